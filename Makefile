@@ -1,0 +1,62 @@
+# Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
+# Usage: make [demo|test|setup|lint|fmt|docs|bench|bench-log|clean]
+
+PYTHON ?= python3
+BIN    := .venv/bin
+STAMP  := .venv/.installed
+KAFKA  := .cache/peers/kafka/.resolved
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint fmt docs bench bench-log requirements peers clean
+
+help:           ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## make .venv, with everything pinned and checked by hash
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "headrace needs Python 3.11 or newer: name one with 'make PYTHON=python3.12 …'"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "python3 has no venv module: install Debian's python3-venv"; exit 1; }
+	@echo "setting up .venv …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup     ## run the main job: the log at work
+	@$(BIN)/python examples/log_at_work.py
+
+test: lint peers ## linters, types, layers, then every test
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-fast: setup ## the tests that need no Java
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not java"
+
+lint: setup     ## ruff, mypy and the layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: setup      ## format and mend what a tool can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: setup     ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: bench-log ## all benchmarks
+
+bench-log: setup ## the log against the disk's own speed
+	$(BIN)/python benchmarks/log.py
+
+peers: $(KAFKA)  ## fetch the real systems we are measured against
+
+$(KAFKA): peers/kafka/pom.xml peers/fetch | setup
+	@peers/fetch kafka
+
+requirements:   ## pin again from pyproject.toml, without touching what need not change
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --universal --python-version 3.11 \
+		pyproject.toml --group dev --group docs requirements/build.in -o requirements/dev.txt
+
+clean:          ## remove what set-up and runs made
+	rm -rf .venv .cache site build
