@@ -1,0 +1,203 @@
+"""The few things storage asks of a disk, as an interface.
+
+Two implementations exist: `OsFileSystem` here, and `headrace.testing.MemoryFileSystem`, which tears writes, forgets
+what was not synced, fills up and fails to sync on demand. Nothing else in storage touches the operating system, so
+whatever a disk may do to us can be done in a test.
+
+What holds for every implementation, and no more than that:
+- data written is readable at once, and survives a crash only after `File.sync`;
+- a name created, replaced or removed survives a crash only after `sync_directory` of its folder;
+- `File.write_at` may write less than it was given, and says how much; an `OSError` may have written a part;
+- after a failed `sync` nobody knows what reached the disk: it must be written again before it counts.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file, read and written at positions; there is no cursor to share."""
+
+    def write_at(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write the buffers one after the other from `position`; the number of bytes written, maybe fewer."""
+        ...
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """At most `size` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def size(self) -> int:
+        """The file's length in bytes."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Return only once all data written so far is on the disk."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor, for `sendfile`; -1 where there is none."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file; closing twice is harmless."""
+        ...
+
+
+class FileSystem(Protocol):
+    """A tree of files by path, with `/` between names."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file where there is none."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """A whole small file."""
+        ...
+
+    def replace(self, source: str, target: str) -> None:
+        """Give the file a new name, atomically, in place of what was there."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is open elsewhere stays readable there."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder of that name is there."""
+        ...
+
+    def size(self, path: str) -> int:
+        """A file's length in bytes."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, in milliseconds since the epoch."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make a folder and those above it; one that is there already is fine."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return only once the names in this folder are on the disk."""
+        ...
+
+
+class OsFile:
+    """A file of the operating system, closed at the latest when nobody holds it any more.
+
+    A reader may hold a slice of a segment that retention or compaction has removed meanwhile: the last reference,
+    not the removal, closes the descriptor.
+    """
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write_at(self, buffers: Sequence[Buffer], position: int) -> int:
+        """One system call, no copy."""
+        return os.pwritev(self._fd, buffers, position)
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """One system call, unless the kernel hands over less than there is."""
+        data = os.pread(self._fd, size, position)
+        while len(data) < size:
+            more = os.pread(self._fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def size(self) -> int:
+        """The file's length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        """`fdatasync`: the data and the length, without waiting for the modification time."""
+        os.fdatasync(self._fd)
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._fd
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class OsFileSystem:
+    """The machine's own files."""
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        """Open for reading and writing, not inherited by child processes."""
+        return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def read(self, path: str) -> bytes:
+        """A whole small file."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace(self, source: str, target: str) -> None:
+        """Atomic within one file system, as POSIX promises for rename."""
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        """Unlink."""
+        os.unlink(path)
+
+    def list(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder of that name is there."""
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        """A file's length in bytes."""
+        return os.path.getsize(path)
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def make_directory(self, path: str) -> None:
+        """Make a folder and those above it."""
+        os.makedirs(path, exist_ok=True)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty folder."""
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        """`fsync` of the folder itself."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
