@@ -11,9 +11,11 @@ What holds for every implementation, and no more than that:
 - after a failed `sync` nobody knows what reached the disk: it must be written again before it counts.
 """
 
+import errno
+import fcntl
 import os
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -62,7 +64,7 @@ class FileSystem(Protocol):
         ...
 
     def replace(self, source: str, target: str) -> None:
-        """Give the file a new name, atomically, in place of what was there."""
+        """Give the file or folder a new name, atomically; a file takes the place of what was there."""
         ...
 
     def remove(self, path: str) -> None:
@@ -95,6 +97,10 @@ class FileSystem(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Return only once the names in this folder are on the disk."""
+        ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take the lock file `path` for this process, or raise `BlockingIOError`; the answer gives it back."""
         ...
 
 
@@ -153,6 +159,8 @@ class OsFile:
 class OsFileSystem:
     """The machine's own files."""
 
+    _locked: ClassVar[set[str]] = set()
+
     def open(self, path: str, *, create: bool = False) -> OsFile:
         """Open for reading and writing, not inherited by child processes."""
         return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
@@ -201,3 +209,25 @@ class OsFileSystem:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """A POSIX record lock, the kind that a Kafka broker takes, so that the two keep each other out as well.
+
+        Such a lock does not keep a process from itself, so the paths this process holds are remembered besides.
+        """
+        real = os.path.realpath(path)
+        if real in self._locked:  # asked before opening: closing a second descriptor would drop the first one's lock
+            raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
+        fd = os.open(real, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise BlockingIOError(errno.EAGAIN, "locked", path) from error
+        self._locked.add(real)
+
+        def unlock() -> None:
+            self._locked.discard(real)
+            os.close(fd)
+
+        return unlock

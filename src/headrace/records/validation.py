@@ -1,0 +1,97 @@
+"""What is checked of a producer's batches before they are taken.
+
+Everything here comes from the header, but for two cases that a topic's rules ask for: keys in a compacted topic, and
+nothing else. A batch that passes is whole, unaltered, and of the shape that the log relies on.
+"""
+
+from dataclasses import dataclass
+
+from headrace.records.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    Buffer,
+    check_shape,
+    crc_of,
+    header_at,
+)
+from headrace.records.errors import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp
+from headrace.records.record import body_of, walk
+
+MAX_LONG = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The part of a topic's configuration that a batch is held against."""
+
+    max_batch_bytes: int = 1_048_588
+    timestamp_before_max_ms: int = MAX_LONG
+    timestamp_after_max_ms: int = 3_600_000
+    create_time: bool = True
+    keys_required: bool = False
+
+
+def validate(data: Buffer, rules: Rules, now_ms: int, *, from_client: bool = True) -> list[tuple[int, BatchHeader]]:
+    """The position and header of each batch in `data`, all of them checked; raises a `RecordsError` otherwise.
+
+    `from_client=False` is for markers and internal records, which the broker writes itself.
+    """
+    batches = []
+    position = 0
+    end = len(data)
+    view = memoryview(data)
+    while position < end:
+        if position + HEADER_SIZE > end:
+            raise CorruptBatch(f"{end - position} bytes are too few for a header", position)
+        header = header_at(view, position)
+        check_shape(header, position)
+        size = header.length + 12
+        if position + size > end:
+            raise CorruptBatch(f"{size} bytes are announced, {end - position} are there", position)
+        if size > rules.max_batch_bytes:
+            raise BatchTooLarge(size, rules.max_batch_bytes)
+        batch = view if size == end else view[position : position + size]
+        if crc_of(batch) != header.crc:
+            raise CorruptBatch("the checksum does not match: the batch was altered on its way", position)
+        if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+            raise InvalidRecord(
+                f"batch at byte {position} counts {header.record_count} records "
+                f"but its last offset delta is {header.last_offset_delta}"
+            )
+        if from_client:
+            _check_client_batch(header, rules, now_ms)
+            if rules.keys_required:
+                _check_keys(batch, header)
+        batches.append((position, header))
+        position += size
+    if not batches:
+        raise CorruptBatch("no record batch in the request")
+    return batches
+
+
+def _check_client_batch(header: BatchHeader, rules: Rules, now_ms: int) -> None:
+    if header.is_control:
+        raise InvalidRecord("clients may not write control records: only the transaction coordinator does")
+    if header.is_log_append_time:
+        raise InvalidTimestamp("the batch claims log-append time, which only the broker sets: send create time")
+    if not rules.create_time:
+        return  # the broker's own clock will replace the timestamps, so theirs do not matter
+    if header.max_timestamp - now_ms > rules.timestamp_after_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms ahead of the broker's clock, "
+            f"more than message.timestamp.after.max.ms={rules.timestamp_after_max_ms}: check the producer's clock"
+        )
+    if header.base_timestamp >= 0 and now_ms - header.base_timestamp > rules.timestamp_before_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {header.base_timestamp} is {now_ms - header.base_timestamp} ms behind the broker's clock, "
+            f"more than message.timestamp.before.max.ms={rules.timestamp_before_max_ms}: check the producer's clock"
+        )
+
+
+def _check_keys(batch: Buffer, header: BatchHeader) -> None:
+    for raw in walk(body_of(batch, header), header.record_count):
+        if raw.key_size < 0:
+            raise InvalidRecord(
+                f"record {raw.offset_delta} of the batch has no key, and a compacted topic keeps the latest value per "
+                "key: give each record a key, or set cleanup.policy=delete"
+            )

@@ -1,0 +1,108 @@
+"""A pass of compaction over one log: decide, do the work, swap the result in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.storage.compaction.cleanable import Cleanable, CompactionFacts, decide
+from headrace.storage.compaction.job import CleanedGroup, CleaningJob, CleaningResult, run
+from headrace.storage.compaction.retained import LastRecord
+from headrace.storage.compaction.worker import run_in_process
+from headrace.storage.errors import refusal
+from headrace.storage.filesystem import FileSystem, OsFileSystem
+from headrace.storage.log import Log, collect_aborted
+from headrace.storage.names import CLEANED, LOG, SWAP, file_name
+from headrace.storage.segment import Segment
+
+MAX_KEYS = 1_000_000  # of one pass; about 200 MB of map while it runs
+OWN_PROCESS_BYTES = 16 * 1024 * 1024  # from here on a job is worth a process
+
+Runner = Callable[[CleaningJob, FileSystem], CleaningResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What a pass did to a log."""
+
+    end_offset: int
+    bytes_before: int
+    bytes_after: int
+
+
+def run_where_it_fits(job: CleaningJob, filesystem: FileSystem) -> CleaningResult:
+    """Large jobs in a process of their own, small ones and those on other file systems here."""
+    is_large = sum(size for _, size in job.segments) >= OWN_PROCESS_BYTES
+    return run_in_process(job) if is_large and isinstance(filesystem, OsFileSystem) else run(job, filesystem)
+
+
+def cleanable(log: Log, checkpoint: int, now_ms: int) -> Cleanable:
+    """How much of this log there is to clean."""
+    facts = [CompactionFacts(s.base_offset, s.size, s.first_timestamp or 0, s.largest_timestamp) for s in log.segments]
+    return decide(facts, log.config, checkpoint=checkpoint, stable_offset=log.last_stable_offset, now_ms=now_ms)
+
+
+def clean(
+    log: Log,
+    filesystem: FileSystem,
+    *,
+    checkpoint: int,
+    now_ms: int,
+    max_keys: int = MAX_KEYS,
+    runner: Runner = run_where_it_fits,
+) -> Cleaned | None:
+    """Clean the log as far as it may be cleaned; None if there is nothing to do.
+
+    Appends and reads go on all the while: the work is done on files that no longer change, and readers keep the
+    segments they hold. A log with damage is left alone, so that nothing of what is left is lost.
+    """
+    found = cleanable(log, checkpoint, now_ms)
+    by_base = {segment.base_offset: segment for segment in log.segments}
+    segments = [segment for base, segment in by_base.items() if base < found.uncleanable_offset]
+    if not segments or any(segment.damage for segment in segments):
+        return None
+    log.flush(rolled_only=True)  # what is cleaned must not come back torn from a crash
+    job = CleaningJob(
+        directory=log.directory,
+        segments=tuple((segment.base_offset, segment.size) for segment in segments),
+        dirty_offset=found.dirty_offset,
+        uncleanable_offset=found.uncleanable_offset,
+        segment_bytes=log.config.segment_bytes,
+        delete_retention_ms=log.config.delete_retention_ms,
+        now_ms=now_ms,
+        max_keys=max_keys,
+        aborted=tuple(collect_aborted(log.segments, segments[0].base_offset, found.uncleanable_offset)),
+        producers={
+            producer.producer_id: LastRecord(producer.last_offset, producer.epoch)
+            for producer in list(log.producers.producers.values())
+        },
+    )
+    try:
+        result = runner(job, filesystem)
+    except BaseException as error:
+        _remove_leftovers(job, filesystem)
+        if isinstance(error, OSError):
+            raise refusal(log.directory, error) from error
+        raise
+    for group in result.groups:
+        _swap_in(log, filesystem, group, [by_base[base] for base in group.segments])
+    return Cleaned(result.end_offset, result.bytes_read, result.bytes_written)
+
+
+def _swap_in(log: Log, filesystem: FileSystem, group: CleanedGroup, old: list[Segment]) -> None:
+    base = group.segments[0]
+    path = f"{log.directory}/{file_name(base, LOG)}"
+    filesystem.replace(path + CLEANED, path + SWAP)
+    filesystem.sync_directory(log.directory)
+    interval = log.config.index_interval_bytes
+    new = Segment(filesystem, log.directory, base, interval_bytes=interval, suffix=SWAP)
+    new.rebuild_indexes(group.aborted)
+    if not log.swap(old, new):
+        new.close()
+        filesystem.remove(new.path)
+
+
+def _remove_leftovers(job: CleaningJob, filesystem: FileSystem) -> None:
+    """A failed job must not keep the space that it may have failed for want of."""
+    for base, _ in job.segments:
+        path = f"{job.directory}/{file_name(base, LOG)}{CLEANED}"
+        if filesystem.exists(path):
+            filesystem.remove(path)

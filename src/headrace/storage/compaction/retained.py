@@ -1,0 +1,121 @@
+"""What remains of one batch. Pure: a batch in, the same, a smaller one, or nothing out.
+
+A batch keeps its first and last offset and its sequence numbers however few of its records remain, so offsets and
+duplicate detection are what they were. A batch with all its records is passed on byte for byte.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.records import BatchHeader, Buffer, compress
+from headrace.records.batch import CODEC_MASK, DELETE_HORIZON, assemble
+from headrace.records.record import RawRecord, body_of, decode, encode, walk
+from headrace.storage.compaction.offset_map import OffsetMap
+from headrace.storage.compaction.transactions import TransactionWalk
+
+
+class LastRecord(NamedTuple):
+    """What must stay of a producer for its state to survive: its last batch, or its last marker's epoch."""
+
+    last_offset: int
+    epoch: int
+
+
+class BatchFilter:
+    """Decides for the batches of one pass, in offset order."""
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: TransactionWalk,
+        producers: Mapping[int, LastRecord],
+        *,
+        end_offset: int,
+        delete_retention_ms: int,
+        now_ms: int,
+    ) -> None:
+        self._offsets = offsets
+        self._transactions = transactions
+        self._producers = producers
+        self._end_offset = end_offset
+        self._new_horizon_ms = now_ms + delete_retention_ms
+        self._now_ms = now_ms
+
+    def retained(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
+        """What to write in the batch's place; None for nothing."""
+        if header.is_control:
+            is_idle = self._transactions.is_idle_marker(header, batch)
+            if not is_idle:
+                return batch
+            if header.record_count and header.delete_horizon_ms is None:
+                return self._with_horizon(header, body_of(batch, header))
+            if header.record_count and not self._is_past(header):
+                return batch
+            return self._remainder(header)
+        if self._transactions.is_aborted(header):
+            return self._remainder(header)
+        return self._retained_data(header, batch)
+
+    def _retained_data(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
+        body = body_of(batch, header)
+        kept = []
+        has_tombstone = False
+        for raw in walk(body, header.record_count):
+            if self._keeps(header, body, raw):
+                kept.append(raw)
+                has_tombstone = has_tombstone or raw.value_size < 0
+        if not kept:
+            return self._remainder(header)
+        needs_horizon = has_tombstone and header.delete_horizon_ms is None
+        if len(kept) == header.record_count and not needs_horizon:
+            return batch
+        latest = max(raw.timestamp_delta for raw in kept) + header.base_timestamp
+        header = header._replace(
+            record_count=len(kept),
+            max_timestamp=header.max_timestamp if header.is_log_append_time else latest,
+        )
+        smaller = b"".join([body[raw.start : raw.end] for raw in kept])
+        if needs_horizon:
+            return self._with_horizon(header, smaller)
+        return assemble(header, compress(header.codec, smaller))
+
+    def _keeps(self, header: BatchHeader, body: bytes, raw: RawRecord) -> bool:
+        offset = header.base_offset + raw.offset_delta
+        if offset > self._offsets.latest_offset:
+            return True
+        if raw.key_size < 0:  # from before the topic was compacted; without a key there is nothing to keep it for
+            return False
+        if self._offsets.is_superseded(body[raw.key_at : raw.key_at + raw.key_size], offset):
+            return False
+        return raw.value_size >= 0 or not self._is_past(header)
+
+    def _is_past(self, header: BatchHeader) -> bool:
+        horizon = header.delete_horizon_ms
+        return horizon is not None and horizon <= self._now_ms
+
+    def _with_horizon(self, header: BatchHeader, body: bytes) -> bytes:
+        """The same records with the time from which tombstones or marker may go (KIP-534).
+
+        The horizon takes the place of the base timestamp, so the records' own are written anew relative to it.
+        """
+        marked = header._replace(
+            attributes=header.attributes | DELETE_HORIZON,
+            base_timestamp=self._new_horizon_ms,
+        )
+        records = decode(header, body)
+        moved = b"".join([encode(record, header.base_offset, self._new_horizon_ms) for record in records])
+        return assemble(marked, compress(header.codec, moved))
+
+    def _remainder(self, header: BatchHeader) -> bytes | None:
+        """An empty batch where its offsets or its producer's state would be lost without it."""
+        last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
+        if last and last.last_offset >= 0:
+            is_last_of_producer = last.last_offset == header.last_offset
+        else:
+            is_last_of_producer = last is not None and header.is_control and last.epoch == header.producer_epoch
+        if not is_last_of_producer and header.next_offset != self._end_offset:
+            return None
+        empty = header._replace(
+            record_count=0, attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON), base_timestamp=-1
+        )
+        return assemble(empty, b"")

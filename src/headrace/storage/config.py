@@ -1,0 +1,136 @@
+"""The settings of one log, with Kafka's names and defaults.
+
+A field's name is Kafka's with `_` for `.`: `segment_bytes` is `segment.bytes`. There is no other table of names.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Self
+
+from headrace.records import Rules
+from headrace.storage.errors import InvalidLogConfig
+
+MAX_LONG = 2**63 - 1
+MAX_INT = 2**31 - 1
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """How a log rolls, keeps and compacts."""
+
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    segment_bytes: int = 1024**3
+    segment_ms: int = 7 * DAY_MS
+    segment_index_bytes: int = 10 * 1024**2
+    index_interval_bytes: int = 4096
+    retention_bytes: int = -1
+    retention_ms: int = 7 * DAY_MS
+    delete_retention_ms: int = DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_LONG
+    min_cleanable_dirty_ratio: float = 0.5
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = MAX_LONG
+    message_timestamp_after_max_ms: int = 3_600_000
+
+    def __post_init__(self) -> None:
+        for name, low, high in _BOUNDS:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InvalidLogConfig(f"{_dotted(name)}={value} is out of range: give a value from {low} to {high}")
+        unknown = self.cleanup_policy - {"delete", "compact"}
+        if unknown:
+            raise InvalidLogConfig(
+                f"cleanup.policy={','.join(sorted(unknown))} is unknown: use delete, compact or both"
+            )
+        if self.message_timestamp_type not in ("CreateTime", "LogAppendTime"):
+            raise InvalidLogConfig(
+                f"message.timestamp.type={self.message_timestamp_type} is unknown: use CreateTime or LogAppendTime"
+            )
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the log keeps the latest record per key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments are removed by age and size."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """After how long a segment is full; what must be compacted in time must be rolled in time."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    @property
+    def rules(self) -> Rules:
+        """What a producer's batch is held against."""
+        return Rules(
+            max_batch_bytes=self.max_message_bytes,
+            timestamp_before_max_ms=self.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=self.message_timestamp_after_max_ms,
+            create_time=self.message_timestamp_type == "CreateTime",
+            keys_required=self.compacts,
+        )
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """From Kafka's names and textual values; a name that does not exist is refused with the nearest that does."""
+        fields = {_dotted(field.name): field for field in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for name, text in properties.items():
+            field = fields.get(name)
+            if field is None:
+                near = get_close_matches(name, fields, n=1)
+                raise InvalidLogConfig(
+                    f"unknown topic setting {name!r}" + (f": did you mean {near[0]!r}?" if near else "")
+                )
+            values[field.name] = _parse(name, field.type, text)
+        return cls(**values)
+
+    def to_properties(self) -> dict[str, str]:
+        """All settings under Kafka's names, as text."""
+        return {_dotted(field.name): _text(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+
+_BOUNDS: list[tuple[str, float, float]] = [
+    ("segment_bytes", 14, MAX_INT),
+    ("segment_ms", 1, MAX_LONG),
+    ("segment_index_bytes", 4, MAX_INT),
+    ("index_interval_bytes", 0, MAX_INT),
+    ("retention_bytes", -1, MAX_LONG),
+    ("retention_ms", -1, MAX_LONG),
+    ("delete_retention_ms", 0, MAX_LONG),
+    ("min_compaction_lag_ms", 0, MAX_LONG),
+    ("max_compaction_lag_ms", 1, MAX_LONG),
+    ("min_cleanable_dirty_ratio", 0, 1),
+    ("max_message_bytes", 0, MAX_INT),
+    ("message_timestamp_before_max_ms", 0, MAX_LONG),
+    ("message_timestamp_after_max_ms", 0, MAX_LONG),
+]
+
+
+def _dotted(name: str) -> str:
+    return name.replace("_", ".")
+
+
+def _parse(name: str, kind: Any, text: str) -> object:
+    try:
+        if kind is int:
+            return int(text)
+        if kind is float:
+            return float(text)
+    except ValueError:
+        raise InvalidLogConfig(f"{name}={text!r} is not a number") from None
+    if kind is str:
+        return text
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+def _text(value: object) -> str:
+    return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)

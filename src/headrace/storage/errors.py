@@ -1,0 +1,123 @@
+"""What can go wrong in storage, told apart because callers do different things about it."""
+
+import errno
+
+from headrace.errors import HeadraceError
+
+
+class StorageError(HeadraceError):
+    """Anything that the log or its disk refuses."""
+
+
+class DiskFull(StorageError):
+    """No room for the append; nothing of it stays, reads go on, and a retry works once there is room."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no space left on the disk of {path}: free some, or lower retention, and appends go on")
+        self.path = path
+
+
+class WriteFailed(StorageError):
+    """The disk refused a write; nothing of the append stays, and a retry may work."""
+
+    def __init__(self, path: str, cause: OSError) -> None:
+        super().__init__(f"writing to {path} failed ({cause.strerror or cause}): check the disk; nothing was appended")
+        self.path = path
+
+
+def refusal(path: str, error: OSError) -> DiskFull | WriteFailed:
+    """The error that a producer is told when the disk refused a write."""
+    return DiskFull(path) if error.errno in (errno.ENOSPC, errno.EDQUOT) else WriteFailed(path, error)
+
+
+class SyncFailed(StorageError):
+    """The disk did not confirm a sync, so what was waiting for it is not acknowledged."""
+
+    def __init__(self, path: str, cause: OSError) -> None:
+        super().__init__(
+            f"syncing {path} failed ({cause.strerror or cause}): check the disk; the write is not confirmed"
+        )
+        self.path = path
+
+
+class OffsetOutOfRange(StorageError):
+    """A read before the first retained record or behind the end."""
+
+    def __init__(self, log: str, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} of {log} is out of range: the log holds {start} to {end}")
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class DamagedLog(StorageError):
+    """Bytes of a segment that are no valid batches, found at recovery; they are never served."""
+
+    def __init__(self, path: str, position: int, size: int, first_offset: int, next_offset: int) -> None:
+        super().__init__(
+            f"{path} is damaged at byte {position} ({size} bytes): offsets {first_offset} to {next_offset - 1} "
+            f"cannot be read; read on from offset {next_offset}, or restore the file"
+        )
+        self.path = path
+        self.position = position
+        self.first_offset = first_offset
+        self.next_offset = next_offset
+
+
+class InvalidLogConfig(StorageError):
+    """A setting of a log that does not exist or has an impossible value."""
+
+
+class DirectoryInUse(StorageError):
+    """A second process wants a data directory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"data directory {path} is in use by another process: stop that one or name another directory")
+        self.path = path
+
+
+class UnknownLog(StorageError):
+    """A partition that is not in the data directory."""
+
+
+class LogExists(StorageError):
+    """A partition that is there already."""
+
+
+class ProducerError(StorageError):
+    """A batch that its producer may not append now."""
+
+
+class OutOfOrderSequence(ProducerError):
+    """A gap in a producer's sequence numbers: an earlier batch is missing."""
+
+    def __init__(self, producer_id: int, found: int, expected: int) -> None:
+        super().__init__(f"producer {producer_id} sent sequence {found} where {expected} was expected")
+        self.producer_id = producer_id
+        self.found = found
+        self.expected = expected
+
+
+class StaleProducerEpoch(ProducerError):
+    """A batch of a producer that a newer instance of itself has fenced off."""
+
+    def __init__(self, producer_id: int, found: int, current: int) -> None:
+        super().__init__(f"producer {producer_id} has epoch {found}, and epoch {current} was seen already")
+        self.producer_id = producer_id
+        self.found = found
+        self.current = current
+
+
+class InvalidTransactionState(ProducerError):
+    """A batch that does not fit what its producer's transaction is doing."""
+
+
+class StaleCoordinatorEpoch(ProducerError):
+    """A marker of a transaction coordinator that is no longer the one."""
+
+    def __init__(self, producer_id: int, found: int, current: int) -> None:
+        super().__init__(
+            f"a marker for producer {producer_id} comes from coordinator epoch {found}, and {current} was seen already"
+        )
+        self.found = found
+        self.current = current

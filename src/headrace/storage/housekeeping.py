@@ -1,0 +1,84 @@
+"""The work that nobody waits for, on a thread of its own: retention, compaction, syncing full segments, checkpoints.
+
+A task that fails is logged and tried again at its next turn; it never takes the thread with it.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from headrace.errors import HeadraceError
+from headrace.storage.compaction.cleaner import Cleaned
+from headrace.storage.directory import LogDirectory
+from headrace.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How often each task runs, in seconds."""
+
+    retention_s: float = 300.0
+    compaction_s: float = 15.0
+    checkpoint_s: float = 10.0
+
+
+class Housekeeper:
+    """Looks after a data directory until it is stopped."""
+
+    def __init__(self, directory: LogDirectory, schedule: Schedule | None = None) -> None:
+        schedule = schedule or Schedule()
+        self._directory = directory
+        self._tasks: list[tuple[float, Callable[[], None]]] = [
+            (schedule.checkpoint_s, self._checkpoint),
+            (schedule.retention_s, self._retain),
+            (schedule.compaction_s, self._compact),
+        ]
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-housekeeping", daemon=True)
+
+    def start(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Finish the task at hand, and end."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        due = [time.monotonic() + every for every, _ in self._tasks]
+        while not self._stop.wait(max(0.0, min(due) - time.monotonic())):
+            for index, (every, task) in enumerate(self._tasks):
+                if due[index] <= time.monotonic() and not self._stop.is_set():
+                    try:
+                        task()
+                    except (HeadraceError, OSError) as error:
+                        _log.error("housekeeping failed", task=task.__name__.strip("_"), error=str(error))
+                    due[index] = time.monotonic() + every
+
+    def _checkpoint(self) -> None:
+        self._directory.flush_rolled()
+        self._directory.checkpoint()
+
+    def _retain(self) -> None:
+        for partition, count in self._directory.enforce_retention().items():
+            _log.info("retention removed segments", log=str(partition), segments=count)
+
+    def _compact(self) -> None:
+        for partition, outcome in self._directory.compact().items():
+            if isinstance(outcome, Cleaned):
+                _log.info("compacted", log=str(partition), before=outcome.bytes_before, after=outcome.bytes_after)
+            else:
+                _log.error("compaction failed", log=str(partition), error=str(outcome))

@@ -1,0 +1,238 @@
+"""Opening a partition's folder: finishing what a crash interrupted, and cutting off what it tore.
+
+After a clean shutdown nothing is read but names and sizes. After a crash everything behind the recovery point is
+checked batch by batch, by length and checksum:
+- what is behind the recovery point and not whole was never acknowledged as durable: it is cut off, with all behind it;
+- what is before the recovery point was durable once, so it is damage: it is reported with file and position, kept, and
+  never served, and reading goes on behind it.
+Missing indexes are made anew from the batches.
+"""
+
+from dataclasses import dataclass, field
+
+from headrace.model import TopicPartition
+from headrace.records import CorruptBatch
+from headrace.storage.config import LogConfig
+from headrace.storage.damage import Damage, read_damage, write_damage
+from headrace.storage.filesystem import FileSystem
+from headrace.storage.leader_epochs import LeaderEpochs
+from headrace.storage.log import Log
+from headrace.storage.names import CLEANED, DELETED, INDEXES, LOG, SWAP, TEMPORARY, file_name, offset_of
+from headrace.storage.producer_replay import apply_batch, replay
+from headrace.storage.producer_snapshot import remove_snapshots
+from headrace.storage.producer_state import ProducerState
+from headrace.storage.scan import find_batch, scan
+from headrace.storage.segment import Segment
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening a log found and did, for the log line and for tests."""
+
+    topic_partition: TopicPartition
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    cut_at: str = ""
+    cut_reason: str = ""
+    removed_segments: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there was nothing to mend."""
+        return not (self.cut_bytes or self.removed_segments or self.damage)
+
+
+def open_log(
+    filesystem: FileSystem,
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    start_offset: int = 0,
+    recovery_point: int = 0,
+    was_clean: bool = False,
+) -> tuple[Log, Recovery]:
+    """Open (or begin) the log in `directory`, recovered; and what that took."""
+    loader = _Loader(filesystem, directory, topic_partition, config, recovery_point)
+    loader.finish_interrupted_work()
+    segments = loader.open_segments(start_offset)
+    first = loader.first_to_check(segments, was_clean=was_clean)
+    if first < len(segments):
+        segments, producers, end_offset = loader.recover(segments, first)
+    else:
+        end_offset = loader.end_of(segments)
+        producers = replay(filesystem, directory, segments, end_offset)
+    epochs = LeaderEpochs(filesystem, directory)
+    epochs.load()
+    epochs.truncate_to(end_offset)
+    remove_snapshots(filesystem, directory, behind=end_offset)
+    log = Log(
+        filesystem,
+        directory,
+        topic_partition,
+        config,
+        segments=segments,
+        producers=producers,
+        epochs=epochs,
+        start_offset=max(start_offset, segments[0].base_offset),
+        end_offset=end_offset,
+        durable_offset=end_offset if was_clean else min(recovery_point, end_offset),
+        opened_ms=now_ms,
+    )
+    return log, loader.found
+
+
+class _Loader:
+    """One opening of one log: holds what its steps share."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        recovery_point: int,
+    ) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._config = config
+        self._recovery_point = recovery_point
+        self.found = Recovery(topic_partition)
+
+    # --- before the segments are opened
+
+    def finish_interrupted_work(self) -> None:
+        """Remove what was never finished, and put finished compactions in place."""
+        names = self._filesystem.list(self._directory)
+        for name in names:
+            if name.endswith((TEMPORARY, CLEANED, DELETED)):
+                self._filesystem.remove(f"{self._directory}/{name}")
+        for name in names:
+            base = offset_of(name.removesuffix(SWAP), LOG)
+            if name.endswith(SWAP) and base is not None:
+                self._finish_swap(base)
+
+    def _finish_swap(self, base: int) -> None:
+        """A compacted segment replaces the segments whose offsets it covers."""
+        swap = self._segment(base, suffix=SWAP)
+        swap.begin_rebuild()  # the index files with this base belong to the segment that is being replaced
+        last = swap.last_header()
+        behind = last.next_offset if last else base + 1
+        for name in self._filesystem.list(self._directory):
+            for suffix in (*INDEXES, LOG):
+                offset = offset_of(name, suffix)
+                if (
+                    offset is not None
+                    and (offset == base or base < offset < behind)
+                    and (suffix != LOG or offset != base)
+                ):
+                    self._filesystem.remove(f"{self._directory}/{name}")
+        self._filesystem.sync_directory(self._directory)
+        swap.move_to(f"{self._directory}/{file_name(base, LOG)}")
+        swap.close()
+
+    # --- opening
+
+    def _segment(self, base: int, suffix: str = "") -> Segment:
+        interval = self._config.index_interval_bytes
+        return Segment(self._filesystem, self._directory, base, interval_bytes=interval, suffix=suffix)
+
+    def open_segments(self, start_offset: int) -> list[Segment]:
+        """A segment for every log file, oldest first, without those that lie before the start; at least one."""
+        names = self._filesystem.list(self._directory)
+        bases = [base for base in (offset_of(name, LOG) for name in names) if base is not None]
+        for name in names:
+            for suffix in INDEXES:
+                base = offset_of(name, suffix)
+                if base is not None and base not in bases:
+                    self._filesystem.remove(f"{self._directory}/{name}")
+        segments = [self._segment(base) for base in bases]
+        while len(segments) > 1 and segments[1].base_offset <= start_offset:
+            segments.pop(0).remove()
+        damage = read_damage(self._filesystem, self._directory)
+        for segment in segments:
+            segment.damage = tuple(entry for entry in damage if entry.segment == segment.base_offset)
+        return segments or [self._segment(start_offset)]
+
+    def first_to_check(self, segments: list[Segment], *, was_clean: bool) -> int:
+        """The first segment that cannot be taken as it is."""
+        for index, segment in enumerate(segments):
+            is_last = index == len(segments) - 1
+            if not was_clean and (is_last or segments[index + 1].base_offset > self._recovery_point):
+                return index
+            if segment.size and not segment.has_indexes:
+                return index
+        return len(segments)
+
+    def end_of(self, segments: list[Segment]) -> int:
+        """The offset behind the last batch of a log that is whole."""
+        last = segments[-1].last_header()
+        end = last.next_offset if last else segments[-1].base_offset
+        return max([end, *(entry.next_offset for entry in segments[-1].damage)])
+
+    # --- recovering
+
+    def recover(self, segments: list[Segment], first: int) -> tuple[list[Segment], ProducerState, int]:
+        """Check the segments from `first` on; the segments that are left, the producers, and the end offset."""
+        expected = segments[first].base_offset
+        producers = replay(self._filesystem, self._directory, segments[:first], expected)
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            behind = segments[index + 1].base_offset if index + 1 < len(segments) else None
+            expected, is_whole = self._check(segment, max(expected, segment.base_offset), behind, producers)
+            if not is_whole:
+                for dead in segments[index + 1 :]:
+                    self.found.removed_segments += 1
+                    self.found.cut_bytes += dead.size
+                    dead.remove()
+                segments = segments[: index + 1]
+                break
+        if segments[-1].damage and segments[-1].damage[-1].next_offset >= expected:
+            # The damage reaches to the end: leave the file as it is, and write on in a new one.
+            segments.append(self._segment(expected))
+        write_damage(self._filesystem, self._directory, [entry for segment in segments for entry in segment.damage])
+        return segments, producers, expected
+
+    def _check(self, segment: Segment, expected: int, behind: int | None, producers: ProducerState) -> tuple[int, bool]:
+        """Check a segment's batches and index them; the offset behind the last, and whether nothing was cut off."""
+        indexes = segment.begin_rebuild()
+        segment.damage = ()
+        position = 0
+        while position < segment.size:
+            try:
+                for at, header, batch in scan(segment.file, position, segment.size):
+                    if header.base_offset < expected or (behind is not None and header.base_offset >= behind):
+                        raise CorruptBatch(f"offset {header.base_offset} where {expected} was due", at)  # noqa: TRY301
+                    segment.note(at, header)
+                    aborted = apply_batch(producers, header, batch)
+                    if aborted:
+                        indexes.transactions.append(aborted)
+                    expected = header.next_offset
+                    position = at + header.size
+                    self.found.scanned_bytes += header.size
+            except CorruptBatch as error:
+                if expected >= self._recovery_point:
+                    self._cut(segment, position, expected, error.reason)
+                    return expected, False
+                position, expected = self._step_over(segment, position, expected, behind)
+        segment.seal()
+        return max(expected, behind or 0), True
+
+    def _cut(self, segment: Segment, position: int, next_offset: int, reason: str) -> None:
+        self.found.cut_bytes += segment.size - position
+        self.found.cut_at = f"{segment.path} at byte {position}"
+        self.found.cut_reason = reason
+        segment.truncate(position, next_offset)
+
+    def _step_over(self, segment: Segment, position: int, expected: int, behind: int | None) -> tuple[int, int]:
+        """Note damage at `position`; where reading goes on, and the offset that comes next."""
+        limit = self._recovery_point if behind is None else behind
+        found = find_batch(segment.file, position + 1, segment.size, expected, limit + 2**31)
+        end = found.position if found else segment.size
+        next_offset = found.header.base_offset if found else limit
+        damage = Damage(segment.base_offset, position, end - position, expected, next_offset)
+        segment.damage = (*segment.damage, damage)
+        self.found.damage.append(damage)
+        return end, next_offset

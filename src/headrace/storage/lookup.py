@@ -1,0 +1,46 @@
+"""Finding records by time: what ListOffsets asks of a log.
+
+The time index leads to a stretch of batches, their headers to one batch, and only that one is decoded.
+"""
+
+from typing import NamedTuple
+
+from headrace.records import Record, records_of
+from headrace.storage.log import Log
+from headrace.storage.segment import Segment
+
+
+class FoundRecord(NamedTuple):
+    """A record found by its time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def first_at_or_after(log: Log, timestamp: int) -> FoundRecord | None:
+    """The first record, by offset, that is at least as young as `timestamp`."""
+    start = log.start_offset
+    for segment in log.segments:
+        if not segment.size or segment.largest_timestamp < timestamp:
+            continue
+        position = segment.position_of(max(segment.indexes.times.lookup(timestamp), start))
+        for at, header in segment.headers(position):
+            if header.max_timestamp < timestamp or header.last_offset < start:
+                continue
+            for record in _records_at(segment, at, header.size):
+                if record.timestamp >= timestamp and record.offset >= start:
+                    return FoundRecord(record.offset, record.timestamp, header.leader_epoch)
+    return None
+
+
+def youngest(log: Log) -> FoundRecord | None:
+    """The record with the largest timestamp, the first of them if there are several."""
+    filled = [segment for segment in log.segments if segment.size]
+    if not filled:
+        return None
+    return first_at_or_after(log, max(segment.largest_timestamp for segment in filled))
+
+
+def _records_at(segment: Segment, position: int, size: int) -> list[Record]:
+    return records_of(segment.file.read_at(size, position))

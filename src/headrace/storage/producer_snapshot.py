@@ -1,0 +1,93 @@
+"""A log's producers in a file: Kafka's `.snapshot`, named after the offset up to which it holds.
+
+`version i16, crc u32 of all that follows, count i32`, then per producer `id i64, epoch i16, last sequence i32,
+last offset i64, offset delta i32, timestamp i64, coordinator epoch i32, open transaction's first offset i64`.
+"""
+
+from struct import Struct
+
+from crc32c import crc32c
+
+from headrace.storage.atomic_file import write_atomically
+from headrace.storage.filesystem import FileSystem
+from headrace.storage.names import SNAPSHOT, file_name, offset_of
+from headrace.storage.producer_state import Producer, ProducerState, SeenBatch
+
+_VERSION = 1
+_HEAD = Struct(">hI")
+_COUNT = Struct(">i")
+_ENTRY = Struct(">qhiqiqiq")
+
+
+def encode_snapshot(state: ProducerState) -> bytes:
+    """The file's content. Only a producer's last batch is kept: that is all Kafka's format has room for."""
+    entries = [_COUNT.pack(len(state))]
+    for producer in state.producers.values():
+        delta = producer.batches[-1].offset_delta if producer.batches else 0
+        start = -1 if producer.transaction_start is None else producer.transaction_start
+        entries.append(
+            _ENTRY.pack(
+                producer.producer_id,
+                producer.epoch,
+                producer.last_sequence,
+                producer.last_offset,
+                delta,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                start,
+            )
+        )
+    body = b"".join(entries)
+    return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes) -> ProducerState | None:
+    """The state in a file, or None if the file is no whole snapshot: the log is then replayed from an older one."""
+    if len(data) < _HEAD.size + _COUNT.size:
+        return None
+    version, crc = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
+    (count,) = _COUNT.unpack_from(body)
+    if version != _VERSION or crc32c(body) != crc or len(body) != _COUNT.size + count * _ENTRY.size:
+        return None
+    state = ProducerState()
+    for entry in _ENTRY.iter_unpack(body[_COUNT.size :]):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = entry
+        producer = Producer(producer_id, epoch)
+        if sequence >= 0:
+            producer.batches.append(SeenBatch(sequence, offset, delta, timestamp))
+        producer.last_timestamp = timestamp
+        producer.coordinator_epoch = coordinator_epoch
+        producer.transaction_start = None if start < 0 else start
+        state.add(producer)
+    return state
+
+
+def snapshot_offsets(filesystem: FileSystem, directory: str) -> list[int]:
+    """The offsets for which a snapshot is there, ascending."""
+    offsets = (offset_of(name, SNAPSHOT) for name in filesystem.list(directory))
+    return [offset for offset in offsets if offset is not None]
+
+
+def load_snapshot(filesystem: FileSystem, directory: str, at_most: int) -> tuple[int, ProducerState] | None:
+    """The newest readable snapshot not behind `at_most`, with its offset; unreadable ones are removed."""
+    for offset in reversed(snapshot_offsets(filesystem, directory)):
+        path = f"{directory}/{file_name(offset, SNAPSHOT)}"
+        if offset <= at_most:
+            state = decode_snapshot(filesystem.read(path))
+            if state is not None:
+                return offset, state
+            filesystem.remove(path)
+    return None
+
+
+def save_snapshot(filesystem: FileSystem, directory: str, offset: int, state: ProducerState) -> None:
+    """Write the state as of `offset`, durably."""
+    write_atomically(filesystem, f"{directory}/{file_name(offset, SNAPSHOT)}", encode_snapshot(state))
+
+
+def remove_snapshots(filesystem: FileSystem, directory: str, *, before: int = -1, behind: int = 2**63) -> None:
+    """Remove the snapshots for offsets under `before` or over `behind`."""
+    for offset in snapshot_offsets(filesystem, directory):
+        if offset < before or offset > behind:
+            filesystem.remove(f"{directory}/{file_name(offset, SNAPSHOT)}")

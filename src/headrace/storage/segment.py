@@ -1,0 +1,352 @@
+"""One stretch of a log: a file of batches and the indexes beside it.
+
+A segment is written by one thread at a time and read by any number. What a reader sees only grows: the size it looks
+up is set after the bytes are in the file. Nothing here decides when to roll or delete; that is the log's business.
+"""
+
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from headrace.model import NO_TIMESTAMP
+from headrace.records import BatchHeader, Buffer
+from headrace.storage.atomic_file import write_atomically
+from headrace.storage.damage import Damage
+from headrace.storage.errors import WriteFailed, refusal
+from headrace.storage.filesystem import File, FileSystem
+from headrace.storage.names import INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_name
+from headrace.storage.offset_index import OffsetIndex
+from headrace.storage.scan import headers, scan
+from headrace.storage.time_index import TimeIndex
+from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
+
+_MAX_BUFFERS = 1024  # what one system call takes (IOV_MAX)
+
+
+class FileSlice(NamedTuple):
+    """A run of bytes in a segment; it stays readable after the segment has been removed."""
+
+    file: File
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        """The bytes."""
+        return self.file.read_at(self.size, self.position) if self.size else b""
+
+
+class Appended(NamedTuple):
+    """What the indexes want to know of a batch that is being appended."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    size: int
+
+
+class Indexes:
+    """The three indexes of a segment, loaded or built together."""
+
+    __slots__ = ("offsets", "times", "transactions")
+
+    def __init__(self, base_offset: int) -> None:
+        self.offsets = OffsetIndex(base_offset)
+        self.times = TimeIndex(base_offset)
+        self.transactions = TransactionIndex()
+
+
+class Segment:
+    """A log file that begins at `base_offset`, and its indexes."""
+
+    def __init__(
+        self, filesystem: FileSystem, directory: str, base_offset: int, *, interval_bytes: int, suffix: str = ""
+    ) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._interval_bytes = interval_bytes
+        self.base_offset = base_offset
+        self.path = f"{directory}/{file_name(base_offset, LOG)}{suffix}"
+        self.file = filesystem.open(self.path, create=True)
+        self.size = self.file.size()
+        self.max_timestamp = NO_TIMESTAMP
+        self.damage: tuple[Damage, ...] = ()
+        self._max_timestamp_offset = base_offset
+        self._first_timestamp: int | None = None
+        self._indexes: Indexes | None = Indexes(base_offset) if not self.size else None
+        self._indexes_saved = False
+        self._bytes_since_entry = 0
+        # The batch written last: a reader that keeps up is served without a look-up.
+        self._last: tuple[int, int, int] | None = None  # base offset, last offset, position
+        self._tail_uncut = False
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path!r}, {self.size} bytes)"
+
+    # --- writing
+
+    def append(self, buffers: Sequence[Buffer], batches: Sequence[Appended]) -> None:
+        """Write these batches at the end: all of them, or none and an error."""
+        if self._indexes is None or self._indexes_saved:
+            self.drop_saved_indexes()
+        if self._tail_uncut:
+            self._cut_tail()
+        position = self.size
+        total = 0
+        for batch in batches:
+            total += batch.size
+        try:
+            written = self.file.write_at(buffers, position) if len(buffers) <= _MAX_BUFFERS else 0
+            if written != total:
+                self._write_rest(b"".join(buffers), position, written)
+        except OSError as error:
+            self._tail_uncut = True
+            self._cut_tail(ignore_errors=True)
+            raise refusal(self.path, error) from error
+        for batch in batches:
+            self._index(batch, position)
+            last_at = position
+            position += batch.size
+        self.size = position
+        self._last = (batch.base_offset, batch.last_offset, last_at)
+
+    def _write_rest(self, data: bytes, position: int, written: int) -> None:
+        while written < len(data):
+            count = self.file.write_at([memoryview(data)[written:]], position + written)
+            if not count:
+                raise OSError(errno.ENOSPC, "nothing was written")
+            written += count
+
+    def _cut_tail(self, *, ignore_errors: bool = False) -> None:
+        """Remove what a failed append left behind, so that no crash can bring it back half-way."""
+        try:
+            self.file.truncate(self.size)
+            self._tail_uncut = False
+        except OSError as error:
+            if not ignore_errors:
+                raise WriteFailed(self.path, error) from error
+
+    def _index(self, batch: Appended, position: int) -> None:
+        if batch.max_timestamp > self.max_timestamp:
+            self.max_timestamp = batch.max_timestamp
+            self._max_timestamp_offset = batch.last_offset
+        if self._first_timestamp is None:
+            self._first_timestamp = batch.max_timestamp
+        if self._bytes_since_entry > self._interval_bytes:
+            indexes = self.indexes
+            indexes.offsets.append(batch.last_offset, position)
+            indexes.times.append(self.max_timestamp, self._max_timestamp_offset)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += batch.size
+
+    def rewrite(self, start: int) -> None:
+        """Write the bytes from `start` on once more: after a failed sync the kernel believes they are on the disk."""
+        for scanned in scan(self.file, start, self.size):
+            self._write_rest(bytes(scanned.batch), scanned.position, 0)
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Cut the file at `position`, where the batch of `next_offset` began."""
+        indexes = self.indexes
+        self.file.truncate(position)
+        self.size = position
+        indexes.offsets.truncate(position)
+        indexes.times.truncate(next_offset)
+        indexes.transactions.truncate(next_offset)
+        self._indexes_saved = False
+        self._last = None
+        self._bytes_since_entry = 0
+        self.damage = tuple(damage for damage in self.damage if damage.position < position)
+        self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        for _, header in self.headers():
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self._max_timestamp_offset = header.max_timestamp, header.last_offset
+        if not position:
+            self._first_timestamp = None
+
+    # --- reading
+
+    def readable(self, start: int = 0) -> Iterator[tuple[int, int]]:
+        """The runs of bytes from `start` on that are not damaged."""
+        end = self.size
+        for damage in self.damage:
+            if damage.position > start:
+                yield start, damage.position
+            start = max(start, damage.position + damage.size)
+        if start < end:
+            yield start, end
+
+    def headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Each readable batch's position and header from `start` on."""
+        for begin, end in self.readable(start):
+            yield from headers(self.file, begin, end)
+
+    def find(self, offset: int) -> int | None:
+        """The position of the first batch that ends at or behind `offset`; None if none does."""
+        last = self._last
+        if last and last[0] <= offset <= last[1]:
+            return last[2]
+        for damage in self.damage:
+            damage.refuse(offset, self.path)
+        for position, header in self.headers(self.indexes.offsets.lookup(offset)):
+            if header.last_offset >= offset:
+                return position
+        return None
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch of `offset` begins, or the end of the file if the segment ends before it."""
+        position = self.find(offset) if offset > self.base_offset else 0
+        return self.size if position is None else position
+
+    def slice_from(self, position: int, max_bytes: int, end: int) -> FileSlice:
+        """At most `max_bytes` from `position`, but the whole first batch; nothing damaged, nothing behind `end`."""
+        for damage in self.damage:
+            if damage.position >= position:
+                end = min(end, damage.position)
+        size = end - position
+        if size > max_bytes:
+            _, first = next(headers(self.file, position, end))
+            size = min(size, max(max_bytes, first.size))
+        return FileSlice(self.file, position, size)
+
+    # --- indexes
+
+    @property
+    def indexes(self) -> Indexes:
+        """The indexes, read from disk on first use."""
+        indexes = self._indexes  # another thread may release them meanwhile
+        return indexes if indexes is not None else self._load_indexes()
+
+    @property
+    def index_entries(self) -> int:
+        """How full the offset index is."""
+        return len(self.indexes.offsets)
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The first batch's timestamp, from which the segment's age is counted."""
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = next((header.max_timestamp for _, header in self.headers()), None)
+        return self._first_timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The youngest record's timestamp, or when the file was written if its records carry none."""
+        if self.max_timestamp == NO_TIMESTAMP and self._indexes is None:
+            self._load_indexes()
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self._filesystem.modified_ms(self.path)
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """The last offset of the batch with the youngest record."""
+        _ = self.largest_timestamp
+        return self._max_timestamp_offset
+
+    def seal(self) -> None:
+        """Finish the time index: the segment is full, and its youngest record must be found through it."""
+        if self.max_timestamp >= 0:
+            self.indexes.times.append(self.max_timestamp, self._max_timestamp_offset)
+
+    def save_indexes(self) -> None:
+        """Write the indexes to disk, durably; nothing is done if they are there."""
+        if self._indexes_saved or self._indexes is None:
+            return
+        # The offset index comes last: where it stands, the other two are whole (see `has_indexes`).
+        if len(self._indexes.transactions):
+            write_atomically(self._filesystem, self._index_path(TRANSACTION_INDEX), self._indexes.transactions.encode())
+        write_atomically(self._filesystem, self._index_path(TIME_INDEX), self._indexes.times.encode())
+        write_atomically(self._filesystem, self._index_path(OFFSET_INDEX), self._indexes.offsets.encode())
+        self._indexes_saved = True
+
+    def drop_saved_indexes(self) -> None:
+        """Remove the indexes from disk: the segment is written to again, and they would be out of date."""
+        _ = self.indexes
+        self._indexes_saved = False
+        self._remove_index_files()
+
+    @property
+    def has_indexes(self) -> bool:
+        """Whether the indexes are on disk; if not, recovery makes them from the batches."""
+        return self._filesystem.exists(self._index_path(OFFSET_INDEX)) and self._filesystem.exists(
+            self._index_path(TIME_INDEX)
+        )
+
+    def release_indexes(self) -> None:
+        """Give the memory of saved indexes back; they are read again when they are needed."""
+        if self._indexes_saved:
+            self._indexes = None
+
+    def _load_indexes(self) -> Indexes:
+        offsets, times, transactions = map(self._index_path, INDEXES)
+        indexes = Indexes(self.base_offset)
+        if self.has_indexes:
+            indexes.offsets = OffsetIndex.decode(self.base_offset, self._filesystem.read(offsets))
+            indexes.times = TimeIndex.decode(self.base_offset, self._filesystem.read(times))
+            if self._filesystem.exists(transactions):
+                indexes.transactions = TransactionIndex.decode(self._filesystem.read(transactions))
+            if indexes.offsets.is_sane(self.size):
+                self._indexes = indexes
+                self._indexes_saved = True
+                if indexes.times.last and self.max_timestamp == NO_TIMESTAMP:
+                    self.max_timestamp, self._max_timestamp_offset = indexes.times.last
+                return indexes
+        return self.rebuild_indexes(indexes.transactions.entries)
+
+    def rebuild_indexes(self, aborted: Iterable[AbortedTransaction]) -> Indexes:
+        """Make offset and time index anew from the batches; the transactions are known to the caller."""
+        indexes = self.begin_rebuild()
+        indexes.transactions.entries = list(aborted)
+        for position, header in self.headers():
+            self.note(position, header)
+        self.seal()
+        return indexes
+
+    def begin_rebuild(self) -> Indexes:
+        """Forget the indexes, to be noted batch by batch."""
+        self._indexes = indexes = Indexes(self.base_offset)
+        self._indexes_saved = False
+        self._bytes_since_entry = 0
+        self._first_timestamp = None
+        self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        return indexes
+
+    def note(self, position: int, header: BatchHeader) -> None:
+        """Index a batch that is in the file already."""
+        self._index(Appended(header.base_offset, header.last_offset, header.max_timestamp, header.size), position)
+
+    def last_header(self) -> BatchHeader | None:
+        """The last readable batch's header."""
+        last = None
+        for _, header in self.headers(self.indexes.offsets.lookup(2**62) if not self.damage else 0):
+            last = header
+        return last
+
+    def _index_path(self, suffix: str) -> str:
+        return f"{self._directory}/{file_name(self.base_offset, suffix)}"
+
+    # --- the end
+
+    def move_to(self, path: str) -> None:
+        """Give the log file another name."""
+        self._filesystem.replace(self.path, path)
+        self.path = path
+
+    def remove(self, *, keep_log: bool = False) -> None:
+        """Remove the files; whoever holds a slice reads on."""
+        self._remove_index_files()
+        if not keep_log:
+            self._filesystem.remove(self.path)
+
+    def _remove_index_files(self) -> None:
+        for suffix in INDEXES:
+            path = self._index_path(suffix)
+            if self._filesystem.exists(path):
+                self._filesystem.remove(path)
+
+    def sync(self) -> None:
+        """Return once everything written is on the disk."""
+        self.file.sync()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.file.close()

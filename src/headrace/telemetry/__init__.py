@@ -1,0 +1,1 @@
+"""What the running system says about itself: structured log lines now, metrics beside them as they come."""
