@@ -15,7 +15,7 @@ from headrace.records.batch import (
 )
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec, compress, decompress
-from headrace.records.control import ControlType, build_marker, control_type_of
+from headrace.records.control import ControlType, build_marker, control_type_of, marker_in
 from headrace.records.errors import (
     BatchTooLarge,
     CorruptBatch,
@@ -50,6 +50,7 @@ __all__ = [
     "decompress",
     "header_at",
     "headers_in",
+    "marker_in",
     "prefix",
     "records_of",
     "validate",

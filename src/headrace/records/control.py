@@ -52,7 +52,11 @@ def build_marker(
 
 def control_type_of(batch: Buffer) -> tuple[ControlType, int] | None:
     """The marker's kind and its coordinator's epoch; None for control records that end no transaction."""
-    record = records_of(batch)[0]
+    return marker_in(records_of(batch)[0])
+
+
+def marker_in(record: Record) -> tuple[ControlType, int] | None:
+    """The same, of a control record that is decoded already."""
     try:
         _, kind = _KEY.unpack_from(record.key or b"")
         if kind not in (ControlType.ABORT, ControlType.COMMIT):

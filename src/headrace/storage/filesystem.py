@@ -59,6 +59,10 @@ class FileSystem(Protocol):
         """Open for reading and writing; `create` makes an empty file where there is none."""
         ...
 
+    def open_to_read(self, path: str) -> File:
+        """Open for reading alone: nothing about the file or its folder changes."""
+        ...
+
     def read(self, path: str) -> bytes:
         """A whole small file."""
         ...
@@ -164,6 +168,10 @@ class OsFileSystem:
     def open(self, path: str, *, create: bool = False) -> OsFile:
         """Open for reading and writing, not inherited by child processes."""
         return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def open_to_read(self, path: str) -> OsFile:
+        """Open for reading alone."""
+        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def read(self, path: str) -> bytes:
         """A whole small file."""

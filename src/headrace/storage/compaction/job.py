@@ -160,7 +160,7 @@ class _Output:
 
 def _batches(filesystem: FileSystem, directory: str, base: int, size: int) -> Iterator[Scanned]:
     path = f"{directory}/{file_name(base, LOG)}"
-    file = filesystem.open(path)
+    file = filesystem.open_to_read(path)
     try:
         yield from scan(file, 0, size)
     except CorruptBatch as error:

@@ -1,0 +1,62 @@
+"""How a peer's Java program is started: which `java`, which jars, which flags.
+
+A command made here names the jars that `peers/fetch` brought and nothing else on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_CACHE: Final = Path(__file__).resolve().parents[1] / ".cache" / "peers"
+
+QUICK_START: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""Flags for programs that live for seconds: they start in half the time and never get as fast as they could."""
+
+
+class PeerError(Exception):
+    """A real system could not be found, started or stopped; the text says what to do or shows what it said."""
+
+
+class PeerNotFetchedError(PeerError):
+    """A peer's jars are not on this machine."""
+
+    def __init__(self, peer: str) -> None:
+        super().__init__(f"{peer} is not in .cache/peers: run `make peers` to fetch it")
+        self.peer = peer
+
+
+def jars_of(peer: str) -> Path:
+    """Return the folder that holds the jars of `peer`, whole; `PeerNotFetchedError` if they were not fetched."""
+    home = _CACHE / peer
+    # The stamp comes last: a folder without it may be what a broken-off fetch left.
+    if not (home / ".resolved").exists() or not (home / "lib").is_dir():
+        raise PeerNotFetchedError(peer)
+    return home / "lib"
+
+
+def java_command(
+    peer: str,
+    main_class: str,
+    *args: str,
+    heap: str,
+    flags: Sequence[str] = QUICK_START,
+    system_properties: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return the command line that runs `main_class` from the jars of `peer`."""
+    home = os.environ.get("JAVA_HOME")
+    return [
+        str(Path(home) / "bin" / "java") if home else "java",
+        f"-Xmx{heap}",
+        *flags,
+        "-Djava.awt.headless=true",
+        *(f"-D{name}={value}" for name, value in (system_properties or {}).items()),
+        "-cp",
+        f"{jars_of(peer)}/*",
+        main_class,
+        *args,
+    ]

@@ -1,0 +1,62 @@
+"""How commands show things: tables and colours in a terminal, plain text in a pipe, JSON when asked."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def console() -> Console:
+    """A console for standard output as it is now; in a pipe lines are as long as they are."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=1000)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line."""
+    click.echo(json.dumps(value, default=str, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """A table; a `>` before a column's name sets it to the right, as numbers want."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console().print(table)
+
+
+def human_bytes(size: float) -> str:
+    """A size that a person can read: 1.5 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def human_time(timestamp_ms: int) -> str:
+    """A timestamp that a person can read, in UTC; a dash where there is none."""
+    if timestamp_ms < 0:
+        return "–"
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+
+
+def text(data: bytes | None) -> str | None:
+    """Bytes as a person would like to see them: as text where they are text."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "0x" + data.hex()
