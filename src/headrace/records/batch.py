@@ -28,6 +28,7 @@ _HEADER = Struct(">qiibIhiqqqhii")
 _PREFIX = Struct(">qii")
 _CHECKSUMMED = Struct(">hiqqqhii")
 _SIGNED = Struct(">bI")
+_PLACE = Struct(">qi11xi")  # base offset, length, last offset delta
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -101,9 +102,18 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
+_new_header = tuple.__new__  # a third of what BatchHeader(*fields) costs, and this runs for every batch
+
+
 def header_at(data: Buffer, position: int = 0) -> BatchHeader:
     """The header that starts at `position`; the caller knows that 61 bytes are there."""
-    return BatchHeader._make(_HEADER.unpack_from(data, position))
+    return _new_header(BatchHeader, _HEADER.unpack_from(data, position))
+
+
+def place_at(data: Buffer, position: int) -> tuple[int, int]:
+    """A batch's last offset and its size: all that looking for an offset needs."""
+    base_offset, length, last_offset_delta = _PLACE.unpack_from(data, position)
+    return base_offset + last_offset_delta, length + LENGTH_OVERHEAD
 
 
 def headers_in(data: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

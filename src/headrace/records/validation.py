@@ -6,18 +6,25 @@ nothing else. A batch that passes is whole, unaltered, and of the shape that the
 
 from dataclasses import dataclass
 
+from crc32c import crc32c
+
 from headrace.records.batch import (
+    ATTRIBUTES_AT,
+    CONTROL,
     HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
     BatchHeader,
     Buffer,
     check_shape,
-    crc_of,
     header_at,
 )
 from headrace.records.errors import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp
 from headrace.records.record import body_of, walk
 
 MAX_LONG = 2**63 - 1
+_BROKERS_OWN = CONTROL | LOG_APPEND_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +51,36 @@ def validate(data: Buffer, rules: Rules, now_ms: int, *, from_client: bool = Tru
         if position + HEADER_SIZE > end:
             raise CorruptBatch(f"{end - position} bytes are too few for a header", position)
         header = header_at(view, position)
-        check_shape(header, position)
-        size = header.length + 12
-        if position + size > end:
+        size = header.length + LENGTH_OVERHEAD
+        if header.magic != MAGIC or size < HEADER_SIZE:
+            check_shape(header, position)
+        stop = position + size
+        if stop > end:
             raise CorruptBatch(f"{size} bytes are announced, {end - position} are there", position)
         if size > rules.max_batch_bytes:
             raise BatchTooLarge(size, rules.max_batch_bytes)
-        batch = view if size == end else view[position : position + size]
-        if crc_of(batch) != header.crc:
+        if crc32c(view[position + ATTRIBUTES_AT : stop]) != header.crc:
             raise CorruptBatch("the checksum does not match: the batch was altered on its way", position)
-        if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        count = header.record_count
+        if count <= 0 or count != header.last_offset_delta + 1:
             raise InvalidRecord(
-                f"batch at byte {position} counts {header.record_count} records "
+                f"batch at byte {position} counts {count} records "
                 f"but its last offset delta is {header.last_offset_delta}"
             )
         if from_client:
             _check_client_batch(header, rules, now_ms)
             if rules.keys_required:
-                _check_keys(batch, header)
+                _check_keys(view[position:stop], header)
         batches.append((position, header))
-        position += size
+        position = stop
     if not batches:
         raise CorruptBatch("no record batch in the request")
     return batches
 
 
 def _check_client_batch(header: BatchHeader, rules: Rules, now_ms: int) -> None:
-    if header.is_control:
-        raise InvalidRecord("clients may not write control records: only the transaction coordinator does")
-    if header.is_log_append_time:
-        raise InvalidTimestamp("the batch claims log-append time, which only the broker sets: send create time")
+    if header.attributes & _BROKERS_OWN:
+        _refuse_brokers_own(header)
     if not rules.create_time:
         return  # the broker's own clock will replace the timestamps, so theirs do not matter
     if header.max_timestamp - now_ms > rules.timestamp_after_max_ms:
@@ -86,6 +93,12 @@ def _check_client_batch(header: BatchHeader, rules: Rules, now_ms: int) -> None:
             f"timestamp {header.base_timestamp} is {now_ms - header.base_timestamp} ms behind the broker's clock, "
             f"more than message.timestamp.before.max.ms={rules.timestamp_before_max_ms}: check the producer's clock"
         )
+
+
+def _refuse_brokers_own(header: BatchHeader) -> None:
+    if header.is_control:
+        raise InvalidRecord("clients may not write control records: only the transaction coordinator does")
+    raise InvalidTimestamp("the batch claims log-append time, which only the broker sets: send create time")
 
 
 def _check_keys(batch: Buffer, header: BatchHeader) -> None:

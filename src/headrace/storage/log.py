@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from headrace.model import NO_TIMESTAMP, TopicPartition
 from headrace.records import HEADER_SIZE, BatchHeader, Buffer, RecordsError, control_type_of, prefix, validate
-from headrace.records.batch import LOG_APPEND_TIME, PREFIX_SIZE, assemble
+from headrace.records.batch import LENGTH_OVERHEAD, LOG_APPEND_TIME, PREFIX_SIZE, assemble
 from headrace.storage.atomic_file import write_atomically
 from headrace.storage.config import MAX_INT, LogConfig
 from headrace.storage.damage import write_damage
@@ -168,27 +168,31 @@ class Log:
                     return seen
         offset = first = self._end_offset
         stamp = not self._rules.create_time
+        total = 0
         buffers: list[Buffer] = []
         appended = []
         stamped = []
         for position, header in batches:
-            length = header.length
-            end = position + length + 12
+            size = header.length + LENGTH_OVERHEAD
+            rest = view[position + PREFIX_SIZE : position + size]
             if stamp and not header.is_control:
                 header = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
-                batch = assemble(header, view[position + HEADER_SIZE : end])
-                buffers += (prefix(offset, length, leader_epoch), memoryview(batch)[PREFIX_SIZE:])
-            else:
-                buffers += (prefix(offset, length, leader_epoch), view[position + PREFIX_SIZE : end])
+                batch = assemble(header, view[position + HEADER_SIZE : position + size])
+                rest = memoryview(batch)[PREFIX_SIZE:]
             last = offset + header.last_offset_delta
-            appended.append(Appended(offset, last, header.max_timestamp, length + 12))
+            buffers.append(prefix(offset, header.length, leader_epoch))
+            buffers.append(rest)
+            appended.append(Appended(offset, last, header.max_timestamp, size))
             if header.producer_id >= 0:
                 stamped.append((position, header._replace(base_offset=offset)))
             offset = last + 1
-        segment = self._segment_for(appended, now_ms)
+            total += size
+        segment = self._segments[-1]
+        if segment.size and self._is_full(segment, total, appended[-1], now_ms):
+            segment = self._roll(now_ms)
         if leader_epoch > self.epochs.latest:
             self._begin_epoch(leader_epoch, first)
-        segment.append(buffers, appended)
+        segment.append(buffers, appended, total)
         for position, header in stamped:
             aborted = apply_batch(self.producers, header, view[position : position + header.size])
             if aborted:
@@ -214,16 +218,6 @@ class Log:
             raise refusal(self.directory, error) from error
 
     # --- roll
-
-    def _segment_for(self, batches: Sequence[Appended], now_ms: int) -> Segment:
-        """The segment that these batches go into: the active one, or a new one if that is full."""
-        active = self._segments[-1]
-        size = 0
-        for batch in batches:
-            size += batch.size
-        if active.size and self._is_full(active, size, batches[-1], now_ms):
-            return self._roll(now_ms)
-        return active
 
     def _is_full(self, active: Segment, size: int, last: Appended, now_ms: int) -> bool:
         config = self._config
@@ -268,13 +262,14 @@ class Log:
         segments = self._segments
         for index in range(_index_of(segments, offset), len(segments)):
             segment = segments[index]
-            position = segment.find(offset)
-            if position is None:
+            place = segment.find(offset)
+            if place is None:
                 continue
+            position, size = place
             stop = segment.size if limit == end else segment.position_of(limit)
             if stop <= position:
                 return LogRead(None)
-            found = segment.slice_from(position, max_bytes, stop)
+            found = segment.slice_from(position, size, max_bytes, stop)
             if not committed:
                 return LogRead(found)
             return LogRead(found, self._aborted_in(segments, index, offset, found))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.records import HEADER_SIZE, BatchHeader, CorruptBatch, RecordsError, crc_of, header_at
-from headrace.records.batch import check_shape
+from headrace.records.batch import check_shape, place_at
 from headrace.storage.filesystem import File
 
 CHUNK = 1024 * 1024
@@ -62,6 +62,29 @@ def headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader
         _check(header, position, end)
         yield position, header
         position += header.size
+
+
+def locate(file: File, start: int, end: int, offset: int) -> tuple[int, int] | None:
+    """Position and size of the first batch from `start` on that ends at or behind `offset`.
+
+    What `headers` does, at a third of its cost, because every fetch begins here. The batches were checked when they
+    were appended or recovered.
+    """
+    position = chunk_at = start
+    chunk = b""
+    while position < end:
+        at = position - chunk_at
+        if len(chunk) - at < HEADER_SIZE:
+            chunk, chunk_at, at = file.read_at(min(_PEEK, end - position), position), position, 0
+        if len(chunk) < HEADER_SIZE:
+            raise CorruptBatch(f"{end - position} bytes are too few for a batch", position)
+        last_offset, size = place_at(chunk, at)
+        if size < HEADER_SIZE or position + size > end:
+            raise CorruptBatch(f"{size} bytes are announced, {end - position} are there", position)
+        if last_offset >= offset:
+            return position, size
+        position += size
+    return None
 
 
 def find_batch(file: File, start: int, end: int, min_offset: int, max_offset: int) -> Scanned | None:

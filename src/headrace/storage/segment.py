@@ -16,7 +16,7 @@ from headrace.storage.errors import WriteFailed, refusal
 from headrace.storage.filesystem import File, FileSystem
 from headrace.storage.names import INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_name
 from headrace.storage.offset_index import OffsetIndex
-from headrace.storage.scan import headers, scan
+from headrace.storage.scan import headers, locate, scan
 from headrace.storage.time_index import TimeIndex
 from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
 
@@ -71,12 +71,13 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.damage: tuple[Damage, ...] = ()
         self._max_timestamp_offset = base_offset
-        self._first_timestamp: int | None = None
+        self.first_timestamp: int | None = None  # of the first batch, from which the segment's age is counted
+        self.index_entries = 0
         self._indexes: Indexes | None = Indexes(base_offset) if not self.size else None
         self._indexes_saved = False
         self._bytes_since_entry = 0
         # The batch written last: a reader that keeps up is served without a look-up.
-        self._last: tuple[int, int, int] | None = None  # base offset, last offset, position
+        self._last: tuple[int, int, int, int] | None = None  # base offset, last offset, position, size
         self._tail_uncut = False
 
     def __repr__(self) -> str:
@@ -84,16 +85,13 @@ class Segment:
 
     # --- writing
 
-    def append(self, buffers: Sequence[Buffer], batches: Sequence[Appended]) -> None:
-        """Write these batches at the end: all of them, or none and an error."""
+    def append(self, buffers: Sequence[Buffer], batches: Sequence[Appended], total: int) -> None:
+        """Write these batches, `total` bytes, at the end: all of them, or none and an error."""
         if self._indexes is None or self._indexes_saved:
             self.drop_saved_indexes()
         if self._tail_uncut:
             self._cut_tail()
         position = self.size
-        total = 0
-        for batch in batches:
-            total += batch.size
         try:
             written = self.file.write_at(buffers, position) if len(buffers) <= _MAX_BUFFERS else 0
             if written != total:
@@ -104,10 +102,9 @@ class Segment:
             raise refusal(self.path, error) from error
         for batch in batches:
             self._index(batch, position)
-            last_at = position
             position += batch.size
         self.size = position
-        self._last = (batch.base_offset, batch.last_offset, last_at)
+        self._last = (batch.base_offset, batch.last_offset, position - batch.size, batch.size)
 
     def _write_rest(self, data: bytes, position: int, written: int) -> None:
         while written < len(data):
@@ -129,12 +126,13 @@ class Segment:
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = batch.max_timestamp
             self._max_timestamp_offset = batch.last_offset
-        if self._first_timestamp is None:
-            self._first_timestamp = batch.max_timestamp
+        if self.first_timestamp is None:
+            self.first_timestamp = batch.max_timestamp
         if self._bytes_since_entry > self._interval_bytes:
             indexes = self.indexes
             indexes.offsets.append(batch.last_offset, position)
             indexes.times.append(self.max_timestamp, self._max_timestamp_offset)
+            self.index_entries = len(indexes.offsets)
             self._bytes_since_entry = 0
         self._bytes_since_entry += batch.size
 
@@ -160,7 +158,7 @@ class Segment:
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self._max_timestamp_offset = header.max_timestamp, header.last_offset
         if not position:
-            self._first_timestamp = None
+            self.first_timestamp = None
 
     # --- reading
 
@@ -179,33 +177,35 @@ class Segment:
         for begin, end in self.readable(start):
             yield from headers(self.file, begin, end)
 
-    def find(self, offset: int) -> int | None:
-        """The position of the first batch that ends at or behind `offset`; None if none does."""
+    def find(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the first batch that ends at or behind `offset`; None if none does."""
         last = self._last
         if last and last[0] <= offset <= last[1]:
-            return last[2]
+            return last[2], last[3]
+        start = self.indexes.offsets.lookup(offset)
+        if not self.damage:
+            return locate(self.file, start, self.size, offset)
         for damage in self.damage:
             damage.refuse(offset, self.path)
-        for position, header in self.headers(self.indexes.offsets.lookup(offset)):
-            if header.last_offset >= offset:
-                return position
+        for begin, end in self.readable(start):
+            found = locate(self.file, begin, end, offset)
+            if found:
+                return found
         return None
 
     def position_of(self, offset: int) -> int:
         """Where the batch of `offset` begins, or the end of the file if the segment ends before it."""
-        position = self.find(offset) if offset > self.base_offset else 0
-        return self.size if position is None else position
+        if offset <= self.base_offset:
+            return 0
+        found = self.find(offset)
+        return found[0] if found else self.size
 
-    def slice_from(self, position: int, max_bytes: int, end: int) -> FileSlice:
+    def slice_from(self, position: int, first_size: int, max_bytes: int, end: int) -> FileSlice:
         """At most `max_bytes` from `position`, but the whole first batch; nothing damaged, nothing behind `end`."""
         for damage in self.damage:
             if damage.position >= position:
                 end = min(end, damage.position)
-        size = end - position
-        if size > max_bytes:
-            _, first = next(headers(self.file, position, end))
-            size = min(size, max(max_bytes, first.size))
-        return FileSlice(self.file, position, size)
+        return FileSlice(self.file, position, min(end - position, max(max_bytes, first_size)))
 
     # --- indexes
 
@@ -214,18 +214,6 @@ class Segment:
         """The indexes, read from disk on first use."""
         indexes = self._indexes  # another thread may release them meanwhile
         return indexes if indexes is not None else self._load_indexes()
-
-    @property
-    def index_entries(self) -> int:
-        """How full the offset index is."""
-        return len(self.indexes.offsets)
-
-    @property
-    def first_timestamp(self) -> int | None:
-        """The first batch's timestamp, from which the segment's age is counted."""
-        if self._first_timestamp is None and self.size:
-            self._first_timestamp = next((header.max_timestamp for _, header in self.headers()), None)
-        return self._first_timestamp
 
     @property
     def largest_timestamp(self) -> int:
@@ -259,8 +247,10 @@ class Segment:
         self._indexes_saved = True
 
     def drop_saved_indexes(self) -> None:
-        """Remove the indexes from disk: the segment is written to again, and they would be out of date."""
+        """Take the indexes into memory alone: the segment is written to again, and the files would be out of date."""
         _ = self.indexes
+        if self.first_timestamp is None:
+            self.first_timestamp = next((header.max_timestamp for _, header in self.headers()), None)
         self._indexes_saved = False
         self._remove_index_files()
 
@@ -287,6 +277,7 @@ class Segment:
             if indexes.offsets.is_sane(self.size):
                 self._indexes = indexes
                 self._indexes_saved = True
+                self.index_entries = len(indexes.offsets)
                 if indexes.times.last and self.max_timestamp == NO_TIMESTAMP:
                     self.max_timestamp, self._max_timestamp_offset = indexes.times.last
                 return indexes
@@ -304,9 +295,10 @@ class Segment:
     def begin_rebuild(self) -> Indexes:
         """Forget the indexes, to be noted batch by batch."""
         self._indexes = indexes = Indexes(self.base_offset)
+        self.index_entries = 0
         self._indexes_saved = False
         self._bytes_since_entry = 0
-        self._first_timestamp = None
+        self.first_timestamp = None
         self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         return indexes
 

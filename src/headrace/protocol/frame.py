@@ -1,0 +1,170 @@
+"""Frames: what travels on a connection is a size in four bytes, a header, and a body.
+
+No function here reads or writes anything: bytes come in as arguments and go out as results. A size that is negative or
+over the limit is an error at once, before anything is kept or allocated for it.
+"""
+
+from struct import Struct as Layout
+from typing import NamedTuple, TypeVar
+
+from headrace.protocol.api import APIS, Api
+from headrace.protocol.codec import decode_prefix, encode_parts, encoder_of, needs_no_copy
+from headrace.protocol.errors import FrameTooLarge, MalformedMessage, UnsupportedVersion
+from headrace.protocol.header import RequestHeader, ResponseHeader, request_header_version, response_header_version
+from headrace.protocol.schema import Buffer, Message
+
+M = TypeVar("M", bound=Message)
+
+MAX_FRAME_BYTES = 104_857_600  # Kafka's default for socket.request.max.bytes
+
+_SIZE = Layout(">i")
+_REQUEST_START = Layout(">hhi")  # API key, version and correlation id: the same in every header version
+_SIZE_AND_ID = Layout(">ii")
+_SIZE_AND_ID_AND_NO_TAGS = Layout(">iix")
+
+
+class Split(NamedTuple):
+    """The whole frames found in a buffer, and what to do about the rest."""
+
+    frames: list[memoryview]  # without their sizes; views, valid as long as the buffer is left as it is
+    consumed: int  # the bytes up to the end of the last whole frame
+    wanted: int  # the bytes, size included, that the frame after it needs; 4 as long as its size is not known
+
+
+def split_frames(data: Buffer, limit: int = MAX_FRAME_BYTES) -> Split:
+    """Find the whole frames in a buffer, without copying any."""
+    view = memoryview(data)
+    filled = len(view)
+    frames = []
+    position = 0
+    wanted = _SIZE.size
+    while filled - position >= _SIZE.size:
+        (size,) = _SIZE.unpack_from(view, position)
+        if size < 0:
+            raise MalformedMessage(f"a frame's size is {size}", position)
+        if size > limit:
+            raise FrameTooLarge(size, limit)
+        start = position + _SIZE.size
+        if filled - start < size:
+            wanted = _SIZE.size + size
+            break
+        position = start + size
+        frames.append(view[start:position])
+    return Split(frames, position, wanted)
+
+
+class FrameDecoder:
+    """Takes a stream in pieces of any size, and gives back its frames.
+
+    A frame that comes in many pieces is gathered in one growing buffer and looked at again only when it is whole, so
+    the work is in proportion to the bytes.
+    """
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        self._limit = limit
+        self._pending = bytearray()
+        self._wanted = _SIZE.size
+
+    @property
+    def pending(self) -> int:
+        """The bytes that belong to a frame which is not whole yet; none at the end of a sound stream."""
+        return len(self._pending)
+
+    def feed(self, data: Buffer) -> list[bytes]:
+        """The frames that `data` completes."""
+        if not self._pending:
+            frames, consumed, self._wanted = split_frames(data, self._limit)
+            self._pending += data[consumed:]
+            return [bytes(frame) for frame in frames]
+        self._pending += data
+        if len(self._pending) < self._wanted:
+            return []
+        frames, consumed, self._wanted = split_frames(self._pending, self._limit)
+        whole = [bytes(frame) for frame in frames]
+        frames.clear()  # a bytearray that is being viewed cannot be cut
+        del self._pending[:consumed]
+        return whole
+
+
+class Request(NamedTuple):
+    """A request, decoded."""
+
+    api: Api
+    header: RequestHeader
+    body: Message
+
+
+def decode_request_header(frame: Buffer) -> tuple[Api, RequestHeader, int]:
+    """The API, the header and where the body starts; the version need not be one that is declared.
+
+    So a broker can answer a version that it does not know, which for ApiVersions it has to.
+    """
+    if len(frame) < _REQUEST_START.size:
+        raise MalformedMessage("RequestHeader: the bytes end here", len(frame))
+    api_key, version, correlation_id = _REQUEST_START.unpack_from(frame)
+    api = APIS.get(api_key)
+    if api is None:
+        raise UnsupportedVersion(api_key, version, correlation_id)
+    header, position = decode_prefix(RequestHeader, request_header_version(api.request, version), frame)
+    return api, header, position
+
+
+def decode_request(frame: Buffer) -> Request:
+    """The request in a frame; record batches in it are views into the frame.
+
+    Bytes after the body are let be, as Kafka does.
+    """
+    api, header, position = decode_request_header(frame)
+    version = header.request_api_version
+    if version not in api.versions:
+        raise UnsupportedVersion(api.key, version, header.correlation_id)
+    body, _ = decode_prefix(api.request, version, frame, position)
+    return Request(api, header, body)
+
+
+def encode_request(body: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """A whole frame with a request in it."""
+    api_key = _api_key(type(body))
+    parts: list[Buffer] = [b""]
+    header = RequestHeader(
+        request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+    )
+    encoder_of(RequestHeader, request_header_version(type(body), version))(header, parts)
+    encoder_of(type(body), version)(body, parts)
+    parts[0] = _SIZE.pack(sum(map(len, parts)))
+    return b"".join(parts)
+
+
+def encode_response_parts(body: Message, version: int, correlation_id: int) -> list[Buffer]:
+    """A whole frame with a response in it, in parts for a gathering write; record batches are not copied."""
+    _api_key(type(body))
+    parts = encode_parts(body, version)
+    size = sum(map(len, parts))
+    if response_header_version(type(body), version):
+        parts.insert(0, _SIZE_AND_ID_AND_NO_TAGS.pack(size + 5, correlation_id))
+    else:
+        parts.insert(0, _SIZE_AND_ID.pack(size + 4, correlation_id))
+    return parts
+
+
+def encode_response(body: Message, version: int, correlation_id: int) -> bytes:
+    """A whole frame with a response in it."""
+    return b"".join(encode_response_parts(body, version, correlation_id))
+
+
+def decode_response(message: type[M], version: int, frame: Buffer) -> tuple[ResponseHeader, M]:
+    """The header and the body of the response in a frame; record batches in it are views into the frame."""
+    if type(frame) is not bytes and not needs_no_copy(message):
+        frame = bytes(frame)
+    header, position = decode_prefix(ResponseHeader, response_header_version(message, version), frame)
+    body, end = decode_prefix(message, version, frame, position)
+    if end != len(frame):
+        raise MalformedMessage(f"{message.__name__} v{version}: {len(frame) - end} bytes are left over", end)
+    return header, body
+
+
+def _api_key(message: type[Message]) -> int:
+    api_key = message.__schema__.api_key
+    if api_key is None:
+        raise TypeError(f"{message.__name__} is no body of a request or a response")
+    return api_key

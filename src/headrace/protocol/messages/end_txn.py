@@ -1,0 +1,25 @@
+"""EndTxn (API 26): commit or abort a transaction.
+
+2 may answer PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE; since 5 the epoch moves on with every transaction, and the answer
+tells the next one (KIP-890).
+"""
+
+from headrace.protocol.schema import Message, boolean, int16, int32, int64, string
+
+
+class EndTxnRequest(Message, api_key=26, versions=range(6), flexible_since=3):
+    """The transaction, and whether it is to be committed."""
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    committed: bool = boolean()
+
+
+class EndTxnResponse(Message, api_key=26, versions=range(6), flexible_since=3):
+    """Whether it will be, and since version 5 what to go on with."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    producer_id: int = int64(since=5, default=-1, ignorable=True)
+    producer_epoch: int = int16(since=5, default=-1, ignorable=True)

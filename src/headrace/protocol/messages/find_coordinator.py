@@ -1,0 +1,39 @@
+"""FindCoordinator (API 10): which broker coordinates a group or a transaction.
+
+Version 0 knows consumer groups only; since 1 the key's type says what is meant: 0 a group, 1 a transactional id, and
+since 6 also 2, a share group's partition (KIP-932). 4 asks for many keys at once, in fields of their own (KIP-699); 5
+may answer TRANSACTION_ABORTABLE (KIP-890).
+"""
+
+from headrace.protocol.schema import STRING, Message, Struct, array, int8, int16, int32, nullable_string, string
+
+
+class FindCoordinatorRequest(Message, api_key=10, versions=range(7), flexible_since=3):
+    """The keys, all of one type."""
+
+    key: str = string(until=3)
+    key_type: int = int8(since=1)
+    coordinator_keys: list[str] = array(STRING, since=4)
+
+
+class Coordinator(Struct):
+    """The coordinator of one key, or why it is not known."""
+
+    key: str = string()
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    error_code: int = int16()
+    error_message: str | None = nullable_string()
+
+
+class FindCoordinatorResponse(Message, api_key=10, versions=range(7), flexible_since=3):
+    """The coordinator: in the message itself until version 3, one per key since 4."""
+
+    throttle_time_ms: int = int32(since=1, ignorable=True)
+    error_code: int = int16(until=3)
+    error_message: str | None = nullable_string(since=1, until=3, ignorable=True)
+    node_id: int = int32(until=3)
+    host: str = string(until=3)
+    port: int = int32(until=3)
+    coordinators: list[Coordinator] = array(Coordinator, since=4)

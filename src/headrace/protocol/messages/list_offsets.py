@@ -1,0 +1,57 @@
+"""ListOffsets (API 2): find the offset for a time, or the log's ends.
+
+Negative timestamps are questions of their own: -1 the end, -2 the start, -3 the record with the greatest timestamp
+(since 7, KIP-734), -4 the start of what is on local disk (8, KIP-405), -5 the last tiered offset (9, KIP-1005), -6 the
+first one not yet tiered (11, KIP-1023). Since 2 the isolation level decides which end is meant; 4 fences by leader
+epoch; 10 has a timeout for answers that have to come from remote storage (KIP-1075).
+"""
+
+from headrace.protocol.schema import Message, Struct, array, int8, int16, int32, int64, string
+
+
+class ListOffsetsPartition(Struct):
+    """The question about one partition."""
+
+    partition_index: int = int32()
+    current_leader_epoch: int = int32(since=4, default=-1, ignorable=True)
+    timestamp: int = int64()
+
+
+class ListOffsetsTopic(Struct):
+    """The questions about one topic."""
+
+    name: str = string()
+    partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
+
+
+class ListOffsetsRequest(Message, api_key=2, versions=range(1, 12), flexible_since=6):
+    """For each partition the time whose offset is asked for."""
+
+    replica_id: int = int32()
+    isolation_level: int = int8(since=2)
+    topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
+    timeout_ms: int = int32(since=10, ignorable=True)
+
+
+class ListOffsetsPartitionResponse(Struct):
+    """The first offset at or after the time, and its own timestamp; -1 if there is none."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    timestamp: int = int64(default=-1)
+    offset: int = int64(default=-1)
+    leader_epoch: int = int32(since=4, default=-1)
+
+
+class ListOffsetsTopicResponse(Struct):
+    """The answers about one topic."""
+
+    name: str = string()
+    partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
+
+
+class ListOffsetsResponse(Message, api_key=2, versions=range(1, 12), flexible_since=6):
+    """For each partition the offset found."""
+
+    throttle_time_ms: int = int32(since=2, ignorable=True)
+    topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

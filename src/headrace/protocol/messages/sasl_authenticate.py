@@ -1,0 +1,21 @@
+"""SaslAuthenticate (API 36): carry one step of the SASL exchange.
+
+Since 1 the answer tells when the client has to authenticate again (KIP-368); 2 is flexible.
+"""
+
+from headrace.protocol.schema import Message, blob, int16, int64, nullable_string
+
+
+class SaslAuthenticateRequest(Message, api_key=36, versions=range(3), flexible_since=2):
+    """The client's token, in the mechanism's own bytes."""
+
+    auth_bytes: bytes = blob()
+
+
+class SaslAuthenticateResponse(Message, api_key=36, versions=range(3), flexible_since=2):
+    """The broker's token, or why the client was refused."""
+
+    error_code: int = int16()
+    error_message: str | None = nullable_string()
+    auth_bytes: bytes = blob()
+    session_lifetime_ms: int = int64(since=1, ignorable=True)

@@ -1,0 +1,20 @@
+"""SaslHandshake (API 17): choose the SASL mechanism.
+
+What follows a handshake of version 0 is the mechanism's bare tokens; after version 1 they travel in SaslAuthenticate
+(KIP-152). Neither version is flexible.
+"""
+
+from headrace.protocol.schema import STRING, Message, array, int16, string
+
+
+class SaslHandshakeRequest(Message, api_key=17, versions=range(2)):
+    """The mechanism that the client wants."""
+
+    mechanism: str = string()
+
+
+class SaslHandshakeResponse(Message, api_key=17, versions=range(2)):
+    """The mechanisms that the broker offers; an error if the wanted one is not among them."""
+
+    error_code: int = int16()
+    mechanisms: list[str] = array(STRING)

@@ -1,0 +1,13 @@
+"""The public test kit: what a test of Headrace, or of a program built on it, holds still and breaks on purpose.
+
+- `FakeClock` is a clock that moves only by hand.
+- `MemoryFileSystem` is a disk in memory that crashes, tears, rots, fills up and fails on demand.
+- `crash_points` runs a piece of code again and again, and stops it at every step it takes on the disk.
+"""
+
+from headrace.testing.clock import FakeClock
+from headrace.testing.crash_points import crash_points
+from headrace.testing.filesystem.faults import Counts, Fault, SimulatedCrash
+from headrace.testing.memory_filesystem import CrashMode, MemoryFileSystem
+
+__all__ = ["Counts", "CrashMode", "FakeClock", "Fault", "MemoryFileSystem", "SimulatedCrash", "crash_points"]

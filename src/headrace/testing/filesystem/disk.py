@@ -1,0 +1,184 @@
+"""The state that a file system and its open files share: one lock, the tree, the room, the faults.
+
+Every operation passes here under the lock: first whether the process is still alive, then the countdown to a crash,
+then the ordered faults, then the room, then the deed.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from errno import EINVAL, ENOSPC
+
+from headrace.clock import Clock
+from headrace.storage.filesystem import Buffer
+from headrace.testing.filesystem.faults import FaultPlan, OperationKind, SimulatedCrash
+from headrace.testing.filesystem.node import FileNode, Node
+from headrace.testing.filesystem.tree import Tree, os_error, split
+
+# The most buffers that one `pwritev` of Linux takes.
+IOV_MAX = 1024
+
+
+class Disk:
+    """A tree of files with a size, that a test can break."""
+
+    def __init__(
+        self, tree: Tree, clock: Clock, capacity_bytes: int | None, page_bytes: int, sector_bytes: int
+    ) -> None:
+        self.lock = threading.RLock()
+        self.tree = tree
+        self.clock = clock
+        self.capacity_bytes = capacity_bytes
+        self.page_bytes = page_bytes
+        self.sector_bytes = sector_bytes
+        self.faults = FaultPlan()
+        self.locked: set[str] = set()
+        self.used_bytes = sum(len(node.volatile) for node in tree.files())
+        self.operations = 0
+        self.crash_at = 0
+        self.halfway = False
+        self.dead = False
+        self.stopped_at: str | None = None
+        # Handles that nobody holds any more. The garbage collector may find one in the midst of any operation, so
+        # they are only noted, and released at the start of the next.
+        self.dropped: deque[FileNode] = deque()
+
+    def enter(self) -> None:
+        """At the start of every operation: a dead process makes none."""
+        if self.dead:
+            raise SimulatedCrash("the process that used this file system is dead: go on with what crash() returned")
+        if self.dropped:
+            self.release_dropped()
+
+    def step(self, kind: OperationKind, path: str) -> None:
+        """Before every operation that changes something: maybe it is the one to die at."""
+        self.operations += 1
+        if self.operations == self.crash_at:
+            self.die(f"{kind} {path}")
+
+    def die(self, where: str) -> None:
+        """Stop the process here."""
+        self.dead = True
+        self.stopped_at = where
+        raise SimulatedCrash(f"stopped at operation {self.operations}: {where}")
+
+    def fail_if_ordered(self, kind: OperationKind, path: str, other: str | None = None) -> None:
+        """Raise what a test has ordered for this operation."""
+        if self.faults.pending:
+            paths = [path] if other is None else [path, other]
+            fault = self.faults.strike(kind, *("/".join(split(each)) for each in paths))
+            if fault is not None:
+                raise os_error(fault.error, path, other)
+
+    def write(self, node: FileNode, buffers: Sequence[Buffer], position: int) -> int:
+        """Write what fits and what the faults let through."""
+        with self.lock:
+            self.enter()
+            if position < 0 or len(buffers) > IOV_MAX:
+                raise os_error(EINVAL, node.path)
+            data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+            if type(data) is not bytes:
+                data = bytes(data)
+            node.counts.writes += 1
+            self.operations += 1
+            size = len(data)
+            if self.operations == self.crash_at:
+                if self.halfway:
+                    with suppress(OSError):
+                        self._put(node, data[: size // 2], position)
+                self.die(f"write {node.path}")
+            if self.faults.pending:
+                fault = self.faults.strike("write", node.path, start=position, size=size)
+                if fault is not None:
+                    written = self._put(node, data[: fault.bytes_let_through(size)], position)
+                    if fault.is_error:
+                        raise os_error(fault.error, node.path)
+                    return written
+            return self._put(node, data, position)
+
+    def read(self, node: FileNode, size: int, position: int) -> bytes:
+        """Read, unless the place is bad."""
+        with self.lock:
+            self.enter()
+            if size < 0 or position < 0:
+                raise os_error(EINVAL, node.path)
+            node.counts.reads += 1
+            if self.faults.pending:
+                readable = max(0, min(size, len(node.volatile) - position))
+                fault = self.faults.strike("read", node.path, start=position, size=readable)
+                if fault is not None:
+                    raise os_error(fault.error, node.path)
+            return node.read(size, position)
+
+    def truncate(self, node: FileNode, size: int) -> None:
+        """Cut, or grow with zeros, which take room here as if they were written."""
+        with self.lock:
+            self.enter()
+            if size < 0:
+                raise os_error(EINVAL, node.path)
+            self.step("truncate", node.path)
+            self.fail_if_ordered("truncate", node.path)
+            growth = size - len(node.volatile)
+            if growth > 0 and self.capacity_bytes is not None and growth > self.capacity_bytes - self.used_bytes:
+                raise os_error(ENOSPC, node.path)
+            node.truncate(size)
+            node.modified_ms = self.clock.now_ms()
+            self.used_bytes += growth
+
+    def sync(self, node: FileNode) -> None:
+        """Make a file durable, or fail and never make these pages durable."""
+        with self.lock:
+            self.enter()
+            self.step("sync", node.path)
+            node.counts.syncs += 1
+            if self.faults.pending:
+                fault = self.faults.strike("sync", node.path)
+                if fault is not None:
+                    node.fail_sync()
+                    raise os_error(fault.error, node.path)
+            node.sync()
+
+    def size(self, node: FileNode) -> int:
+        """The length that everybody sees."""
+        with self.lock:
+            self.enter()
+            return len(node.volatile)
+
+    def unlink(self, node: Node | None) -> None:
+        """Note that something lost its name; a file that nobody holds gives its room back."""
+        if isinstance(node, FileNode):
+            node.linked = False
+            self._free(node)
+
+    def release_dropped(self) -> None:
+        """Let go of the handles that were closed or forgotten; the last one of a file without a name frees it."""
+        while self.dropped:
+            node = self.dropped.popleft()
+            node.handles -= 1
+            self._free(node)
+
+    def need_room_for_a_name(self, path: str) -> None:
+        """A new file or folder needs at least a byte of a full disk."""
+        if self.capacity_bytes is not None and self.used_bytes >= self.capacity_bytes:
+            raise os_error(ENOSPC, path)
+
+    def _put(self, node: FileNode, data: bytes, position: int) -> int:
+        size = len(data)
+        if not size:
+            return 0
+        length = len(node.volatile)
+        if self.capacity_bytes is not None:
+            room = length + max(0, self.capacity_bytes - self.used_bytes) - position
+            if room < size:
+                if room <= 0:
+                    raise os_error(ENOSPC, node.path)
+                data, size = data[:room], room
+        node.write(data, position)
+        node.modified_ms = self.clock.now_ms()
+        self.used_bytes += len(node.volatile) - length
+        return size
+
+    def _free(self, node: FileNode) -> None:
+        if not node.linked and node.handles == 0:
+            self.used_bytes -= len(node.volatile)
