@@ -49,9 +49,7 @@ class Values:
         self.primitive = primitive or (lambda field: PRIMITIVES[field.type])
 
     def struct(self, cls, depth=0):
-        made = {
-            field.name: self.field(field, depth) for field in cls.__schema__.fields if field.exists(self.version)
-        }
+        made = {field.name: self.field(field, depth) for field in cls.__schema__.fields if field.exists(self.version)}
         if self.tagging:
             made["unknown_tags"] = _unknown_tags()
         return st.builds(cls, **made)
@@ -81,5 +79,3 @@ def messages(cls, version, *, unknown_tags=False, primitive=None):
     """Instances of a message whose values this version can carry."""
     flexible = cls.__schema__.is_flexible(version)
     return Values(version, flexible=flexible, unknown_tags=unknown_tags, primitive=primitive).struct(cls)
-
-

@@ -5,7 +5,7 @@ what we wrote. Then kio's bytes are read by us: the message must be the one that
 """
 
 import dataclasses
-import datetime
+import datetime as dt
 import enum
 import io
 import uuid
@@ -73,9 +73,9 @@ def _same(theirs, ours):
             return theirs.value == ours
         case uuid.UUID():
             return theirs.bytes == ours
-        case datetime.timedelta():
+        case dt.timedelta():
             return round(theirs.total_seconds() * 1000) == ours
-        case datetime.datetime():
+        case dt.datetime():
             return round(theirs.timestamp() * 1000) == ours
         case tuple():
             return len(theirs) == len(ours) and all(map(_same, theirs, ours))

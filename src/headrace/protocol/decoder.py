@@ -71,6 +71,7 @@ class _DecoderSource(Source):
         self._in_place = keeps_view(message)
         self._targets: list[str] = []
         self._letters = ""
+        self._run_place = ""
         self._names = 0
         self._write(message, title)
 
@@ -97,14 +98,19 @@ class _DecoderSource(Source):
     # Fixed-size fields are collected until something of unknown size comes, then read at once.
 
     def _collect(self, target: str, letters: str) -> None:
+        if not self._targets:
+            self._run_place = self.place
         self._targets.append(target)
         self._letters += letters
 
     def _flush(self) -> None:
         targets, letters = self._targets, self._letters
         self._targets, self._letters = [], ""
-        if not targets:
-            return
+        if targets:
+            with self.about(self._run_place):
+                self._unpack(targets, letters)
+
+    def _unpack(self, targets: list[str], letters: str) -> None:
         if letters == _FIRST_BYTE:
             self.line(f"{targets[0]} = data[position]")
             self.line("position += 1")

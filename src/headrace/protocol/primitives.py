@@ -20,7 +20,7 @@ SHORT_VARINTS = tuple(bytes((value,)) for value in range(0x80))
 
 
 class Flaw(Exception):
-    """What is wrong with the bytes, without the place, which only the decoder knows."""
+    """What is wrong with the bytes. The decoder knows the place and makes a `MalformedMessage` of it: none gets out."""
 
 
 def read_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
