@@ -5,6 +5,7 @@ import sys
 import click
 
 import headrace
+from headrace.cli.broker import broker
 from headrace.cli.log import log
 from headrace.errors import HeadraceError
 from headrace.telemetry import logs
@@ -21,6 +22,7 @@ def cli(log_level: str, log_json: bool) -> None:
     logs.configure(level=log_level, as_json=log_json)
 
 
+cli.add_command(broker)
 cli.add_command(log)
 
 

@@ -9,12 +9,12 @@ epoch, can be rewritten without touching it. That is what makes appending a batc
 """
 
 from collections.abc import Iterator
-from struct import Struct
+from struct import Struct, error
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from headrace.records.errors import CorruptBatch, UnsupportedFormat
+from headrace.records.errors import CorruptBatch, InvalidRecord, UnsupportedFormat
 
 Buffer = bytes | bytearray | memoryview
 
@@ -153,16 +153,19 @@ def prefix(base_offset: int, length: int, leader_epoch: int) -> bytes:
 
 def assemble(header: BatchHeader, body: Buffer) -> bytes:
     """A whole batch from a header and its records, with length and checksum made right."""
-    signed = _CHECKSUMMED.pack(
-        header.attributes,
-        header.last_offset_delta,
-        header.base_timestamp,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.record_count,
-    )
+    try:
+        signed = _CHECKSUMMED.pack(
+            header.attributes,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+        )
+    except error as misfit:
+        raise InvalidRecord(f"a number is too large for a batch's header ({misfit}): {header}") from misfit
     crc = crc32c(body, crc32c(signed))
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(body)
     return b"".join(

@@ -51,8 +51,12 @@ def build_marker(
 
 
 def control_type_of(batch: Buffer) -> tuple[ControlType, int] | None:
-    """The marker's kind and its coordinator's epoch; None for control records that end no transaction."""
-    return marker_in(records_of(batch)[0])
+    """The marker's kind and its coordinator's epoch; None for control records that end no transaction.
+
+    None as well where compaction has taken the record out and left the batch for its producer's sake.
+    """
+    records = records_of(batch)
+    return marker_in(records[0]) if records else None
 
 
 def marker_in(record: Record) -> tuple[ControlType, int] | None:

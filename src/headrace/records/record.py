@@ -13,6 +13,9 @@ from headrace.records.compression import decompress
 from headrace.records.errors import CorruptBatch
 from headrace.records.varint import read_varint, write_varint
 
+# Kafka never looks into a header's name: one that is no UTF-8 may be in a log and has to survive being written again.
+_NAME_ERRORS = "surrogateescape"
+
 
 class Header(NamedTuple):
     """A name and a value that travel beside a record."""
@@ -99,21 +102,25 @@ def decode(header: BatchHeader, body: bytes) -> Iterator[Record]:
 
 
 def _headers(body: bytes, position: int, end: int) -> tuple[Header, ...]:
-    if body[position] == 0:
+    if body[position] == 0 and position + 1 == end:
         return ()
     headers = []
     try:
         count, position = read_varint(body, position)
+        if count < 0:
+            raise CorruptBatch(f"a record announces {count} headers", position)
         for _ in range(count):
             size, position = read_varint(body, position)
-            key = body[position : position + size].decode()
+            if size < 0:
+                raise CorruptBatch(f"a header's name has {size} bytes", position)
+            key = body[position : position + size].decode(errors=_NAME_ERRORS)
             size, position = read_varint(body, position + size)
             headers.append(Header(key, None if size < 0 else body[position : position + size]))
             position += max(size, 0)
     except (IndexError, ValueError) as error:
         raise CorruptBatch(f"a record's headers do not decode ({error})", position) from error
-    if position > end:
-        raise CorruptBatch("a record's headers are longer than the record", position)
+    if position != end:
+        raise CorruptBatch(f"a record's headers end {position - end:+d} bytes from its end", position)
     return tuple(headers)
 
 
@@ -126,7 +133,7 @@ def encode(record: Record, base_offset: int, base_timestamp: int) -> bytes:
     _write_nullable(inner, record.value)
     write_varint(inner, len(record.headers))
     for header in record.headers:
-        _write_nullable(inner, header.key.encode())
+        _write_nullable(inner, header.key.encode(errors=_NAME_ERRORS))
         _write_nullable(inner, header.value)
     out = bytearray()
     write_varint(out, len(inner))

@@ -81,6 +81,11 @@ def validate(data: Buffer, rules: Rules, now_ms: int, *, from_client: bool = Tru
 def _check_client_batch(header: BatchHeader, rules: Rules, now_ms: int) -> None:
     if header.attributes & _BROKERS_OWN:
         _refuse_brokers_own(header)
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidRecord(
+            f"producer {header.producer_id} sent a batch with epoch {header.producer_epoch} and sequence "
+            f"{header.base_sequence}: an idempotent producer numbers its batches from 0"
+        )
     if not rules.create_time:
         return  # the broker's own clock will replace the timestamps, so theirs do not matter
     if header.max_timestamp - now_ms > rules.timestamp_after_max_ms:

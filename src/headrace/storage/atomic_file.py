@@ -17,7 +17,7 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer) -> None:
     finally:
         file.close()
     filesystem.replace(temporary, path)
-    filesystem.sync_directory(path.rpartition("/")[0])
+    filesystem.sync_directory(path.rpartition("/")[0] or ".")
 
 
 def write_all(file: File, data: Buffer, position: int) -> None:

@@ -144,6 +144,8 @@ class OsFile:
 
     def sync(self) -> None:
         """`fdatasync`: the data and the length, without waiting for the modification time."""
+        if self._fd < 0:
+            raise OSError(errno.EBADF, "the file is closed")
         os.fdatasync(self._fd)
 
     def fileno(self) -> int:

@@ -251,12 +251,17 @@ class Log:
 
     # --- read
 
-    def read(self, offset: int, max_bytes: int, *, committed: bool = False) -> LogRead:
-        """Batches from the one that holds `offset` on, out of one segment; at least one batch if there is any."""
+    def read(self, offset: int, max_bytes: int, *, committed: bool = False, before: int | None = None) -> LogRead:
+        """Batches from the one that holds `offset` on, out of one segment; at least one batch if there is any.
+
+        `committed` stops at the first open transaction, `before` at that offset: what lies behind is not for readers.
+        """
         end = self._end_offset
         if not self._start_offset <= offset <= end:
             raise OffsetOutOfRange(str(self.topic_partition), offset, self._start_offset, end)
         limit = min(end, self.last_stable_offset) if committed else end
+        if before is not None:
+            limit = min(limit, before)
         if offset >= limit:
             return LogRead(None)
         segments = self._segments

@@ -204,7 +204,7 @@ class _Loader:
             try:
                 for at, header, batch in scan(segment.file, position, segment.size):
                     if header.base_offset < expected or (behind is not None and header.base_offset >= behind):
-                        raise CorruptBatch(f"offset {header.base_offset} where {expected} was due", at)  # noqa: TRY301
+                        raise CorruptBatch(f"offset {header.base_offset} where {expected} was due", at)
                     segment.note(at, header)
                     aborted = apply_batch(producers, header, batch)
                     if aborted:

@@ -5,6 +5,8 @@ OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 TRANSACTION_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
+# The checksums of a segment's index files, which Kafka's formats have no room for.
+INDEX_SUMS = ".indexsums"
 
 # What compaction writes: unfinished, and finished but not yet in place.
 CLEANED = ".cleaned"

@@ -6,29 +6,36 @@ up is set after the bytes are in the file. Nothing here decides when to roll or 
 
 import errno
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from threading import RLock
 from typing import NamedTuple
 
 from headrace.model import NO_TIMESTAMP
 from headrace.records import BatchHeader, Buffer
-from headrace.storage.atomic_file import write_atomically
 from headrace.storage.damage import Damage
 from headrace.storage.errors import WriteFailed, refusal
 from headrace.storage.filesystem import File, FileSystem
-from headrace.storage.names import INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_name
-from headrace.storage.offset_index import OffsetIndex
+from headrace.storage.index_files import Indexes, IndexFiles, build
+from headrace.storage.names import LOG, file_name
 from headrace.storage.scan import headers, locate, scan
-from headrace.storage.time_index import TimeIndex
 from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _MAX_BUFFERS = 1024  # what one system call takes (IOV_MAX)
 
 
-class FileSlice(NamedTuple):
-    """A run of bytes in a segment; it stays readable after the segment has been removed."""
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A run of bytes in a segment; it stays readable after the segment has been removed.
+
+    It has a length as a buffer has, so that it can stand for its bytes in an answer until they are sent.
+    """
 
     file: File
     position: int
     size: int
+
+    def __len__(self) -> int:
+        return self.size
 
     def read(self) -> bytes:
         """The bytes."""
@@ -44,22 +51,18 @@ class Appended(NamedTuple):
     size: int
 
 
-class Indexes:
-    """The three indexes of a segment, loaded or built together."""
-
-    __slots__ = ("offsets", "times", "transactions")
-
-    def __init__(self, base_offset: int) -> None:
-        self.offsets = OffsetIndex(base_offset)
-        self.times = TimeIndex(base_offset)
-        self.transactions = TransactionIndex()
-
-
 class Segment:
     """A log file that begins at `base_offset`, and its indexes."""
 
     def __init__(
-        self, filesystem: FileSystem, directory: str, base_offset: int, *, interval_bytes: int, suffix: str = ""
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        interval_bytes: int,
+        suffix: str = "",
+        fresh: bool = False,
     ) -> None:
         self._filesystem = filesystem
         self._directory = directory
@@ -68,13 +71,22 @@ class Segment:
         self.path = f"{directory}/{file_name(base_offset, LOG)}{suffix}"
         self.file = filesystem.open(self.path, create=True)
         self.size = self.file.size()
+        self._index_files = IndexFiles(filesystem, directory, base_offset)
+        if fresh and (self.size or self._index_files.remove()):  # left over from a removal that failed
+            self.file.truncate(0)
+            self.size = 0
+            filesystem.sync_directory(directory)
         self.max_timestamp = NO_TIMESTAMP
         self.damage: tuple[Damage, ...] = ()
         self._max_timestamp_offset = base_offset
-        self.first_timestamp: int | None = None  # of the first batch, from which the segment's age is counted
+        self._first_timestamp: int | None = None
         self.index_entries = 0
+        self._index_lock = RLock()  # held while indexes are read from disk or leave it
         self._indexes: Indexes | None = Indexes(base_offset) if not self.size else None
         self._indexes_saved = False
+        self._files_outdated = not fresh  # whether index files may be there that the next append makes untrue
+        self._transactions: TransactionIndex | None = None  # stays in memory: only a replay could make it anew
+        self.sync_suspect = False  # after a failed sync, until the bytes in doubt were written again
         self._bytes_since_entry = 0
         # The batch written last: a reader that keeps up is served without a look-up.
         self._last: tuple[int, int, int, int] | None = None  # base offset, last offset, position, size
@@ -87,7 +99,7 @@ class Segment:
 
     def append(self, buffers: Sequence[Buffer], batches: Sequence[Appended], total: int) -> None:
         """Write these batches, `total` bytes, at the end: all of them, or none and an error."""
-        if self._indexes is None or self._indexes_saved:
+        if self._files_outdated or self._indexes is None:
             self.drop_saved_indexes()
         if self._tail_uncut:
             self._cut_tail()
@@ -114,9 +126,10 @@ class Segment:
             written += count
 
     def _cut_tail(self, *, ignore_errors: bool = False) -> None:
-        """Remove what a failed append left behind, so that no crash can bring it back half-way."""
+        """Remove what a failed append left behind, on the disk too: behind the next append it would look like data."""
         try:
             self.file.truncate(self.size)
+            self.sync_cut()
             self._tail_uncut = False
         except OSError as error:
             if not ignore_errors:
@@ -126,8 +139,8 @@ class Segment:
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = batch.max_timestamp
             self._max_timestamp_offset = batch.last_offset
-        if self.first_timestamp is None:
-            self.first_timestamp = batch.max_timestamp
+        if self._first_timestamp is None and not position:
+            self._first_timestamp = batch.max_timestamp
         if self._bytes_since_entry > self._interval_bytes:
             indexes = self.indexes
             indexes.offsets.append(batch.last_offset, position)
@@ -142,15 +155,17 @@ class Segment:
             self._write_rest(bytes(scanned.batch), scanned.position, 0)
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Cut the file at `position`, where the batch of `next_offset` began."""
+        """Cut the file at `position`, where the batch of `next_offset` began; `sync_cut` makes it last."""
+        self.drop_saved_indexes()
         indexes = self.indexes
         self.file.truncate(position)
         self.size = position
+        self._last = None
+        self._tail_uncut = False
         indexes.offsets.truncate(position)
         indexes.times.truncate(next_offset)
         indexes.transactions.truncate(next_offset)
-        self._indexes_saved = False
-        self._last = None
+        self.index_entries = len(indexes.offsets)
         self._bytes_since_entry = 0
         self.damage = tuple(damage for damage in self.damage if damage.position < position)
         self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
@@ -158,7 +173,15 @@ class Segment:
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self._max_timestamp_offset = header.max_timestamp, header.last_offset
         if not position:
-            self.first_timestamp = None
+            self._first_timestamp = None
+
+    def sync_cut(self) -> None:
+        """Have a cut on the disk: what was cut off and is whole must not come back behind what is written next."""
+        try:
+            self.file.sync()
+        except OSError:
+            self.sync_suspect = True
+            raise
 
     # --- reading
 
@@ -182,11 +205,14 @@ class Segment:
         last = self._last
         if last and last[0] <= offset <= last[1]:
             return last[2], last[3]
+        for damage in self.damage:
+            damage.refuse(offset, self.path)
+        return self._locate(offset)
+
+    def _locate(self, offset: int) -> tuple[int, int] | None:
         start = self.indexes.offsets.lookup(offset)
         if not self.damage:
             return locate(self.file, start, self.size, offset)
-        for damage in self.damage:
-            damage.refuse(offset, self.path)
         for begin, end in self.readable(start):
             found = locate(self.file, begin, end, offset)
             if found:
@@ -194,10 +220,10 @@ class Segment:
         return None
 
     def position_of(self, offset: int) -> int:
-        """Where the batch of `offset` begins, or the end of the file if the segment ends before it."""
+        """Where the batch of `offset` begins, or the next readable one, or the end of the file."""
         if offset <= self.base_offset:
             return 0
-        found = self.find(offset)
+        found = self._locate(offset)
         return found[0] if found else self.size
 
     def slice_from(self, position: int, first_size: int, max_bytes: int, end: int) -> FileSlice:
@@ -230,75 +256,96 @@ class Segment:
         _ = self.largest_timestamp
         return self._max_timestamp_offset
 
+    @property
+    def first_timestamp(self) -> int | None:
+        """Of the first batch, from which the segment's age is counted; None while there is none."""
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = next((header.max_timestamp for _, header in self.headers()), None)
+        return self._first_timestamp
+
     def seal(self) -> None:
-        """Finish the time index: the segment is full, and its youngest record must be found through it."""
-        if self.max_timestamp >= 0:
+        """Finish file and time index: the segment is full, and its youngest record must be found through it."""
+        if self._tail_uncut:
+            self._cut_tail()
+        if self.largest_timestamp >= 0 and self.max_timestamp >= 0:
             self.indexes.times.append(self.max_timestamp, self._max_timestamp_offset)
 
     def save_indexes(self) -> None:
         """Write the indexes to disk, durably; nothing is done if they are there."""
-        if self._indexes_saved or self._indexes is None:
-            return
-        # The offset index comes last: where it stands, the other two are whole (see `has_indexes`).
-        if len(self._indexes.transactions):
-            write_atomically(self._filesystem, self._index_path(TRANSACTION_INDEX), self._indexes.transactions.encode())
-        write_atomically(self._filesystem, self._index_path(TIME_INDEX), self._indexes.times.encode())
-        write_atomically(self._filesystem, self._index_path(OFFSET_INDEX), self._indexes.offsets.encode())
-        self._indexes_saved = True
+        with self._index_lock:
+            if self._indexes_saved or self._indexes is None:
+                return
+            self._files_outdated = True
+            self._index_files.save(self._indexes)
+            self._indexes_saved = True
 
     def drop_saved_indexes(self) -> None:
-        """Take the indexes into memory alone: the segment is written to again, and the files would be out of date."""
-        _ = self.indexes
-        if self.first_timestamp is None:
-            self.first_timestamp = next((header.max_timestamp for _, header in self.headers()), None)
-        self._indexes_saved = False
-        self._remove_index_files()
+        """Take the indexes into memory alone: the segment is written to again, and the files would be out of date.
+
+        They must be gone for good before the next byte is written: one that came back would hide an aborted
+        transaction, or the youngest record.
+        """
+        try:
+            with self._index_lock:
+                _ = self.indexes, self.first_timestamp
+                if self._index_files.remove() or self._indexes_saved:
+                    self._filesystem.sync_directory(self._directory)
+                self._indexes_saved = False
+                self._files_outdated = False
+        except OSError as error:
+            raise refusal(self.path, error) from error
 
     @property
     def has_indexes(self) -> bool:
-        """Whether the indexes are on disk; if not, recovery makes them from the batches."""
-        return self._filesystem.exists(self._index_path(OFFSET_INDEX)) and self._filesystem.exists(
-            self._index_path(TIME_INDEX)
-        )
+        """Whether the indexes are on disk and as they were written; if not, recovery makes them from the batches."""
+        with self._index_lock:
+            self._transactions = self._index_files.load_transactions()
+            return self._transactions is not None
 
     def release_indexes(self) -> None:
         """Give the memory of saved indexes back; they are read again when they are needed."""
-        if self._indexes_saved:
-            self._indexes = None
+        with self._index_lock:
+            if self._indexes_saved and self._indexes is not None:
+                self._transactions = self._indexes.transactions
+                self._indexes = None
 
     def _load_indexes(self) -> Indexes:
-        offsets, times, transactions = map(self._index_path, INDEXES)
-        indexes = Indexes(self.base_offset)
-        if self.has_indexes:
-            indexes.offsets = OffsetIndex.decode(self.base_offset, self._filesystem.read(offsets))
-            indexes.times = TimeIndex.decode(self.base_offset, self._filesystem.read(times))
-            if self._filesystem.exists(transactions):
-                indexes.transactions = TransactionIndex.decode(self._filesystem.read(transactions))
-            if indexes.offsets.is_sane(self.size):
-                self._indexes = indexes
-                self._indexes_saved = True
-                self.index_entries = len(indexes.offsets)
-                if indexes.times.last and self.max_timestamp == NO_TIMESTAMP:
-                    self.max_timestamp, self._max_timestamp_offset = indexes.times.last
-                return indexes
-        return self.rebuild_indexes(indexes.transactions.entries)
+        with self._index_lock:
+            if self._indexes is not None:
+                return self._indexes
+            transactions = self._transactions or self._index_files.load_transactions()
+            indexes = self._index_files.load(self.size, transactions or TransactionIndex())
+            if indexes is None:
+                return self.rebuild_indexes(transactions.entries if transactions else ())
+            if indexes.times.last and self.max_timestamp == NO_TIMESTAMP:
+                self.max_timestamp, self._max_timestamp_offset = indexes.times.last
+            self.index_entries = len(indexes.offsets)
+            self._indexes = indexes
+            self._indexes_saved = True
+            return indexes
 
     def rebuild_indexes(self, aborted: Iterable[AbortedTransaction]) -> Indexes:
         """Make offset and time index anew from the batches; the transactions are known to the caller."""
-        indexes = self.begin_rebuild()
-        indexes.transactions.entries = list(aborted)
-        for position, header in self.headers():
-            self.note(position, header)
-        self.seal()
-        return indexes
+        with self._index_lock:
+            built = build(self.base_offset, self.headers(), self._interval_bytes)
+            built.indexes.transactions.entries = list(aborted)
+            self.max_timestamp, self._max_timestamp_offset = built.max_timestamp, built.max_timestamp_offset
+            self._first_timestamp = built.first_timestamp
+            self._bytes_since_entry = built.bytes_since_entry
+            self.index_entries = len(built.indexes.offsets)
+            self._indexes = built.indexes
+            self._indexes_saved = False
+            return built.indexes
 
     def begin_rebuild(self) -> Indexes:
-        """Forget the indexes, to be noted batch by batch."""
+        """Forget the indexes, also those on disk, to be noted batch by batch."""
+        self._index_files.remove()
+        self._files_outdated = True  # until that is on the disk
         self._indexes = indexes = Indexes(self.base_offset)
         self.index_entries = 0
         self._indexes_saved = False
         self._bytes_since_entry = 0
-        self.first_timestamp = None
+        self._first_timestamp = None
         self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         return indexes
 
@@ -313,9 +360,6 @@ class Segment:
             last = header
         return last
 
-    def _index_path(self, suffix: str) -> str:
-        return f"{self._directory}/{file_name(self.base_offset, suffix)}"
-
     # --- the end
 
     def move_to(self, path: str) -> None:
@@ -324,20 +368,18 @@ class Segment:
         self.path = path
 
     def remove(self, *, keep_log: bool = False) -> None:
-        """Remove the files; whoever holds a slice reads on."""
-        self._remove_index_files()
-        if not keep_log:
+        """Remove the files; whoever holds a slice, or the segment itself, reads on."""
+        with self._index_lock:
+            _ = self.indexes  # for readers that are still here: files of this name may soon be another segment's
+            self._indexes_saved = False
+            self._index_files.remove()
+        if not keep_log and self._filesystem.exists(self.path):
             self._filesystem.remove(self.path)
 
-    def _remove_index_files(self) -> None:
-        for suffix in INDEXES:
-            path = self._index_path(suffix)
-            if self._filesystem.exists(path):
-                self._filesystem.remove(path)
-
     def sync(self) -> None:
-        """Return once everything written is on the disk."""
-        self.file.sync()
+        """Return once everything written is on the disk; after a failure, `rewrite` comes first."""
+        self.sync_cut()
+        self.sync_suspect = False
 
     def close(self) -> None:
         """Let go of the file."""

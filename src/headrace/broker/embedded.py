@@ -1,0 +1,188 @@
+"""A broker inside a program: in a thread of its own, or in a process of its own.
+
+    with headrace.Broker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+Without a data directory it keeps its data in a temporary one, which goes with it.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from typing import Self
+
+import uvloop
+
+from headrace.broker.config import Address, BrokerConfig
+from headrace.broker.errors import BrokerError
+from headrace.broker.server import BrokerServer
+from headrace.protocol.errors import ErrorCode
+
+
+class Broker:
+    """A broker that lives as long as its `with` block, sync or async."""
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        listen: str | list[str] = "127.0.0.1:0",
+        durability: str = "fsync",
+        settings: Mapping[str, str] | None = None,
+        own_process: bool = False,
+    ) -> None:
+        """Describe the broker; `start` or a `with` block starts it.
+
+        `settings` has Kafka's names, such as `num.partitions`; `own_process` keeps its work out of this process.
+        """
+        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="headrace-")
+        listen = [listen] if isinstance(listen, str) else listen
+        try:
+            self._config = BrokerConfig(
+                os.fspath(data_dir) if data_dir is not None else str(self._temporary),
+                tuple(Address.parse(address) for address in listen),
+                settings={**(settings or {}), "durability": durability},
+            )
+        except BaseException:
+            self._remove_temporary()
+            raise
+        self._host: _Thread | _Process = _Process(self._config) if own_process else _Thread(self._config)
+        self._addresses: list[Address] = []
+
+    def __repr__(self) -> str:
+        state = self.bootstrap_servers if self._addresses else "stopped"
+        return f"Broker({self._config.data_dir!r}, {state})"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a Kafka client wants as `bootstrap.servers`."""
+        if not self._addresses:
+            raise BrokerError(
+                ErrorCode.BROKER_NOT_AVAILABLE, "the broker is not running: start it, or use it in a with block"
+            )
+        return ",".join(map(str, self._addresses))
+
+    @property
+    def data_dir(self) -> str:
+        """Where it keeps its data."""
+        return self._config.data_dir
+
+    def start(self) -> Self:
+        """Start, and return once clients can connect."""
+        self._addresses = self._host.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly: everything that was acknowledged is on disk."""
+        try:
+            if self._addresses:
+                self._host.stop()
+        finally:
+            self._addresses = []
+            self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)
+
+
+class _Thread:
+    """Runs a broker on an event loop in a thread."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> list[Address]:
+        started = threading.Event()
+        outcome: list[list[Address] | BaseException] = []
+
+        def run() -> None:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                self._loop = runner.get_loop()
+                runner.run(self._serve(started, outcome))
+
+        self._thread = threading.Thread(target=run, name="headrace-broker", daemon=True)
+        self._thread.start()
+        started.wait()
+        if isinstance(outcome[0], BaseException):
+            self._thread.join()
+            raise outcome[0]
+        return outcome[0]
+
+    async def _serve(self, started: threading.Event, outcome: list[list[Address] | BaseException]) -> None:
+        server = BrokerServer(self._config)
+        self._stopping = asyncio.Event()
+        try:
+            outcome.append(server.start())
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits for it
+            outcome.append(error)
+            return
+        finally:
+            started.set()
+        await self._stopping.wait()
+        server.stop()
+
+    def stop(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+
+class _Process:
+    """Runs a broker with the command line's `broker start`."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> list[Address]:
+        command = [sys.executable, "-m", "headrace.cli.main", "broker", "start", "--json"]
+        command += ["--data-dir", self._config.data_dir]
+        for address in self._config.listeners:
+            command += ["--listen", str(address)]
+        for name, value in self._config.settings.items():
+            command += ["--set", f"{name}={value}"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            _, complaint = self._process.communicate()
+            reason = complaint.strip().splitlines()
+            raise BrokerError(
+                ErrorCode.BROKER_NOT_AVAILABLE, reason[-1].removeprefix("headrace: ") if reason else "the broker ended"
+            )
+        return [Address.parse(address) for address in json.loads(line)["listeners"]]
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        self._process.communicate()

@@ -1,0 +1,89 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, and from then on only what changes.
+
+A session remembers the partitions, and what the client was told last of each; the answer holds only the partitions
+that have something new. The cache is bounded: the session that was silent longest makes room.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.broker.errors import BrokerError
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.fetch import FetchPartition, FetchRequest
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+_MAX_EPOCH = 2**31 - 1
+
+
+class PartitionKey(NamedTuple):
+    """A partition as the request named it; by id since version 13, by name before."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+@dataclass(slots=True)
+class Session:
+    """What one client fetches."""
+
+    id: int
+    epoch: int = 1
+    partitions: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
+    told: dict[PartitionKey, tuple[int, int, int]] = field(default_factory=dict)
+
+    def is_news(self, key: PartitionKey, error: int, high_watermark: int, log_start: int, size: int) -> bool:
+        """Whether the client has to be told of this partition; remembers what it was told."""
+        facts = (error, high_watermark, log_start)
+        before = self.told.get(key)
+        self.told[key] = facts
+        return bool(size) or bool(error) or before != facts
+
+
+class FetchSessions:
+    """The sessions of all clients."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._next_id = 1
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, request: FetchRequest) -> tuple[dict[PartitionKey, FetchPartition], Session | None]:
+        """The partitions to fetch, and the session to answer in; None for a full fetch outside of any."""
+        asked = {
+            PartitionKey(topic.topic, topic.topic_id, partition.partition): partition
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+        if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            if request.session_epoch == FINAL_EPOCH or not asked or not self._slots:
+                return asked, None
+            return asked, self._create(asked)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch session is not known")
+        if session.epoch != request.session_epoch:
+            raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "the fetch session's epoch is another")
+        self._sessions.move_to_end(session.id)
+        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        for forgotten in request.forgotten_topics_data:
+            for partition in forgotten.partitions:
+                key = PartitionKey(forgotten.topic, forgotten.topic_id, partition)
+                session.partitions.pop(key, None)
+                session.told.pop(key, None)
+        session.partitions.update(asked)
+        return session.partitions, session
+
+    def _create(self, partitions: dict[PartitionKey, FetchPartition]) -> Session:
+        if len(self._sessions) >= self._slots:
+            self._sessions.popitem(last=False)
+        session = Session(self._next_id, partitions=partitions)
+        self._sessions[session.id] = session
+        self._next_id = self._next_id % _MAX_EPOCH + 1
+        return session

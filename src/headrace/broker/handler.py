@@ -1,0 +1,27 @@
+"""The one shape of all handlers."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.broker.context import Context
+from headrace.broker.deferred import Deferred
+from headrace.protocol.api import APIS, ApiKey
+from headrace.protocol.schema import Message
+
+# A handler answers at once, later, or (Produce with acks=0) not at all.
+Answer = Message | Deferred[Message] | Coroutine[Any, Any, Message] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One API: which versions are served, and by what."""
+
+    key: ApiKey
+    run: Callable[[Context, Any], Answer]
+    versions: range
+
+    @classmethod
+    def of(cls, key: ApiKey, run: Callable[[Context, Any], Answer]) -> "Handler":
+        """A handler for every version that is declared."""
+        return cls(key, run, APIS[key].versions)

@@ -1,0 +1,38 @@
+"""AlterConfigs: replace all settings of a topic; what is not named goes back to its default."""
+
+from headrace.broker.altered_configs import alter
+from headrace.broker.context import Context
+from headrace.broker.errors import code_of
+from headrace.broker.handler import Handler
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Change each resource; one that is refused does not touch the others."""
+    response = AlterConfigsResponse()
+    for resource in request.resources:
+        result = AlterConfigsResourceResponse(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        response.responses.append(result)
+        settings = {config.name: config.value for config in resource.configs if config.value is not None}
+        try:
+            await alter(
+                ctx,
+                resource.resource_type,
+                resource.resource_name,
+                lambda _, settings=settings: settings,  # type: ignore[misc]  # bound now, not later
+                validate_only=request.validate_only,
+            )
+        except HeadraceError as error:
+            result.error_code, result.error_message = code_of(error), str(error)
+    return response
+
+
+HANDLER = Handler.of(ApiKey.ALTER_CONFIGS, handle)

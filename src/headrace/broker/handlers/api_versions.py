@@ -1,0 +1,37 @@
+"""ApiVersions: what this broker can do, told before anything else.
+
+Produce is announced from version 0 on, though versions 0 to 2 are refused: librdkafka reads the span as a sign of a
+broker that can take idempotent producers (KAFKA-18659), and Kafka does the same.
+"""
+
+from collections.abc import Mapping
+
+from headrace.broker.context import Context
+from headrace.broker.handler import Handler
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+
+def handle(ctx: Context, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """The registry, as the protocol puts it."""
+    return ApiVersionsResponse(api_keys=_announced(ctx.served))
+
+
+def fallback(served: Mapping[int, range]) -> ApiVersionsResponse:
+    """The answer, in version 0, to a client that asks in a version newer than ours (KIP-511)."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_announced(served))
+
+
+def _announced(served: Mapping[int, range]) -> list[ApiVersion]:
+    return [
+        ApiVersion(
+            api_key=key,
+            min_version=0 if key == ApiKey.PRODUCE else versions.start,
+            max_version=versions.stop - 1,
+        )
+        for key, versions in sorted(served.items())
+    ]
+
+
+HANDLER = Handler.of(ApiKey.API_VERSIONS, handle)

@@ -1,0 +1,43 @@
+"""CreatePartitions: give topics more partitions; they never get fewer."""
+
+from headrace.broker.context import Context
+from headrace.broker.errors import BrokerError, code_of
+from headrace.broker.handler import Handler
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(ctx: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """Grow each topic; one that is refused does not touch the others."""
+    response = CreatePartitionsResponse()
+    for asked in request.topics:
+        result = CreatePartitionsTopicResult(name=asked.name)
+        response.results.append(result)
+        try:
+            topic = ctx.broker.topic(asked.name, b"", by_id=False)
+            new = asked.count - len(topic.partitions)
+            if asked.assignments is not None and (
+                len(asked.assignments) != new
+                or any(assignment.broker_ids != [ctx.broker.node_id] for assignment in asked.assignments)
+            ):
+                raise BrokerError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"each new partition is assigned to broker {ctx.broker.node_id}, the only one",
+                )
+            await ctx.broker.in_thread(
+                lambda name=asked.name, count=asked.count: ctx.broker.topics.add_partitions(  # type: ignore[misc]
+                    name, count, validate_only=request.validate_only
+                )
+            )
+        except HeadraceError as error:
+            result.error_code, result.error_message = code_of(error), str(error)
+    return response
+
+
+HANDLER = Handler.of(ApiKey.CREATE_PARTITIONS, handle)

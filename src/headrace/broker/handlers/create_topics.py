@@ -1,0 +1,84 @@
+"""CreateTopics: make topics, or check whether they could be made.
+
+There is one broker, so a replication factor is 1 (or -1, the default) and a replica assignment names that broker.
+"""
+
+from headrace.broker.context import Context
+from headrace.broker.described_configs import describe_topic
+from headrace.broker.errors import BrokerError, code_of
+from headrace.broker.handler import Handler
+from headrace.broker.topics import Topic
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headrace.protocol.schema import Uuid
+
+
+async def handle(ctx: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Make each topic; one that is refused does not touch the others."""
+    names = [topic.name for topic in request.topics]
+    response = CreateTopicsResponse()
+    for topic in request.topics:
+        result = CreatableTopicResult(name=topic.name, error_message=None)
+        response.topics.append(result)
+        try:
+            if names.count(topic.name) > 1:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
+            partitions = _partitions(ctx, topic)
+            settings = {config.name: config.value for config in topic.configs if config.value is not None}
+            created = await ctx.broker.in_thread(
+                lambda name=topic.name, partitions=partitions, settings=settings: ctx.broker.topics.create(  # type: ignore[misc]
+                    name, partitions, settings, validate_only=request.validate_only
+                )
+            )
+            _describe(ctx, result, created, partitions, is_real=not request.validate_only)
+        except HeadraceError as error:
+            result.error_code, result.error_message = code_of(error), str(error)
+            result.configs = None if ctx.version < 5 else []
+    return response
+
+
+def _partitions(ctx: Context, topic: CreatableTopic) -> int:
+    if topic.assignments:
+        if topic.num_partitions != -1 or topic.replication_factor != -1:
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST, "give either a replica assignment or numbers of partitions and replicas"
+            )
+        indexes = sorted(assignment.partition_index for assignment in topic.assignments)
+        if indexes != list(range(len(indexes))) or any(
+            assignment.broker_ids != [ctx.broker.node_id] for assignment in topic.assignments
+        ):
+            raise BrokerError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"a replica assignment counts from 0 and names broker {ctx.broker.node_id}, the only one",
+            )
+        return len(indexes)
+    if topic.replication_factor not in (-1, 1):
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {topic.replication_factor} time(s): there is one broker; "
+            "use replication factor 1",
+        )
+    return ctx.broker.config.number("num.partitions") if topic.num_partitions == -1 else topic.num_partitions
+
+
+def _describe(ctx: Context, result: CreatableTopicResult, topic: Topic, partitions: int, *, is_real: bool) -> None:
+    if is_real:
+        result.topic_id = Uuid(topic.id)
+    result.num_partitions, result.replication_factor = partitions, 1
+    result.configs = [
+        CreatableTopicConfigs(
+            name=config.name, value=config.value, config_source=config.source, read_only=False, is_sensitive=False
+        )
+        for config in describe_topic(topic.settings, ctx.broker.config.settings)
+    ]
+
+
+HANDLER = Handler.of(ApiKey.CREATE_TOPICS, handle)

@@ -1,0 +1,40 @@
+"""DeleteRecords: make everything before an offset unreadable, for good; -1 stands for all there is."""
+
+from headrace.broker.context import Context
+from headrace.broker.errors import code_of
+from headrace.broker.handler import Handler
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+HIGH_WATERMARK = -1
+
+
+async def handle(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Move each log's start; it is on disk when the answer comes."""
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        results = DeleteRecordsTopicResult(name=topic.name)
+        response.topics.append(results)
+        for partition in topic.partitions:
+            result = DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=-1)
+            results.partitions.append(result)
+            try:
+                log = ctx.broker.log(ctx.broker.topic(topic.name, b"", by_id=False), partition.partition_index)
+                before = ctx.broker.high_watermark(log) if partition.offset == HIGH_WATERMARK else partition.offset
+                result.low_watermark = await ctx.broker.in_thread(
+                    lambda log=log, before=before: ctx.broker.directory.delete_records(  # type: ignore[misc]
+                        log.topic_partition, before
+                    )
+                )
+            except HeadraceError as error:
+                result.error_code = code_of(error)
+    return response
+
+
+HANDLER = Handler.of(ApiKey.DELETE_RECORDS, handle)

@@ -1,0 +1,38 @@
+"""DeleteTopics: remove topics for good, by name or by id."""
+
+from headrace.broker.context import Context
+from headrace.broker.errors import BrokerError, code_of
+from headrace.broker.handler import Handler
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from headrace.protocol.schema import Uuid
+
+
+async def handle(ctx: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Remove each topic; one that is not there does not touch the others."""
+    asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    response = DeleteTopicsResponse()
+    for state in asked:
+        result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
+        response.responses.append(result)
+        try:
+            if not ctx.broker.config.flag("delete.topic.enable"):
+                raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+            topic = ctx.broker.topic(state.name or "", state.topic_id, by_id=state.name is None)
+            result.name, result.topic_id = topic.name, Uuid(topic.id)
+            await ctx.broker.in_thread(lambda name=topic.name: ctx.broker.topics.delete(name))  # type: ignore[misc]
+        except HeadraceError as error:
+            result.error_code, result.error_message = code_of(error), str(error)
+        except KeyError:  # another request removed it first
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return response
+
+
+HANDLER = Handler.of(ApiKey.DELETE_TOPICS, handle)

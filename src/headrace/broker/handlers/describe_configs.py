@@ -1,0 +1,72 @@
+"""DescribeConfigs: the settings of topics and of the broker, with where each value comes from."""
+
+from headrace.broker.altered_configs import BROKER, TOPIC
+from headrace.broker.context import Context
+from headrace.broker.described_configs import DescribedConfig, describe_broker, describe_topic
+from headrace.broker.errors import BrokerError, code_of
+from headrace.broker.handler import Handler
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(ctx: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Describe each resource."""
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        response.results.append(result)
+        try:
+            for config in _settings(ctx, resource):
+                if resource.configuration_keys is None or config.name in resource.configuration_keys:
+                    result.configs.append(_describe(request, resource, config))
+        except HeadraceError as error:
+            result.error_code, result.error_message = code_of(error), str(error)
+    return response
+
+
+def _settings(ctx: Context, resource: DescribeConfigsResource) -> list[DescribedConfig]:
+    if resource.resource_type == TOPIC:
+        topic = ctx.broker.topic(resource.resource_name, b"", by_id=False)
+        return describe_topic(topic.settings, ctx.broker.config.settings)
+    if resource.resource_type == BROKER:
+        if resource.resource_name not in ("", str(ctx.broker.node_id)):
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {ctx.broker.node_id} or empty string, "
+                f"but received {resource.resource_name}",
+            )
+        return describe_broker(ctx.broker.config.settings)
+    raise BrokerError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings here")
+
+
+def _describe(
+    request: DescribeConfigsRequest, resource: DescribeConfigsResource, config: DescribedConfig
+) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        name=config.name,
+        value=config.value,
+        read_only=resource.resource_type == BROKER,
+        config_source=config.source,
+        config_type=config.setting.type,
+        documentation=config.setting.meaning if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        result.synonyms = [
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in config.synonyms
+        ]
+    return result
+
+
+HANDLER = Handler.of(ApiKey.DESCRIBE_CONFIGS, handle)

@@ -1,0 +1,173 @@
+"""Fetch: read record batches, waiting for them if need be.
+
+The batches go from the file to the socket without passing through here: an answer holds slices of segments. A fetch
+that finds less than `min.bytes` waits, at most `max.wait.ms`, and is woken by the append that it waits for.
+"""
+
+import asyncio
+
+from headrace.broker.context import Context
+from headrace.broker.deferred import Deferred
+from headrace.broker.errors import BrokerError, code_of
+from headrace.broker.fetch_sessions import PartitionKey, Session
+from headrace.broker.handler import Answer, Handler
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from headrace.protocol.schema import Message, Uuid
+from headrace.storage.log import Log
+
+BY_ID_SINCE = 13
+READ_COMMITTED = 1
+
+
+def handle(ctx: Context, request: FetchRequest) -> Answer:
+    """Answer with what is there if that is enough, or else later."""
+    try:
+        partitions, session = ctx.broker.sessions.begin(request)
+    except BrokerError as error:
+        return FetchResponse(error_code=error.code)
+    fetch = _Fetch(ctx, request, partitions, session)
+    if fetch.read() or request.max_wait_ms <= 0 or not partitions:
+        return fetch.response()
+    return fetch.wait()
+
+
+class _Fetch:
+    """One request, read once or, if it waits, again at each append that may concern it."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        request: FetchRequest,
+        partitions: dict[PartitionKey, FetchPartition],
+        session: Session | None,
+    ) -> None:
+        self._ctx = ctx
+        self._request = request
+        self._partitions = partitions
+        self._session = session
+        self._committed = request.isolation_level == READ_COMMITTED
+        self._found: list[tuple[PartitionKey, PartitionData]] = []
+        self._answer: Deferred[Message] = Deferred()
+        self._logs: list[Log] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- reading
+
+    def read(self) -> bool:
+        """Read every partition; whether that is worth an answer now."""
+        budget = min(self._request.max_bytes, self._ctx.broker.config.number("fetch.max.bytes"))
+        total = 0
+        has_error = False
+        self._found = []
+        for key, partition in self._partitions.items():
+            data = PartitionData(partition_index=key.partition, high_watermark=-1)
+            try:
+                size = self._read(key, partition, data, budget - total, is_first=not total)
+                total += size
+            except HeadraceError as error:
+                data.error_code = code_of(error)
+                has_error = True
+            has_error = has_error or data.diverging_epoch.epoch >= 0
+            self._found.append((key, data))
+        return total >= self._request.min_bytes or has_error
+
+    def _read(
+        self, key: PartitionKey, partition: FetchPartition, data: PartitionData, budget: int, *, is_first: bool
+    ) -> int:
+        broker = self._ctx.broker
+        log = self._log(key)
+        broker.check_epoch(partition.current_leader_epoch)
+        data.high_watermark = broker.high_watermark(log)
+        data.last_stable_offset = broker.last_stable_offset(log)
+        data.log_start_offset = log.start_offset
+        data.records = b""
+        if partition.last_fetched_epoch >= 0 and self._has_diverged(log, partition, data):
+            return 0
+        limit = min(partition.partition_max_bytes, budget)
+        if limit <= 0 and not is_first:
+            return 0
+        found, aborted = log.read(partition.fetch_offset, limit, committed=self._committed, before=data.high_watermark)
+        if self._committed:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset) for entry in aborted
+            ]
+        else:
+            data.aborted_transactions = None
+        # The first batch of an answer comes whole, however large, or a consumer could not get past it (KIP-74).
+        if found is None or (found.size > limit and not is_first):
+            return 0
+        data.records = found  # type: ignore[assignment]  # stands for its bytes until they are sent
+        return found.size
+
+    def _log(self, key: PartitionKey) -> Log:
+        topic = self._ctx.broker.topic(key.topic, key.topic_id, by_id=self._ctx.version >= BY_ID_SINCE)
+        return self._ctx.broker.log(topic, key.partition)
+
+    @staticmethod
+    def _has_diverged(log: Log, partition: FetchPartition, data: PartitionData) -> bool:
+        """Whether the client read what a crash has cut off since: it is told up to where its copy is good (KIP-595)."""
+        epoch, end = log.epochs.end_of(partition.last_fetched_epoch, log.end_offset)
+        if epoch < 0 or (epoch == partition.last_fetched_epoch and end >= partition.fetch_offset):
+            return False
+        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+        return True
+
+    # --- waiting
+
+    def wait(self) -> Deferred[Message]:
+        """Be woken by appends, or by the time."""
+        self._timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._finish)
+        for key, data in self._found:
+            if not data.error_code:
+                log = self._log(key)
+                self._logs.append(log)
+                self._ctx.broker.waiting.add(log, self._woken)
+        return self._answer
+
+    def _woken(self) -> None:
+        if not self._answer.is_set and self.read():
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        for log in self._logs:
+            self._ctx.broker.waiting.remove(log, self._woken)
+        self.read()
+        self._answer.set(self.response())
+
+    # --- answering
+
+    def response(self) -> FetchResponse:
+        """What was found; in a session only what is news."""
+        response = FetchResponse(session_id=self._session.id if self._session else 0)
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        is_incremental = self._session is not None and self._request.session_epoch > 0
+        for key, data in self._found:
+            size = len(data.records) if data.records is not None else 0
+            if self._session and not (
+                self._session.is_news(key, data.error_code, data.high_watermark, data.log_start_offset, size)
+                or not is_incremental
+            ):
+                continue
+            if self._session and size:  # whoever was served goes to the end, so that all get their turn
+                self._session.partitions[key] = self._session.partitions.pop(key)
+            topic = topics.get(key[:2])
+            if topic is None:
+                topic = topics[key[:2]] = FetchableTopicResponse(topic=key.topic, topic_id=Uuid(key.topic_id))
+                response.responses.append(topic)
+            topic.partitions.append(data)
+        return response
+
+
+HANDLER = Handler.of(ApiKey.FETCH, handle)

@@ -1,0 +1,30 @@
+"""FindCoordinator: who looks after a group or a transaction; with one broker, always this one."""
+
+from headrace.broker.context import Context
+from headrace.broker.handler import Handler
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP, TRANSACTION = 0, 1
+KEYS_SINCE = 4
+
+
+def handle(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """Name this broker for every key of a kind that it knows."""
+    host, port = ctx.advertised
+    node_id = ctx.broker.node_id
+    is_known = request.key_type in (GROUP, TRANSACTION)
+    error = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
+    message = None if is_known else f"coordinator type {request.key_type} is unknown"
+    if ctx.version < KEYS_SINCE:
+        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=node_id, host=host, port=port)
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+HANDLER = Handler.of(ApiKey.FIND_COORDINATOR, handle)

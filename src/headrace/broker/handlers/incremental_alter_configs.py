@@ -1,0 +1,77 @@
+"""IncrementalAlterConfigs: set, delete, append to or take from single settings of a topic (KIP-339)."""
+
+from collections.abc import Mapping
+
+from headrace.broker.altered_configs import alter
+from headrace.broker.context import Context
+from headrace.broker.errors import BrokerError, code_of
+from headrace.broker.handler import Handler
+from headrace.broker.settings import TOPIC_SETTINGS, SettingType
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+async def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    """Change each resource; one that is refused does not touch the others."""
+    response = IncrementalAlterConfigsResponse()
+    for resource in request.resources:
+        result = AlterConfigsResourceResponse(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        response.responses.append(result)
+        try:
+            await alter(
+                ctx,
+                resource.resource_type,
+                resource.resource_name,
+                lambda before, changes=resource.configs: changed(before, changes),  # type: ignore[misc]
+                validate_only=request.validate_only,
+            )
+        except HeadraceError as error:
+            result.error_code, result.error_message = code_of(error), str(error)
+    return response
+
+
+def changed(before: Mapping[str, str], changes: list[AlterableConfig]) -> dict[str, str]:
+    """The settings after these changes."""
+    after = dict(before)
+    for change in changes:
+        operation, name = change.config_operation, change.name
+        if operation == DELETE:
+            after.pop(name, None)
+        elif change.value is None:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"no value is given for {name}")
+        elif operation == SET:
+            after[name] = change.value
+        elif operation in (APPEND, SUBTRACT):
+            after[name] = _edited_list(after, name, change.value, is_append=operation == APPEND)
+        else:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"operation {operation} on {name} is unknown")
+    return after
+
+
+def _edited_list(settings: Mapping[str, str], name: str, value: str, *, is_append: bool) -> str:
+    setting = TOPIC_SETTINGS.get(name)
+    if setting is None or setting.type is not SettingType.LIST:
+        raise BrokerError(
+            ErrorCode.INVALID_CONFIG, f"{name} is no list, so nothing can be appended to or taken from it"
+        )
+    items = [item for item in settings.get(name, setting.default).split(",") if item]
+    for item in value.split(","):
+        if is_append and item not in items:
+            items.append(item)
+        elif not is_append and item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+HANDLER = Handler.of(ApiKey.INCREMENTAL_ALTER_CONFIGS, handle)

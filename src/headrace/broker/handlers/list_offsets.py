@@ -1,0 +1,67 @@
+"""ListOffsets: the offset for a time, or for one of the ends of a log."""
+
+from headrace.broker.context import Context
+from headrace.broker.errors import code_of
+from headrace.broker.handler import Handler
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from headrace.storage.log import Log
+from headrace.storage.lookup import FoundRecord, first_at_or_after, youngest
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+READ_COMMITTED = 1
+
+
+def handle(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Look up each partition; one that fails does not touch the others."""
+    committed = request.isolation_level == READ_COMMITTED
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        answers = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(answers)
+        for partition in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
+            answers.partitions.append(answer)
+            try:
+                _look_up(ctx, topic.name, partition, answer, committed=committed)
+            except HeadraceError as error:
+                answer.error_code = code_of(error)
+    return response
+
+
+def _look_up(
+    ctx: Context,
+    topic: str,
+    partition: ListOffsetsPartition,
+    answer: ListOffsetsPartitionResponse,
+    *,
+    committed: bool,
+) -> None:
+    broker = ctx.broker
+    log = broker.log(broker.topic(topic, b"", by_id=False), partition.partition_index)
+    broker.check_epoch(partition.current_leader_epoch)
+    end = broker.last_stable_offset(log) if committed else broker.high_watermark(log)
+    if partition.timestamp == LATEST:
+        answer.offset, answer.leader_epoch = end, max(log.epochs.latest, 0)
+    elif partition.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset, answer.leader_epoch = log.start_offset, max(log.epochs.epoch_at(log.start_offset), 0)
+    elif partition.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        answer.offset = -1  # there is no second tier
+    else:
+        found = _by_time(log, partition.timestamp)
+        if found and found.offset < end:
+            answer.offset, answer.timestamp, answer.leader_epoch = found
+
+
+def _by_time(log: Log, timestamp: int) -> FoundRecord | None:
+    return youngest(log) if timestamp == MAX_TIMESTAMP else first_at_or_after(log, timestamp)
+
+
+HANDLER = Handler.of(ApiKey.LIST_OFFSETS, handle)

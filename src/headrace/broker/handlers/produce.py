@@ -1,0 +1,122 @@
+"""Produce: append record batches.
+
+`acks=1` is answered once the bytes are in the page cache, `acks=all` once they are on the disk (decision 4; with
+`durability = os` at once, as Kafka does), `acks=0` never. One sync serves every request that waits for it.
+"""
+
+from headrace.broker.context import Context
+from headrace.broker.deferred import Deferred
+from headrace.broker.errors import BrokerError, code_of
+from headrace.broker.handler import Answer, Handler
+from headrace.broker.topics import Topic
+from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from headrace.protocol.schema import Message
+from headrace.records import CorruptBatch
+from headrace.storage.errors import StorageError
+from headrace.storage.log import Log
+
+ALL, LEADER, NONE = -1, 1, 0
+BY_ID_SINCE = 13
+
+
+class _Produce:
+    """One request on its way: its answer, and how many partitions still wait for the disk."""
+
+    __slots__ = ("_answer", "_waiting", "response")
+
+    def __init__(self, response: ProduceResponse) -> None:
+        self.response = response
+        self._waiting = 1  # for the request itself, so that no partition ends it before all are appended
+        self._answer: Deferred[Message] = Deferred()
+
+    def wait_for(self, partition: PartitionProduceResponse, ctx: Context, log: Log, offset: int) -> None:
+        """Hold the answer until the partition's records are durable."""
+        self._waiting += 1
+
+        def done(error: StorageError | None) -> None:
+            if error:
+                _refuse(partition, error)
+            self.finish_one()
+
+        ctx.broker.appended(log, offset, done)
+
+    def finish_one(self) -> None:
+        """One thing less to wait for."""
+        self._waiting -= 1
+        if not self._waiting:
+            self._answer.set(self.response)
+
+    def answer(self) -> Answer:
+        """The response if it is ready, else the promise of it."""
+        self.finish_one()
+        return self.response if self._answer.is_set else self._answer
+
+
+def handle(ctx: Context, request: ProduceRequest) -> Answer:
+    """Append every partition's batches; one that is refused does not touch the others."""
+    now_ms = ctx.broker.clock.now_ms()
+    produce = _Produce(ProduceResponse())
+    by_id = ctx.version >= BY_ID_SINCE
+    for data in request.topic_data:
+        answers = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
+        produce.response.responses.append(answers)
+        for partition in data.partition_data:
+            answer = PartitionProduceResponse(index=partition.index)
+            answers.partition_responses.append(answer)
+            try:
+                topic = ctx.broker.topic(data.name, data.topic_id, by_id=by_id)
+                _append(ctx, topic, partition, answer, request.acks, now_ms, produce)
+            except HeadraceError as error:
+                _refuse(answer, error)
+    if request.acks == NONE:
+        return None
+    return produce.answer()
+
+
+def _append(
+    ctx: Context,
+    topic: Topic,
+    data: PartitionProduceData,
+    answer: PartitionProduceResponse,
+    acks: int,
+    now_ms: int,
+    produce: _Produce,
+) -> None:
+    log = ctx.broker.log(topic, data.index)
+    _check(topic, acks)
+    if data.records is None:
+        raise CorruptBatch("no record batch in the request")
+    info = log.append(data.records, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch)
+    answer.base_offset = info.base_offset
+    answer.log_append_time_ms = info.append_time_ms
+    answer.log_start_offset = log.start_offset
+    if acks == ALL:
+        produce.wait_for(answer, ctx, log, info.last_offset + 1)
+    elif not info.is_duplicate:
+        ctx.broker.appended(log, info.last_offset + 1)
+
+
+def _check(topic: Topic, acks: int) -> None:
+    if acks not in (ALL, LEADER, NONE):
+        raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is unknown: use 0, 1 or all (-1)")
+    if acks == ALL and int(topic.settings.get("min.insync.replicas", "1")) > 1:
+        raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is")
+
+
+def _refuse(answer: PartitionProduceResponse, error: HeadraceError) -> None:
+    answer.error_code = code_of(error)
+    answer.error_message = str(error)
+    answer.base_offset = -1
+    answer.log_start_offset = -1
+
+
+HANDLER = Handler.of(ApiKey.PRODUCE, handle)

@@ -1,0 +1,65 @@
+"""Who this broker is, across restarts: its cluster's id, how often it has started, the producer ids it gave out."""
+
+import base64
+import json
+from dataclasses import asdict, dataclass, replace
+from uuid import uuid4
+
+from headrace.storage.atomic_file import write_atomically
+from headrace.storage.filesystem import FileSystem
+
+_FILE = "broker.json"
+_META = "meta.properties"
+_BLOCK = 1000  # producer ids reserved at a time, so that giving one out seldom waits for the disk
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    cluster_id: str
+    directory_id: str
+    starts: int = 0
+    next_producer_id: int = 0
+
+
+class Identity:
+    """Read and counted up at the start; written durably before anything of it is used."""
+
+    def __init__(self, filesystem: FileSystem, data_dir: str, node_id: int) -> None:
+        self._filesystem = filesystem
+        self._path = f"{data_dir}/{_FILE}"
+        state = self._read() or _State(_random_id(), _random_id())
+        self._write(replace(state, starts=state.starts + 1))
+        self._next_producer_id = self._reserved_to = self._state.next_producer_id
+        meta = f"version=1\nnode.id={node_id}\ncluster.id={self.cluster_id}\ndirectory.id={self._state.directory_id}\n"
+        write_atomically(filesystem, f"{data_dir}/{_META}", meta.encode())
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, made once."""
+        return self._state.cluster_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch in which this start writes: a client that read what a crash cut off notices by it (KIP-320)."""
+        return self._state.starts - 1
+
+    def next_producer_id(self) -> int:
+        """A producer id that was never given out before."""
+        if self._next_producer_id == self._reserved_to:
+            self._reserved_to += _BLOCK
+            self._write(replace(self._state, next_producer_id=self._reserved_to))
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    def _read(self) -> _State | None:
+        if not self._filesystem.exists(self._path):
+            return None
+        return _State(**json.loads(self._filesystem.read(self._path)))
+
+    def _write(self, state: _State) -> None:
+        write_atomically(self._filesystem, self._path, json.dumps(asdict(state)).encode())
+        self._state = state
+
+
+def _random_id() -> str:
+    return base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")

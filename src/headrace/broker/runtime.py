@@ -1,0 +1,163 @@
+"""What a broker is made of, put together: the logs, the topics, and who looks after them.
+
+Everything here is called on the event loop; what waits for the disk runs in threads and comes back to it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from headrace.broker.config import BrokerConfig
+from headrace.broker.errors import BrokerError
+from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.identity import Identity
+from headrace.broker.settings import log_config
+from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
+from headrace.broker.waiting import Waiting
+from headrace.clock import Clock, SystemClock
+from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
+from headrace.storage.config import LogConfig
+from headrace.storage.directory import LogDirectory
+from headrace.storage.errors import StorageError
+from headrace.storage.filesystem import FileSystem, OsFileSystem
+from headrace.storage.group_commit import GroupCommit
+from headrace.storage.housekeeping import Housekeeper, Schedule
+from headrace.storage.log import Log
+from headrace.telemetry.logs import get_logger
+
+T = TypeVar("T")
+_log = get_logger(__name__)
+
+
+class Runtime:
+    """The state of a running broker."""
+
+    def __init__(
+        self, config: BrokerConfig, *, filesystem: FileSystem | None = None, clock: Clock | None = None
+    ) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self._filesystem = filesystem or OsFileSystem()
+        self._filesystem.make_directory(config.data_dir)
+        files = read_topic_files(self._filesystem, config.data_dir)
+
+        def config_for(partition: TopicPartition) -> LogConfig:
+            file = files.get(partition.topic)
+            return log_config(file.settings if file else {}, config.settings)
+
+        self.directory = LogDirectory.open(
+            config.data_dir, config_for=config_for, filesystem=self._filesystem, clock=self.clock
+        )
+        for recovery in self.directory.recoveries:
+            if not recovery.is_clean:
+                _log.warning(
+                    "recovered",
+                    log=str(recovery.topic_partition),
+                    cut_bytes=recovery.cut_bytes,
+                    cut_at=recovery.cut_at,
+                    damage=[f"{d.segment:020d}.log at byte {d.position}, {d.size} bytes" for d in recovery.damage],
+                )
+        self.node_id = config.number("node.id")
+        self.identity = Identity(self._filesystem, config.data_dir, self.node_id)
+        self.leader_epoch = self.identity.leader_epoch
+        self.topics = TopicCatalog(self.directory, self._filesystem, config.settings)
+        self.topics.load(files)
+        self.syncs = config.text("durability") == "fsync"
+        self.waiting = Waiting()
+        self.sessions = FetchSessions(config.number("max.incremental.fetch.session.cache.slots"))
+        self._commit = GroupCommit()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-admin")
+        self._housekeeper = Housekeeper(
+            self.directory,
+            Schedule(
+                retention_s=config.number("log.retention.check.interval.ms") / 1000,
+                compaction_s=config.number("log.cleaner.backoff.ms") / 1000,
+            ),
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to work, on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._housekeeper.start()
+
+    def close(self) -> None:
+        """Finish what is under way, make everything durable, and let go of the directory."""
+        self._threads.shutdown(wait=True)
+        self._housekeeper.stop()
+        self._commit.close()
+        self.directory.close()
+
+    # --- topics
+
+    def topic(self, name: str, topic_id: bytes, *, by_id: bool) -> Topic:
+        """The topic that a request names, by name or by id."""
+        if by_id:
+            topic = self.topics.by_id.get(topic_id)
+            if topic is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            return topic
+        topic = self.topics.by_name.get(name)
+        if topic is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return topic
+
+    @staticmethod
+    def log(topic: Topic, partition: int) -> Log:
+        """A partition's log."""
+        if not 0 <= partition < len(topic.partitions):
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return topic.partitions[partition]
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuse a client that knows another leader epoch than ours (KIP-320); -1 says that it knows none."""
+        if epoch > self.leader_epoch:
+            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, "the leader epoch is newer than this broker's")
+        if 0 <= epoch < self.leader_epoch:
+            raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH, "the leader epoch is older than this broker's")
+
+    # --- records
+
+    def high_watermark(self, log: Log) -> int:
+        """What readers may see: everything, or with `durability = fsync` what a crash cannot take back."""
+        return log.durable_offset if self.syncs else log.end_offset
+
+    def last_stable_offset(self, log: Log) -> int:
+        """What readers of committed records may see."""
+        return min(log.last_stable_offset, self.high_watermark(log))
+
+    def appended(self, log: Log, offset: int, done: Callable[[StorageError | None], None] | None = None) -> None:
+        """Show what was appended before `offset` to readers as soon as they may see it; `done` when it is durable."""
+        if not self.syncs:
+            self.waiting.appended(log)
+            if done:
+                done(None)
+            return
+
+        def durable(error: StorageError | None) -> None:
+            self.waiting.appended(log)
+            if done:
+                done(error)
+
+        self._when_durable(log, offset, durable)
+
+    # --- work that waits
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do what changes topics or waits for the disk in the one thread for it, in order."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _when_durable(self, log: Log, offset: int, done: Callable[[StorageError | None], None]) -> None:
+        """Call `done` on the event loop once everything before `offset` is on the disk."""
+        loop = self._loop
+        assert loop is not None
+        self._commit.submit(log, offset, lambda error: _call_in(loop, done, error))
+
+
+def _call_in(
+    loop: asyncio.AbstractEventLoop, done: Callable[[StorageError | None], None], error: StorageError | None
+) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(done, error)

@@ -1,0 +1,121 @@
+"""The listening side: sockets, the connections they accept, and an orderly end."""
+
+import asyncio
+import socket
+import time
+
+from headrace.broker.config import Address, BrokerConfig
+from headrace.broker.connection import SHARED_BUFFER_BYTES, Connection
+from headrace.broker.errors import BrokerError
+from headrace.broker.runtime import Runtime
+from headrace.protocol.errors import ErrorCode
+from headrace.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+_BACKLOG = 1024
+_ACCEPTS_AT_ONCE = 64
+
+
+class Server:
+    """Accepts connections for a runtime, on the running event loop."""
+
+    def __init__(self, runtime: Runtime, listeners: tuple[Address, ...]) -> None:
+        self._runtime = runtime
+        self._loop = asyncio.get_running_loop()
+        self._shared = bytearray(SHARED_BUFFER_BYTES)
+        self._connections: set[Connection] = set()
+        self._idle_s = runtime.config.number("connections.max.idle.ms") / 1000
+        self._sockets = open_listeners(listeners)
+        for sock in self._sockets:
+            self._loop.add_reader(sock.fileno(), self._accept, sock)
+        self._sweep = self._loop.call_later(min(self._idle_s, 60), self._close_idle)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where it listens, with the ports that were chosen."""
+        return [Address(*sock.getsockname()[:2]) for sock in self._sockets]
+
+    @property
+    def connection_count(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTS_AT_ONCE):
+            try:
+                sock, _address = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:  # too many open files: those who are connected go on
+                _log.error("cannot accept a connection", error=str(error))
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(sock, self._runtime, self._loop, self._shared, self._connections.discard)
+            self._connections.add(connection)
+
+    def _close_idle(self) -> None:
+        limit = time.monotonic() - self._idle_s
+        for connection in [each for each in self._connections if each.last_active < limit]:
+            connection.close()
+        self._sweep = self._loop.call_later(min(self._idle_s, 60), self._close_idle)
+
+    def close(self) -> None:
+        """Accept nobody any more, and let everybody go."""
+        self._sweep.cancel()
+        for sock in self._sockets:
+            self._loop.remove_reader(sock.fileno())
+            sock.close()
+        for connection in tuple(self._connections):
+            connection.close()
+
+
+def open_listeners(addresses: tuple[Address, ...]) -> list[socket.socket]:
+    """Listening sockets for these addresses, all of them or none."""
+    sockets: list[socket.socket] = []
+    try:
+        for address in addresses:
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise BrokerError(
+            ErrorCode.BROKER_NOT_AVAILABLE,
+            f"cannot listen on {address}: {error.strerror}; choose another port with --listen, or 0 for a free one",
+        ) from error
+    return sockets
+
+
+class BrokerServer:
+    """A broker as a whole: its runtime and its listeners, from start to end."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.runtime: Runtime | None = None
+        self.server: Server | None = None
+
+    def start(self) -> list[Address]:
+        """Open the data, then the doors; where it listens. To be called on a running event loop."""
+        runtime = Runtime(self.config)
+        try:
+            self.server = Server(runtime, self.config.listeners)
+        except BaseException:
+            runtime.close()
+            raise
+        self.runtime = runtime
+        runtime.start()
+        return self.server.addresses
+
+    def stop(self) -> None:
+        """Close the doors, then the data: everything that was acknowledged is on disk."""
+        if self.server:
+            self.server.close()
+        if self.runtime:
+            self.runtime.close()
+        self.server = self.runtime = None

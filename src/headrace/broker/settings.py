@@ -1,0 +1,266 @@
+"""Kafka's settings for topics and for the broker: names, types, defaults, and what they mean here.
+
+One table each. What is in the table can be set and is described to clients; what a single node has no use for is kept
+and shown, so that the tools which set it work, and is marked as without effect.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+
+from headrace.errors import HeadraceError
+from headrace.storage.config import LogConfig
+
+MAX_LONG = 2**63 - 1
+MIB = 1024 * 1024
+
+
+class InvalidSetting(HeadraceError):
+    """A setting that does not exist, or cannot have this value."""
+
+
+class SettingType(IntEnum):
+    """The type numbers of DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting."""
+
+    name: str
+    type: SettingType
+    default: str
+    meaning: str
+    broker_name: str = ""  # what a topic's setting defaults to is set on the broker under this name
+    at_least: int | None = None
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: str) -> None:
+        """Refuse a value that cannot be."""
+        if self.type in (SettingType.INT, SettingType.LONG, SettingType.DOUBLE):
+            try:
+                number = float(value) if self.type is SettingType.DOUBLE else int(value)
+            except ValueError:
+                raise InvalidSetting(f"{self.name}={value!r} is not a number") from None
+            if self.at_least is not None and number < self.at_least:
+                raise InvalidSetting(f"{self.name}={value} is too small: give at least {self.at_least}")
+        elif self.type is SettingType.BOOLEAN and value.lower() not in ("true", "false"):
+            raise InvalidSetting(f"{self.name}={value!r} is neither true nor false")
+        elif self.choices:
+            for part in value.split(","):
+                if part.strip() not in self.choices:
+                    raise InvalidSetting(f"{self.name}={value!r} is unknown: choose of {', '.join(self.choices)}")
+
+
+_INT, _LONG, _STRING = SettingType.INT, SettingType.LONG, SettingType.STRING
+_BOOLEAN, _DOUBLE, _LIST = SettingType.BOOLEAN, SettingType.DOUBLE, SettingType.LIST
+_NO_EFFECT = "Kept and shown; without effect on a single node."
+_CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+TOPIC_SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "cleanup.policy",
+            _LIST,
+            "delete",
+            "Remove old segments (delete), keep the latest value per key (compact), or both.",
+            "log.cleanup.policy",
+            choices=("delete", "compact"),
+        ),
+        Setting(
+            "compression.gzip.level",
+            _INT,
+            "-1",
+            "How hard the broker compresses when it has to.",
+            "compression.gzip.level",
+        ),
+        Setting(
+            "compression.lz4.level",
+            _INT,
+            "9",
+            "How hard the broker compresses when it has to.",
+            "compression.lz4.level",
+        ),
+        Setting(
+            "compression.type",
+            _STRING,
+            "producer",
+            "The codec batches are stored with; 'producer' keeps the producer's.",
+            "compression.type",
+            choices=_CODECS,
+        ),
+        Setting(
+            "compression.zstd.level",
+            _INT,
+            "3",
+            "How hard the broker compresses when it has to.",
+            "compression.zstd.level",
+        ),
+        Setting(
+            "delete.retention.ms",
+            _LONG,
+            "86400000",
+            "How long a compacted topic keeps tombstones.",
+            "log.cleaner.delete.retention.ms",
+            0,
+        ),
+        Setting("file.delete.delay.ms", _LONG, "60000", _NO_EFFECT, "log.segment.delete.delay.ms", 0),
+        Setting(
+            "flush.messages", _LONG, str(MAX_LONG), _NO_EFFECT + " See durability.", "log.flush.interval.messages", 1
+        ),
+        Setting("flush.ms", _LONG, str(MAX_LONG), _NO_EFFECT + " See durability.", "log.flush.interval.ms", 0),
+        Setting("follower.replication.throttled.replicas", _LIST, "", _NO_EFFECT),
+        Setting(
+            "index.interval.bytes",
+            _INT,
+            "4096",
+            "How many bytes lie between two index entries.",
+            "log.index.interval.bytes",
+            0,
+        ),
+        Setting("leader.replication.throttled.replicas", _LIST, "", _NO_EFFECT),
+        Setting("local.retention.bytes", _LONG, "-2", _NO_EFFECT, "log.local.retention.bytes", -2),
+        Setting("local.retention.ms", _LONG, "-2", _NO_EFFECT, "log.local.retention.ms", -2),
+        Setting(
+            "max.compaction.lag.ms",
+            _LONG,
+            str(MAX_LONG),
+            "After how long a record is compacted at the latest.",
+            "log.cleaner.max.compaction.lag.ms",
+            1,
+        ),
+        Setting("max.message.bytes", _INT, "1048588", "The largest batch that is taken.", "message.max.bytes", 0),
+        Setting(
+            "message.timestamp.after.max.ms",
+            _LONG,
+            "3600000",
+            "How far ahead of the broker's clock a record may be.",
+            "log.message.timestamp.after.max.ms",
+            0,
+        ),
+        Setting(
+            "message.timestamp.before.max.ms",
+            _LONG,
+            str(MAX_LONG),
+            "How far behind the broker's clock a record may be.",
+            "log.message.timestamp.before.max.ms",
+            0,
+        ),
+        Setting(
+            "message.timestamp.type",
+            _STRING,
+            "CreateTime",
+            "Whose clock gives a record its time.",
+            "log.message.timestamp.type",
+            choices=("CreateTime", "LogAppendTime"),
+        ),
+        Setting(
+            "min.cleanable.dirty.ratio",
+            _DOUBLE,
+            "0.5",
+            "How much of a log must be dirty before it is compacted.",
+            "log.cleaner.min.cleanable.ratio",
+            0,
+        ),
+        Setting(
+            "min.compaction.lag.ms",
+            _LONG,
+            "0",
+            "How long a record stays uncompacted at least.",
+            "log.cleaner.min.compaction.lag.ms",
+            0,
+        ),
+        Setting(
+            "min.insync.replicas",
+            _INT,
+            "1",
+            "Above 1, acks=all is refused: there is one replica.",
+            "min.insync.replicas",
+            1,
+        ),
+        Setting("preallocate", _BOOLEAN, "false", _NO_EFFECT, "log.preallocate"),
+        Setting("remote.copy.disable", _BOOLEAN, "false", _NO_EFFECT),
+        Setting("remote.log.delete.on.disable", _BOOLEAN, "false", _NO_EFFECT),
+        Setting("remote.storage.enable", _BOOLEAN, "false", _NO_EFFECT),
+        Setting(
+            "retention.bytes", _LONG, "-1", "How much of a partition is kept; -1 for all.", "log.retention.bytes", -1
+        ),
+        Setting("retention.ms", _LONG, "604800000", "How long records are kept; -1 for ever.", "log.retention.ms", -1),
+        Setting("segment.bytes", _INT, "1073741824", "How large a segment grows.", "log.segment.bytes", MIB),
+        Setting("segment.index.bytes", _INT, "10485760", "How large an index grows.", "log.index.size.max.bytes", 4),
+        Setting("segment.jitter.ms", _LONG, "0", _NO_EFFECT, "log.roll.jitter.ms", 0),
+        Setting("segment.ms", _LONG, "604800000", "How old a segment grows.", "log.roll.ms", 1),
+        Setting("unclean.leader.election.enable", _BOOLEAN, "false", _NO_EFFECT, "unclean.leader.election.enable"),
+    )
+}
+
+# Taken but not shown, as in Kafka: for tests that want small segments.
+INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
+
+BROKER_SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "auto.create.topics.enable", _BOOLEAN, "true", "Make a topic when a client asks for one that is not there."
+        ),
+        Setting("connections.max.idle.ms", _LONG, "600000", "After how long a silent connection is closed."),
+        Setting("delete.topic.enable", _BOOLEAN, "true", "Whether topics may be deleted."),
+        Setting(
+            "durability",
+            _STRING,
+            "fsync",
+            "When acks=all is answered: after fsync, or after the write (os).",
+            choices=("fsync", "os"),
+        ),
+        Setting("fetch.max.bytes", _INT, "57671680", "The most that one fetch answers.", at_least=1024),
+        Setting("log.cleaner.backoff.ms", _LONG, "15000", "How often compaction looks for work.", at_least=0),
+        Setting("log.retention.check.interval.ms", _LONG, "300000", "How often retention looks for work.", at_least=1),
+        Setting(
+            "max.incremental.fetch.session.cache.slots", _INT, "1000", "How many fetch sessions are kept.", at_least=0
+        ),
+        Setting("node.id", _INT, "1", "The broker's number.", at_least=0),
+        Setting("num.partitions", _INT, "1", "Partitions of a topic that does not say.", at_least=1),
+        Setting(
+            "producer.id.expiration.ms", _INT, "86400000", "After how long a silent producer is forgotten.", at_least=1
+        ),
+        Setting("socket.request.max.bytes", _INT, "104857600", "The largest request that is read.", at_least=1),
+    )
+} | {
+    topic.broker_name: Setting(
+        topic.broker_name, topic.type, topic.default, topic.meaning, at_least=topic.at_least, choices=topic.choices
+    )
+    for topic in TOPIC_SETTINGS.values()
+    if topic.broker_name
+}
+
+
+def check_settings(known: Mapping[str, Setting], values: Mapping[str, str]) -> None:
+    """Refuse what is not in the table, with the nearest name that is, and what cannot have its value."""
+    for name, value in values.items():
+        setting = known.get(name)
+        if setting is not None:
+            setting.check(value)
+        elif name != INTERNAL_SEGMENT_BYTES:
+            near = get_close_matches(name, known, n=1)
+            raise InvalidSetting(f"unknown setting {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
+
+
+def log_config(topic: Mapping[str, str], broker: Mapping[str, str]) -> LogConfig:
+    """How a log behaves whose topic sets these values, on a broker that sets those."""
+    log_names = LogConfig().to_properties()
+    values = {}
+    for setting in TOPIC_SETTINGS.values():
+        if setting.name in log_names:
+            values[setting.name] = topic.get(setting.name) or broker.get(setting.broker_name) or setting.default
+    if INTERNAL_SEGMENT_BYTES in topic:
+        values["segment.bytes"] = topic[INTERNAL_SEGMENT_BYTES]
+    return LogConfig.from_properties(values)

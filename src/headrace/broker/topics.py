@@ -1,0 +1,203 @@
+"""The topics of a broker: their names, ids, partitions and settings, and where that is written down.
+
+A topic is one small file in `topics/`, written whole and durably: it is the truth about the topic. What it names is
+made if a crash prevented that, and what it marks as deleted is removed. A partition without such a file, as in a data
+directory that a Kafka broker wrote, is taken in as it is.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from headrace.broker.errors import BrokerError
+from headrace.broker.settings import TOPIC_SETTINGS, check_settings, log_config
+from headrace.model import TopicPartition, check_topic_name
+from headrace.protocol.errors import ErrorCode
+from headrace.storage.atomic_file import write_atomically
+from headrace.storage.config import LogConfig
+from headrace.storage.directory import LogDirectory
+from headrace.storage.errors import refusal
+from headrace.storage.filesystem import FileSystem
+from headrace.storage.log import Log
+
+FOLDER = "topics"
+MAX_PARTITIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now; a change makes a new one."""
+
+    name: str
+    id: bytes
+    partitions: tuple[Log, ...]
+    settings: Mapping[str, str]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the broker itself keeps its books here."""
+        return self.name in ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+class TopicFile(NamedTuple):
+    """What a topic's file says."""
+
+    id: UUID
+    partitions: int
+    settings: dict[str, str]
+    deleted: bool = False
+
+
+class TopicCatalog:
+    """All topics. Changes are made by one thread at a time; reading needs no lock."""
+
+    def __init__(self, directory: LogDirectory, filesystem: FileSystem, defaults: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._filesystem = filesystem
+        self._defaults = defaults
+        self._folder = f"{directory.path}/{FOLDER}"
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.revision = 0
+
+    def load(self, files: Mapping[str, TopicFile]) -> None:
+        """Take in what the directory holds, and finish what a crash interrupted."""
+        found: dict[str, list[TopicPartition]] = {}
+        for partition in sorted(self._directory.logs):
+            found.setdefault(partition.topic, []).append(partition)
+        for name, file in files.items():
+            if file.deleted:
+                self._remove(name, found.pop(name, []))
+        for name, file in files.items():
+            if not file.deleted:
+                for index in range(file.partitions):
+                    partition = TopicPartition(name, index)
+                    if partition not in self._directory.logs:
+                        self._directory.create(partition, self.config_of(file.settings), file.id)
+                found.pop(name, None)
+                self._publish(name, file)
+        for name, partitions in found.items():
+            file = TopicFile(self._directory.topic_id(partitions[0]), len(partitions), {})
+            self._write(name, file)
+            self._publish(name, file)
+
+    def config_of(self, settings: Mapping[str, str]) -> LogConfig:
+        """How logs of a topic with these settings behave."""
+        return log_config(settings, self._defaults)
+
+    # --- changing
+
+    def create(self, name: str, partitions: int, settings: Mapping[str, str], *, validate_only: bool = False) -> Topic:
+        """Make a topic; it is on disk when this returns."""
+        check_topic_name(name)
+        self._check_clash(name)
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise BrokerError(
+                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions for {name}: give 1 to {MAX_PARTITIONS}"
+            )
+        check_settings(TOPIC_SETTINGS, settings)
+        config = self.config_of(settings)
+        file = TopicFile(uuid4(), partitions, dict(settings))
+        if validate_only:
+            return Topic(name, file.id.bytes, (), file.settings)
+        self._write(name, file)
+        for index in range(partitions):
+            self._directory.create(TopicPartition(name, index), config, file.id)
+        return self._publish(name, file)
+
+    def _check_clash(self, name: str) -> None:
+        if name in self.by_name:
+            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        # Kafka's metrics cannot tell a dot from an underscore, so it refuses two names that differ in nothing else.
+        if "." in name or "_" in name:
+            plain = name.replace(".", "_")
+            for other in self.by_name:
+                if other.replace(".", "_") == plain:
+                    raise BrokerError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                    )
+
+    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
+        """Give a topic more partitions; keys may hash to others from then on."""
+        topic = self.by_name[name]
+        if total <= len(topic.partitions):
+            raise BrokerError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{name} has {len(topic.partitions)} partitions already, and {total} is not more: partitions only grow",
+            )
+        if total > MAX_PARTITIONS:
+            raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions are over {MAX_PARTITIONS}")
+        if validate_only:
+            return
+        file = TopicFile(UUID(bytes=topic.id), total, dict(topic.settings))
+        self._write(name, file)
+        for index in range(len(topic.partitions), total):
+            self._directory.create(TopicPartition(name, index), self.config_of(topic.settings), file.id)
+        self._publish(name, file)
+
+    def alter(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
+        """Replace a topic's settings."""
+        check_settings(TOPIC_SETTINGS, settings)
+        config = self.config_of(settings)
+        if validate_only:
+            return
+        topic = self.by_name[name]
+        self._write(name, TopicFile(UUID(bytes=topic.id), len(topic.partitions), dict(settings)))
+        for log in topic.partitions:
+            log.config = config
+        self._put(replace(topic, settings=dict(settings)))
+
+    def delete(self, name: str) -> None:
+        """Remove a topic for good."""
+        topic = self.by_name[name]
+        self._write(name, TopicFile(UUID(bytes=topic.id), len(topic.partitions), {}, deleted=True))
+        del self.by_name[name], self.by_id[topic.id]
+        self.revision += 1
+        self._remove(name, [log.topic_partition for log in topic.partitions])
+
+    def _remove(self, name: str, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            self._directory.delete(partition)
+        self._filesystem.remove(self._path(name))
+
+    def _publish(self, name: str, file: TopicFile) -> Topic:
+        logs = tuple(self._directory.log(TopicPartition(name, index)) for index in range(file.partitions))
+        return self._put(Topic(name, file.id.bytes, logs, file.settings))
+
+    def _put(self, topic: Topic) -> Topic:
+        self.by_name[topic.name] = self.by_id[topic.id] = topic
+        self.revision += 1
+        return topic
+
+    # --- files
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}.json"
+
+    def _write(self, name: str, file: TopicFile) -> None:
+        content = file._asdict() | {"id": str(file.id)}
+        try:
+            self._filesystem.make_directory(self._folder)
+            write_atomically(self._filesystem, self._path(name), json.dumps(content).encode())
+        except OSError as error:
+            raise refusal(self._folder, error) from error
+
+
+def read_topic_files(filesystem: FileSystem, data_dir: str) -> dict[str, TopicFile]:
+    """What is written down about each topic; needed before the logs are opened, for their settings."""
+    folder = f"{data_dir}/{FOLDER}"
+    files = {}
+    for name in filesystem.list(folder) if filesystem.exists(folder) else []:
+        if name.endswith(".json"):
+            path = f"{folder}/{name}"
+            try:
+                content = json.loads(filesystem.read(path))
+                files[name.removesuffix(".json")] = TopicFile(**content | {"id": UUID(content["id"])})
+            except (ValueError, TypeError, KeyError) as error:
+                raise BrokerError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"{path} is no topic file ({error}): restore it, or remove it to go on with default settings",
+                ) from error
+    return files

@@ -1,0 +1,86 @@
+"""`headrace broker`: run a broker."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import click
+import uvloop
+
+from headrace.broker.config import Address, BrokerConfig, read_properties
+from headrace.broker.server import BrokerServer
+from headrace.broker.settings import InvalidSetting
+from headrace.cli.output import json_option, print_json
+
+
+@click.group()
+def broker() -> None:
+    """Run a broker that every Kafka client can talk to."""
+
+
+@broker.command()
+@click.option("--data-dir", required=True, type=click.Path(file_okay=False), help="Where the logs are kept.")
+@click.option(
+    "--listen",
+    "listeners",
+    multiple=True,
+    default=["127.0.0.1:9092"],
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to listen; port 0 takes a free one. May be given several times.",
+)
+@click.option(
+    "--advertise", metavar="HOST:PORT", help="Where clients are told to come back to, if not where they came."
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["fsync", "os"]),
+    help="When acks=all is answered: after fsync (default), or after the write.",
+)
+@click.option(
+    "--config", "config_file", type=click.Path(exists=True, dir_okay=False), help="A file of name=value lines."
+)
+@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="A broker setting under Kafka's name.")
+@json_option
+def start(
+    data_dir: str,
+    listeners: tuple[str, ...],
+    advertise: str | None,
+    durability: str | None,
+    config_file: str | None,
+    pairs: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C; prints one line when clients can connect."""
+    settings = read_properties(Path(config_file).read_text(), config_file) if config_file else {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidSetting(f"--set {pair!r} is not NAME=VALUE")
+        settings[name] = value
+    if durability:
+        settings["durability"] = durability
+    config = BrokerConfig(
+        data_dir,
+        tuple(Address.parse(listener) for listener in listeners),
+        Address.parse(advertise) if advertise else None,
+        settings,
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, as_json=as_json))
+
+
+async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    server = BrokerServer(config)
+    addresses = [str(address) for address in server.start()]
+    if as_json:
+        print_json({"listeners": addresses, "pid": os.getpid(), "data_dir": config.data_dir})
+    else:
+        click.echo(f"headrace broker ready on {', '.join(addresses)} (data in {config.data_dir}, pid {os.getpid()})")
+    await stopping.wait()
+    server.stop()
