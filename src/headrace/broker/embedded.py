@@ -69,6 +69,11 @@ class Broker:
         return ",".join(map(str, self._addresses))
 
     @property
+    def pid(self) -> int:
+        """The process that the broker runs in."""
+        return self._host.pid
+
+    @property
     def data_dir(self) -> str:
         """Where it keeps its data."""
         return self._config.data_dir
@@ -86,6 +91,10 @@ class Broker:
         finally:
             self._addresses = []
             self._remove_temporary()
+
+    def delete_topics(self, *, prefix: str) -> None:
+        """Delete every topic whose name begins with `prefix`; for a broker in a thread, as tests use it."""
+        self._host.delete_topics(prefix)
 
     def _remove_temporary(self) -> None:
         if self._temporary:
@@ -111,6 +120,8 @@ class _Thread:
         self._config = config
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._server: BrokerServer | None = None
+        self.pid = os.getpid()
 
     def start(self) -> list[Address]:
         started = threading.Event()
@@ -130,7 +141,7 @@ class _Thread:
         return outcome[0]
 
     async def _serve(self, started: threading.Event, outcome: list[list[Address] | BaseException]) -> None:
-        server = BrokerServer(self._config)
+        self._server = server = BrokerServer(self._config)
         self._stopping = asyncio.Event()
         try:
             outcome.append(server.start())
@@ -141,6 +152,18 @@ class _Thread:
             started.set()
         await self._stopping.wait()
         server.stop()
+
+    def delete_topics(self, prefix: str) -> None:
+        assert self._loop is not None
+
+        async def delete() -> None:
+            assert self._server is not None
+            runtime = self._server.runtime
+            assert runtime is not None
+            for name in [name for name in runtime.topics.by_name if name.startswith(prefix)]:
+                await runtime.in_thread(lambda name=name: runtime.topics.delete(name))  # type: ignore[misc]
+
+        asyncio.run_coroutine_threadsafe(delete(), self._loop).result()
 
     def stop(self) -> None:
         assert self._loop is not None
@@ -156,6 +179,11 @@ class _Process:
         self._config = config
         self._process: subprocess.Popen[str] | None = None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> list[Address]:
         command = [sys.executable, "-m", "headrace.cli.main", "broker", "start", "--json"]
         command += ["--data-dir", self._config.data_dir]
@@ -163,24 +191,25 @@ class _Process:
             command += ["--listen", str(address)]
         for name, value in self._config.settings.items():
             command += ["--set", f"{name}={value}"]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            _, complaint = self._process.communicate()
-            reason = complaint.strip().splitlines()
-            raise BrokerError(
-                ErrorCode.BROKER_NOT_AVAILABLE, reason[-1].removeprefix("headrace: ") if reason else "the broker ended"
+        # The pipe is never written to: when this process ends, however it ends, it closes, and the broker ends too.
+        command.append("--until-eof")
+        with tempfile.TemporaryFile("w+") as complaints:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, text=True
             )
+            assert self._process.stdout is not None
+            line = self._process.stdout.readline()
+            if not line:
+                self._process.communicate()
+                complaints.seek(0)
+                reason = complaints.read().strip().splitlines() or ["the broker ended without a word"]
+                raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, reason[-1].removeprefix("headrace: "))
         return [Address.parse(address) for address in json.loads(line)["listeners"]]
 
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        assert self._process is not None
-        return self._process.pid
+    def delete_topics(self, prefix: str) -> None:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"topics {prefix}… of a broker in its own process are deleted by a client"
+        )
 
     def stop(self) -> None:
         assert self._process is not None

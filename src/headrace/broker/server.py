@@ -9,6 +9,7 @@ from headrace.broker.connection import SHARED_BUFFER_BYTES, Connection
 from headrace.broker.errors import BrokerError
 from headrace.broker.runtime import Runtime
 from headrace.protocol.errors import ErrorCode
+from headrace.storage.filesystem import FileSystem
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -95,14 +96,15 @@ def open_listeners(addresses: tuple[Address, ...]) -> list[socket.socket]:
 class BrokerServer:
     """A broker as a whole: its runtime and its listeners, from start to end."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, *, filesystem: FileSystem | None = None) -> None:
         self.config = config
+        self._filesystem = filesystem
         self.runtime: Runtime | None = None
         self.server: Server | None = None
 
     def start(self) -> list[Address]:
         """Open the data, then the doors; where it listens. To be called on a running event loop."""
-        runtime = Runtime(self.config)
+        runtime = Runtime(self.config, filesystem=self._filesystem)
         try:
             self.server = Server(runtime, self.config.listeners)
         except BaseException:

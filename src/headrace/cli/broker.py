@@ -42,6 +42,7 @@ def broker() -> None:
     "--config", "config_file", type=click.Path(exists=True, dir_okay=False), help="A file of name=value lines."
 )
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="A broker setting under Kafka's name.")
+@click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends, with whoever started it.")
 @json_option
 def start(
     data_dir: str,
@@ -50,6 +51,7 @@ def start(
     durability: str | None,
     config_file: str | None,
     pairs: tuple[str, ...],
+    until_eof: bool,
     as_json: bool,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C; prints one line when clients can connect."""
@@ -68,14 +70,16 @@ def start(
         settings,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, as_json=as_json))
+        runner.run(_serve(config, until_eof=until_eof, as_json=as_json))
 
 
-async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
+async def _serve(config: BrokerConfig, *, until_eof: bool, as_json: bool) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    if until_eof:
+        loop.add_reader(0, lambda: None if os.read(0, 1024) else stopping.set())
     server = BrokerServer(config)
     addresses = [str(address) for address in server.start()]
     if as_json:

@@ -1,0 +1,186 @@
+"""A broker's life: start, several listeners, restart, a full disk, and the end."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.broker.config import Address, BrokerConfig
+from headrace.broker.errors import BrokerError
+from headrace.broker.server import BrokerServer
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.protocol.messages.produce import ProduceResponse
+from headrace.records import Record, build_batch
+from headrace.storage.errors import DirectoryInUse
+from headrace.testing import MemoryFileSystem
+from tests.integration.wire import Wire
+
+NOW = 1_700_000_000_000
+BATCH = build_batch([Record(0, NOW, b"k", b"v")])
+
+
+def start_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "headrace.cli.main", "broker", "start", *arguments]
+
+
+def test_sync_async_in_process_and_as_a_process(tmp_path: Path) -> None:
+    for own_process in (False, True):
+        with (
+            headrace.Broker(tmp_path / f"{own_process}", own_process=own_process) as broker,
+            Wire(broker.bootstrap_servers) as wire,
+        ):
+            wire.create("orders")
+            assert wire.produce("orders", BATCH) == (0, 0)
+            assert (broker.pid != os.getpid()) == own_process
+
+    async def use() -> tuple[int, int]:
+        async with headrace.Broker(tmp_path / "async") as broker:
+            with Wire(broker.bootstrap_servers) as wire:
+                wire.create("orders")
+                return wire.produce("orders", BATCH)
+
+    assert asyncio.run(use()) == (0, 0)
+
+
+def test_a_temporary_broker_leaves_nothing_behind() -> None:
+    with headrace.Broker() as broker:
+        folder = broker.data_dir
+        assert Path(folder).is_dir()
+    assert not Path(folder).exists()
+    with pytest.raises(BrokerError, match="not running"):
+        _ = broker.bootstrap_servers
+
+
+def test_the_command_line_prints_one_line_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
+    command = start_command("--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0", "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        with Wire(ready["listeners"][0]) as wire:
+            wire.create("orders")
+            assert wire.produce("orders", BATCH) == (0, 0)
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert rest == ""
+    assert (tmp_path / "d" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_port_in_use_and_a_directory_in_use_are_one_sentence_each(tmp_path: Path) -> None:
+    with headrace.Broker(tmp_path / "a") as broker:
+        port_taken = subprocess.run(
+            start_command("--data-dir", str(tmp_path / "b"), "--listen", broker.bootstrap_servers),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        directory_taken = subprocess.run(
+            start_command("--data-dir", str(tmp_path / "a"), "--listen", "127.0.0.1:0"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        with pytest.raises(DirectoryInUse):
+            headrace.Broker(tmp_path / "a").start()
+    assert (port_taken.returncode, directory_taken.returncode) == (1, 1)
+    (line,) = port_taken.stderr.splitlines()
+    assert "cannot listen on" in line
+    assert "--listen" in line
+    (line,) = directory_taken.stderr.splitlines()
+    assert "in use by another process" in line
+
+
+def test_clients_are_told_the_address_they_came_by(tmp_path: Path) -> None:
+    with headrace.Broker(tmp_path, listen=["127.0.0.1:0", "127.0.0.2:0", "[::1]:0"]) as broker:
+        addresses = broker.bootstrap_servers.split(",")
+        assert len(addresses) == 3
+        for address in addresses:
+            with Wire(address) as wire:
+                (node,) = wire.ask(MetadataRequest(topics=[]), MetadataResponse, 9).brokers
+                assert str(Address(node.host, node.port)) == address
+
+
+def test_topics_settings_ids_and_records_survive_a_restart(tmp_path: Path) -> None:
+    def topic_of(wire: Wire) -> tuple[bytes, int, int]:
+        asked = [MetadataRequestTopic(name="orders")]
+        (topic,) = wire.ask(MetadataRequest(topics=asked), MetadataResponse, 12).topics
+        return topic.topic_id, len(topic.partitions), topic.partitions[0].leader_epoch
+
+    with headrace.Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("orders", 3, max_message_bytes="200")
+        assert wire.produce("orders", BATCH) == (0, 0)
+        before = topic_of(wire)
+    with headrace.Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        after = topic_of(wire)
+        assert after[:2] == before[:2]
+        assert after[2] == before[2] + 1  # a new leader epoch with every start (KIP-320)
+        assert [record.value for record in wire.read_all("orders")] == [b"v"]
+        too_large = build_batch([Record(0, NOW, b"k", b"v" * 300)])
+        assert wire.produce("orders", too_large)[0] == ErrorCode.MESSAGE_TOO_LARGE
+        assert wire.produce("orders", BATCH) == (0, 1)
+
+
+def test_acks_zero_is_not_answered(tmp_path: Path) -> None:
+    with headrace.Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("orders")
+        wire.send(wire.produce_request("orders", BATCH, acks=0), 9)
+        asked = wire.send(MetadataRequest(topics=[]), 9)
+        assert wire.receive(MetadataResponse, 9)[0] == asked
+        assert len(wire.fetch("orders", 0, wait_ms=5000)[1]) == 1
+
+
+def test_a_full_disk_refuses_appends_serves_reads_and_goes_on_with_room() -> None:
+    filesystem = MemoryFileSystem()
+    large = build_batch([Record(0, NOW, b"k", b"v" * 100_000)])
+
+    async def run() -> None:
+        server = BrokerServer(BrokerConfig("/data"), filesystem=filesystem)
+        (address,) = server.start()
+        await asyncio.to_thread(talk, str(address))
+        server.stop()
+
+    def talk(bootstrap: str) -> None:
+        with Wire(bootstrap) as wire:
+            wire.create("orders")
+            assert wire.produce("orders", large) == (0, 0)
+            filesystem.capacity_bytes = filesystem.used_bytes + 50_000
+            answer = wire.ask(wire.produce_request("orders", large), ProduceResponse, 9)
+            (partition,) = answer.responses[0].partition_responses
+            assert partition.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert ErrorCode(partition.error_code).retriable
+            assert "no space left" in str(partition.error_message)
+            assert len(wire.fetch("orders", 0)[1]) == 1
+            filesystem.capacity_bytes = None
+            assert wire.produce("orders", large) == (0, 1)
+            assert len(wire.fetch("orders", 0)[1]) == 2
+
+    asyncio.run(run())
+
+
+def test_a_failed_sync_is_told_to_the_producer_and_hidden_from_readers() -> None:
+    filesystem = MemoryFileSystem()
+
+    async def run() -> None:
+        server = BrokerServer(BrokerConfig("/data"), filesystem=filesystem)
+        (address,) = server.start()
+        await asyncio.to_thread(talk, str(address))
+        server.stop()
+
+    def talk(bootstrap: str) -> None:
+        with Wire(bootstrap) as wire:
+            wire.create("orders")
+            assert wire.produce("orders", BATCH) == (0, 0)
+            filesystem.fail_sync("*.log", times=1)
+            assert wire.produce("orders", BATCH)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            assert len(wire.fetch("orders", 0)[1]) == 1  # what is not durable is not shown
+            assert wire.produce("orders", BATCH) == (0, 2)
+            assert len(wire.fetch("orders", 0)[1]) == 3
+
+    asyncio.run(run())
