@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|setup|lint|fmt|docs|bench|bench-log|clean]
+# Usage: make [demo|test|test-fast|setup|lint|fmt|docs|bench|bench-log|bench-broker|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -7,7 +7,7 @@ STAMP  := .venv/.installed
 KAFKA  := .cache/peers/kafka/.resolved
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt docs bench bench-log requirements peers clean
+.PHONY: help setup demo test test-fast lint fmt docs bench bench-log bench-broker requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -22,8 +22,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup     ## run the main job: the log at work
+demo: setup     ## run the main job: the log and the broker at work
 	@$(BIN)/python examples/log_at_work.py
+	@$(BIN)/python examples/broker_at_work.py
 
 test: lint peers ## linters, types, layers, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -42,12 +43,17 @@ fmt: setup      ## format and mend what a tool can mend
 	$(BIN)/ruff check --fix .
 
 docs: setup     ## build the documentation into site/
+	@$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
-bench: bench-log ## all benchmarks
+bench: bench-log bench-broker ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
+
+bench-broker: setup peers ## the broker against a real Kafka, side by side
+	$(BIN)/python benchmarks/broker.py
 
 peers: $(KAFKA)  ## fetch the real systems we are measured against
 
