@@ -1,12 +1,12 @@
 """Headrace: stream processing whole, in one `pip install`."""
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.broker.embedded import Broker
 
-__version__ = version("headrace")
+    __version__: str
+
 __all__ = ["Broker", "__version__"]
 
 
@@ -16,4 +16,8 @@ def __getattr__(name: str) -> Any:
         from headrace.broker.embedded import Broker
 
         return Broker
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("headrace")
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -5,40 +5,86 @@ and nothing else. The command line configures them once, at its start. Values ne
 configuration logs names.
 """
 
+import json
 import logging
 import sys
-from typing import Any
+from datetime import UTC, datetime
 
-import structlog
+_FACTS = "facts"
+_COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
 logging.getLogger("headrace").addHandler(logging.NullHandler())
 
 
-def get_logger(name: str) -> Any:
+class EventLogger:
+    """Logs an event by name, with facts beside it."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def debug(self, event: str, **facts: object) -> None:
+        """Something for whoever looks for a mistake."""
+        self._logger.debug(event, extra={_FACTS: facts})
+
+    def info(self, event: str, **facts: object) -> None:
+        """Something that happens in the course of things."""
+        self._logger.info(event, extra={_FACTS: facts})
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Something that someone may want to look at."""
+        self._logger.warning(event, extra={_FACTS: facts})
+
+    def error(self, event: str, **facts: object) -> None:
+        """Something that did not work."""
+        self._logger.error(event, extra={_FACTS: facts})
+
+
+def get_logger(name: str) -> EventLogger:
     """The logger of a module; pass `__name__`."""
-    return structlog.wrap_logger(
-        logging.getLogger(name),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
-    )
+    return EventLogger(logging.getLogger(name))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The facts, with time, level and event before them."""
+        head = {"time": _time_of(record), "level": record.levelname.lower(), "event": record.getMessage()}
+        return json.dumps(head | getattr(record, _FACTS, {}), default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people: time, level, event, and the facts as key=value."""
+
+    def __init__(self, *, colours: bool) -> None:
+        super().__init__()
+        self._colours = colours
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with the level in colour on a terminal."""
+        level = f"{record.levelname.lower():<7}"
+        if self._colours:
+            level = f"\x1b[{_COLOURS[record.levelname]}m{level}\x1b[0m"
+        facts = " ".join(f"{key}={_plain(value)}" for key, value in getattr(record, _FACTS, {}).items())
+        line = f"{_time_of(record)} {level} {record.getMessage()} {facts}".rstrip()
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    return repr(text) if " " in text or not text else text
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def configure(*, level: str = "info", as_json: bool = False) -> None:
-    """Send log lines to standard error: readable and coloured on a terminal, or one JSON object a line."""
-    renderer: Any = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
+    """Send log lines to standard error, from `level` on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[
-                structlog.stdlib.ExtraAdder(),
-                structlog.stdlib.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-            ],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-        )
-    )
+    handler.setFormatter(JsonFormatter() if as_json else TextFormatter(colours=sys.stderr.isatty()))
     root = logging.getLogger("headrace")
     root.handlers = [handler]
     root.setLevel(level.upper())
