@@ -8,14 +8,19 @@ import os
 import platform
 import shutil
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-CACHE = Path(__file__).parent.parent / ".cache" / "bench"
+T = TypeVar("T")
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / "bench"
+
+sys.path.insert(0, str(ROOT))  # where `peers` is: it is not installed
 
 
 class Comparison(NamedTuple):
@@ -28,11 +33,22 @@ class Comparison(NamedTuple):
 
 def alternate(contenders: Mapping[str, Callable[[], float]], rounds: int = 5) -> Comparison:
     """Run each contender once a round, the order turned each time; each returns its figure."""
-    figures: dict[str, list[float]] = {name: [] for name in contenders}
+    return compare(alternate_all(contenders, rounds))
+
+
+def alternate_all(contenders: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+    """Run each contender once a round, the order turned each time; all that each returned."""
+    found: dict[str, list[T]] = {name: [] for name in contenders}
     names = list(contenders)
     for turn in range(rounds):
         for name in names if turn % 2 == 0 else reversed(names):
-            figures[name].append(contenders[name]())
+            found[name].append(contenders[name]())
+    return found
+
+
+def compare(figures: Mapping[str, list[float]]) -> Comparison:
+    """The medians, and the rounds' ratios of the first contender to the last."""
+    names = list(figures)
     ratios = [ours / theirs for ours, theirs in zip(figures[names[0]], figures[names[-1]], strict=True)]
     medians = {name: statistics.median(values) for name, values in figures.items()}
     return Comparison(medians, statistics.median(ratios), (min(ratios), max(ratios)))

@@ -42,9 +42,9 @@ def new_log(filesystem: FileSystem, **config: object) -> Log:
 
 
 def some_records(count: int, *, first: int = 0, size: int = 20, at_ms: int = EPOCH_MS) -> list[Record]:
-    """Records numbered from 0 as a producer numbers them; what they say is numbered from `first`."""
+    """Records of one size, numbered from 0 as a producer numbers them; what they say is numbered from `first`."""
     return [
-        Record(n, at_ms + first + n, b"key-%d" % (first + n), (b"value-%d " % (first + n)).ljust(size, b"."))
+        Record(n, at_ms + first + n, b"key-%04d" % (first + n), (b"value-%d " % (first + n)).ljust(size, b"."))
         for n in range(count)
     ]
 

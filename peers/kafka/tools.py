@@ -42,7 +42,12 @@ def kafka_logging(level: str) -> dict[str, str]:
 
 
 def run_tool(
-    main_class: str, *args: str, heap: str = "256m", timeout_s: float = 120, check: bool = True
+    main_class: str,
+    *args: str,
+    heap: str = "256m",
+    timeout_s: float = 120,
+    check: bool = True,
+    standard_input: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run a tool to its end and return what it said; `ToolFailedError` if `check` and its status is not 0."""
     command = java_command("kafka", main_class, *args, heap=heap, system_properties=kafka_logging("WARN") | _UTF8)
@@ -53,7 +58,7 @@ def run_tool(
         encoding="utf-8",
         errors="replace",
         timeout=timeout_s,
-        stdin=subprocess.DEVNULL,
+        input=standard_input,
     )
     if check and finished.returncode != 0:
         raise ToolFailedError(main_class, finished)

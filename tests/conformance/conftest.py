@@ -10,15 +10,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace import Broker
 from peers.java import PeerNotFetchedError, jars_of
-from peers.kafka.broker import running_kafka
+from tests.conformance.comparison import Brokers
 from tests.conformance.kafka_written import KafkaWritten, write_with_kafka
+from tests.conformance.shared_kafka import shared_kafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from peers.kafka.broker import KafkaBroker
+# What both brokers are given: the tests cannot wait for Kafka's defaults of minutes, and one setting of a topic has a
+# default of the broker's own, to see how that is told.
+SETTINGS = {
+    "log.cleaner.backoff.ms": "100",
+    "log.retention.check.interval.ms": "200",
+    "compression.gzip.level": "5",
+    "log.retention.ms": "-1",  # old timestamps are data here
+}
+_KAFKA_ONLY = {"log.initial.task.delay.ms": "100"}
 
 
 @pytest.fixture(scope="session")
@@ -32,17 +42,36 @@ def kafka_jars() -> Path:
 
 
 @pytest.fixture(scope="session")
-def real_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A real broker, one for each worker: tests share it, so each makes topics and groups of its own names."""
-    with running_kafka(tmp_path_factory.mktemp("real-kafka")) as kafka:
-        yield kafka
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this run share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture(scope="session")
-def kafka_written(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> KafkaWritten:
+def real_kafka(kafka_jars: Path, run_folder: Path) -> Iterator[str]:
+    """The bootstrap servers of a real broker that all workers share: each test has topics and groups of its own."""
+    with shared_kafka(run_folder / "real-kafka", SETTINGS | _KAFKA_ONLY) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def our_broker() -> Iterator[str]:
+    """The bootstrap servers of our broker, in a process of its own as a user's would be."""
+    with Broker(settings=SETTINGS, own_process=True) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def brokers(our_broker: str, real_kafka: str) -> Brokers:
+    """Both, to be compared."""
+    return Brokers(ours=our_broker, kafka=real_kafka)
+
+
+@pytest.fixture(scope="session")
+def kafka_written(kafka_jars: Path, run_folder: Path) -> KafkaWritten:
     """A directory written by the real Kafka, once for all workers: read it, or change a copy."""
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kafka-written"
+    shared = run_folder / "kafka-written"
     shared.mkdir(exist_ok=True)
     done = shared / "done.pickle"
     with (shared / "lock").open("w") as lock:

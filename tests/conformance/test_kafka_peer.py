@@ -35,9 +35,9 @@ def _consume(servers, topic, count):
 
 
 def test_the_shared_broker_serves_a_client(real_kafka):
-    _create(real_kafka.bootstrap_servers, "served")
-    _produce(real_kafka.bootstrap_servers, "served", [b"one", b"two", b"three"])
-    assert _consume(real_kafka.bootstrap_servers, "served", 3) == [b"one", b"two", b"three"]
+    _create(real_kafka, "served")
+    _produce(real_kafka, "served", [b"one", b"two", b"three"])
+    assert _consume(real_kafka, "served", 3) == [b"one", b"two", b"three"]
 
 
 def test_a_broker_starts_again_on_its_data_and_its_tool_reads_them(kafka_jars, tmp_path):

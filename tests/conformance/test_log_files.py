@@ -14,12 +14,14 @@ from headrace.model import TopicPartition
 from headrace.records import Codec, ControlType, Header, Record, control_type_of, records_of
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
+from headrace.storage.errors import DirectoryInUse
 from headrace.storage.lookup import first_at_or_after, youngest
 from headrace.storage.offset_index import OffsetIndex
 from headrace.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from headrace.storage.time_index import TimeIndex
 from headrace.storage.transaction_index import TransactionIndex
 from headrace.testing import FakeClock
+from peers.java import PeerError
 from peers.kafka.broker import running_kafka
 from peers.kafka.tools import check_index_sanity, check_indexes, dump_files
 from tests.small_logs import EPOCH_MS, append, batches_from, committed_from, end_transaction, records_from
@@ -429,7 +431,9 @@ def test_a_crash_of_kafka_loses_us_nothing(kafka_written, tmp_path):
     (copy.log_dir / "recovery-point-offset-checkpoint").unlink()
     directory = LogDirectory.open(str(copy.log_dir), config_for=_config_for)
     assert [r for r in directory.recoveries if not r.is_clean] == []
-    assert sum(r.scanned_bytes for r in directory.recoveries) > 100_000
+    for recovery in directory.recoveries:
+        folder = copy.log_dir / str(recovery.topic_partition)
+        assert recovery.scanned_bytes == sum(path.stat().st_size for path in folder.glob("*.log"))
     for topic in kafka_written.topics.values():
         assert _told(committed_from(directory.log(TopicPartition(topic.name, 0)))) == _expected(topic.records, 0)
     directory.abandon()
@@ -501,6 +505,8 @@ def test_kafka_serves_what_we_appended_and_compacted_in_its_directory(kafka_writ
     properties = {"log.cleaner.enable": "false"}
     with running_kafka(tmp_path, properties=properties) as kafka:
         assert _consume(kafka.bootstrap_servers, list(expected)) == expected
+        with pytest.raises(DirectoryInUse):  # Kafka's lock keeps us out
+            LogDirectory.open(str(copy.log_dir))
         _produce(kafka.bootstrap_servers, list(expected), b"kafka again")
         again = _consume(kafka.bootstrap_servers, list(expected))
         assert {place: records[:-1] for place, records in again.items()} == expected
@@ -517,6 +523,33 @@ def test_kafka_serves_what_we_appended_and_compacted_in_its_directory(kafka_writ
         assert [r for r in directory.recoveries if r.scanned_bytes or not r.is_clean] == []
         for (topic, partition), records in again.items():
             assert _told(committed_from(directory.log(TopicPartition(topic, partition)))) == records
+
+
+def test_our_lock_keeps_kafka_out(kafka_written, tmp_path):
+    copy = kafka_written.copy_to(tmp_path / "log")
+    with LogDirectory.open(str(copy.log_dir), config_for=_config_for):
+        with pytest.raises(PeerError, match="status 1 while starting"), running_kafka(tmp_path):
+            pass
+        assert f"Failed to acquire lock on file .lock in {copy.log_dir}." in (tmp_path / "kafka.log").read_text()
+
+
+def test_kafka_recovers_what_a_crash_of_ours_left(kafka_written, tmp_path):
+    """No marker of a clean shutdown, indexes in memory only, and a torn batch at the end."""
+    copy = kafka_written.copy_to(tmp_path / "log")
+    directory = LogDirectory.open(str(copy.log_dir), config_for=_config_for)
+    expected = {}
+    for topic, partition in (("segments", 0), ("transactions", 0), ("transactions", 1), ("codec-snappy", 1)):
+        log = directory.log(TopicPartition(topic, partition))
+        for _ in range(3):
+            append(log, _plain(log.end_offset, 5, "ours"), codec=Codec.ZSTD, epoch=log.epochs.latest)
+        log.flush()
+        expected[topic, partition] = _told(committed_from(log))
+        with open(log.segments[-1].path, "ab") as file:
+            file.write(log.read(log.end_offset - 1, 1).slice.read()[:-9])
+    directory.abandon()
+
+    with running_kafka(tmp_path) as kafka:
+        assert _consume(kafka.bootstrap_servers, list(expected)) == expected
 
 
 def _write_on(log, epoch: int) -> None:

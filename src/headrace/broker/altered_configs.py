@@ -1,12 +1,25 @@
 """Changing the settings of a resource: what AlterConfigs and IncrementalAlterConfigs have in common."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError
 from headrace.protocol.errors import ErrorCode
 
 TOPIC, BROKER = 2, 4
+
+
+def named_twice(resources: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
+    """The resources that a request names more than once: which of the changes should come last is not said."""
+    return {resource for resource, times in Counter(resources).items() if times > 1}
+
+
+def refuse_twice(settings: Iterable[str]) -> None:
+    """Refuse a request that changes one setting twice."""
+    twice = sorted(name for name, times in Counter(settings).items() if times > 1)
+    if twice:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
 
 
 async def alter(

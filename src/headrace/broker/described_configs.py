@@ -27,7 +27,8 @@ class DescribedConfig(NamedTuple):
     """A setting with its value in force."""
 
     setting: Setting
-    synonyms: list[Synonym]  # the first one is in force
+    synonyms: list[Synonym]  # the first one is in force; none if the value is a default that has no name of its own
+    default: str | None
 
     @property
     def name(self) -> str:
@@ -35,36 +36,40 @@ class DescribedConfig(NamedTuple):
         return self.setting.name
 
     @property
-    def value(self) -> str:
+    def value(self) -> str | None:
         """The value in force."""
-        return self.synonyms[0].value
+        return self.synonyms[0].value if self.synonyms else self.default
 
     @property
     def source(self) -> Source:
         """Where that comes from."""
-        return self.synonyms[0].source
+        return self.synonyms[0].source if self.synonyms else Source.DEFAULT
 
 
 def describe_topic(topic: Mapping[str, str], broker: Mapping[str, str]) -> list[DescribedConfig]:
     """Every setting of a topic."""
     described = []
     for setting in TOPIC_SETTINGS.values():
-        synonyms = []
+        synonyms = _broker_synonyms(setting, setting.broker_name, broker) if setting.broker_name else []
         if setting.name in topic:
-            synonyms.append(Synonym(setting.name, topic[setting.name], Source.TOPIC))
-        if setting.broker_name in broker:
-            synonyms.append(Synonym(setting.broker_name, broker[setting.broker_name], Source.STATIC_BROKER))
-        synonyms.append(Synonym(setting.broker_name or setting.name, setting.default, Source.DEFAULT))
-        described.append(DescribedConfig(setting, synonyms))
+            synonyms.insert(0, Synonym(setting.name, topic[setting.name], Source.TOPIC))
+        described.append(DescribedConfig(setting, synonyms, setting.default))
     return described
 
 
 def describe_broker(broker: Mapping[str, str]) -> list[DescribedConfig]:
     """Every setting of the broker."""
-    described = []
-    for setting in BROKER_SETTINGS.values():
-        synonyms = [Synonym(setting.name, setting.default, Source.DEFAULT)]
-        if setting.name in broker:
-            synonyms.insert(0, Synonym(setting.name, broker[setting.name], Source.STATIC_BROKER))
-        described.append(DescribedConfig(setting, synonyms))
-    return described
+    return [
+        DescribedConfig(
+            setting, _broker_synonyms(setting, setting.name, broker), None if setting.stand_in else setting.default
+        )
+        for setting in BROKER_SETTINGS.values()
+    ]
+
+
+def _broker_synonyms(setting: Setting, name: str, broker: Mapping[str, str]) -> list[Synonym]:
+    """What the broker has for a setting; as in Kafka a stand-in is told only if the setting itself is set."""
+    given = [Synonym(name, broker[name], Source.STATIC_BROKER)] if name in broker else []
+    if not setting.stand_in:
+        return [*given, Synonym(name, setting.default, Source.DEFAULT)]
+    return [*given, Synonym(*setting.stand_in, Source.DEFAULT)] if given else []

@@ -72,12 +72,12 @@ class FetchSessions:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "the fetch session's epoch is another")
         self._sessions.move_to_end(session.id)
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        session.partitions.update(asked)
         for forgotten in request.forgotten_topics_data:
             for partition in forgotten.partitions:
                 key = PartitionKey(forgotten.topic, forgotten.topic_id, partition)
                 session.partitions.pop(key, None)
                 session.told.pop(key, None)
-        session.partitions.update(asked)
         return session.partitions, session
 
     def _create(self, partitions: dict[PartitionKey, FetchPartition]) -> Session:

@@ -118,6 +118,18 @@ class Runtime:
         if 0 <= epoch < self.leader_epoch:
             raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH, "the leader epoch is older than this broker's")
 
+    def end_of_epoch(self, log: Log, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch`, and where it ended; (-1, -1) if it never was.
+
+        A log learns of an epoch by its first append, and Kafka's leader at once: to a client, ours begins at the end.
+        """
+        if not 0 <= epoch <= self.leader_epoch:
+            return -1, -1
+        latest = log.epochs.latest
+        if epoch == self.leader_epoch or latest < 0:
+            return epoch, log.end_offset
+        return (latest, log.end_offset) if epoch > latest else log.epochs.end_of(epoch, log.end_offset)
+
     # --- records
 
     def high_watermark(self, log: Log) -> int:

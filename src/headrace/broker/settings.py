@@ -42,6 +42,16 @@ class Setting:
     broker_name: str = ""  # what a topic's setting defaults to is set on the broker under this name
     at_least: int | None = None
     choices: tuple[str, ...] = ()
+    stand_in: tuple[str, str] | None = None  # on the broker it is null by default, and this setting counts instead
+
+    def shown(self, value: str) -> str:
+        """The value as DescribeConfigs tells it: parsed and written again."""
+        value = value.strip()
+        if self.type is SettingType.BOOLEAN:
+            return value.lower()
+        if self.type is SettingType.LIST:
+            return ",".join(dict.fromkeys(part.strip() for part in value.split(",")))
+        return value
 
     def check(self, value: str) -> None:
         """Refuse a value that cannot be."""
@@ -52,10 +62,12 @@ class Setting:
                 raise InvalidSetting(f"{self.name}={value!r} is not a number") from None
             if self.at_least is not None and number < self.at_least:
                 raise InvalidSetting(f"{self.name}={value} is too small: give at least {self.at_least}")
-        elif self.type is SettingType.BOOLEAN and value.lower() not in ("true", "false"):
+        elif self.type is SettingType.BOOLEAN and value.strip().lower() not in ("true", "false"):
             raise InvalidSetting(f"{self.name}={value!r} is neither true nor false")
         elif self.choices:
-            for part in value.split(","):
+            # An empty list is legal: a topic without a clean-up policy keeps everything.
+            parts = [value] if self.type is not SettingType.LIST else value.split(",") if value else []
+            for part in parts:
                 if part.strip() not in self.choices:
                     raise InvalidSetting(f"{self.name}={value!r} is unknown: choose of {', '.join(self.choices)}")
 
@@ -117,7 +129,15 @@ TOPIC_SETTINGS: dict[str, Setting] = {
         Setting(
             "flush.messages", _LONG, str(MAX_LONG), _NO_EFFECT + " See durability.", "log.flush.interval.messages", 1
         ),
-        Setting("flush.ms", _LONG, str(MAX_LONG), _NO_EFFECT + " See durability.", "log.flush.interval.ms", 0),
+        Setting(
+            "flush.ms",
+            _LONG,
+            str(MAX_LONG),
+            _NO_EFFECT + " See durability.",
+            "log.flush.interval.ms",
+            0,
+            stand_in=("log.flush.scheduler.interval.ms", str(MAX_LONG)),
+        ),
         Setting("follower.replication.throttled.replicas", _LIST, "", _NO_EFFECT),
         Setting(
             "index.interval.bytes",
@@ -183,22 +203,46 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "min.insync.replicas",
             _INT,
             "1",
-            "Above 1, acks=all is refused: there is one replica.",
+            _NO_EFFECT,
             "min.insync.replicas",
             1,
         ),
         Setting("preallocate", _BOOLEAN, "false", _NO_EFFECT, "log.preallocate"),
-        Setting("remote.copy.disable", _BOOLEAN, "false", _NO_EFFECT),
+        Setting("remote.log.copy.disable", _BOOLEAN, "false", _NO_EFFECT),
         Setting("remote.log.delete.on.disable", _BOOLEAN, "false", _NO_EFFECT),
         Setting("remote.storage.enable", _BOOLEAN, "false", _NO_EFFECT),
         Setting(
             "retention.bytes", _LONG, "-1", "How much of a partition is kept; -1 for all.", "log.retention.bytes", -1
         ),
-        Setting("retention.ms", _LONG, "604800000", "How long records are kept; -1 for ever.", "log.retention.ms", -1),
+        Setting(
+            "retention.ms",
+            _LONG,
+            "604800000",
+            "How long records are kept; -1 for ever.",
+            "log.retention.ms",
+            -1,
+            stand_in=("log.retention.hours", "168"),
+        ),
         Setting("segment.bytes", _INT, "1073741824", "How large a segment grows.", "log.segment.bytes", MIB),
         Setting("segment.index.bytes", _INT, "10485760", "How large an index grows.", "log.index.size.max.bytes", 4),
-        Setting("segment.jitter.ms", _LONG, "0", _NO_EFFECT, "log.roll.jitter.ms", 0),
-        Setting("segment.ms", _LONG, "604800000", "How old a segment grows.", "log.roll.ms", 1),
+        Setting(
+            "segment.jitter.ms",
+            _LONG,
+            "0",
+            _NO_EFFECT,
+            "log.roll.jitter.ms",
+            0,
+            stand_in=("log.roll.jitter.hours", "0"),
+        ),
+        Setting(
+            "segment.ms",
+            _LONG,
+            "604800000",
+            "How old a segment grows.",
+            "log.roll.ms",
+            1,
+            stand_in=("log.roll.hours", "168"),
+        ),
         Setting("unclean.leader.election.enable", _BOOLEAN, "false", _NO_EFFECT, "unclean.leader.election.enable"),
     )
 }
@@ -236,7 +280,13 @@ BROKER_SETTINGS: dict[str, Setting] = {
     )
 } | {
     topic.broker_name: Setting(
-        topic.broker_name, topic.type, topic.default, topic.meaning, at_least=topic.at_least, choices=topic.choices
+        topic.broker_name,
+        topic.type,
+        topic.default,
+        topic.meaning,
+        at_least=topic.at_least,
+        choices=topic.choices,
+        stand_in=topic.stand_in,
     )
     for topic in TOPIC_SETTINGS.values()
     if topic.broker_name
@@ -254,13 +304,25 @@ def check_settings(known: Mapping[str, Setting], values: Mapping[str, str]) -> N
             raise InvalidSetting(f"unknown setting {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
 
 
+def check_topic_settings(values: Mapping[str, str]) -> None:
+    """Refuse what a topic cannot be set to, by itself or together with the rest."""
+    check_settings(TOPIC_SETTINGS, values)
+    least, most = (
+        int(values.get(name, TOPIC_SETTINGS[name].default))
+        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if least > most:
+        raise InvalidSetting(f"min.compaction.lag.ms={least} is above max.compaction.lag.ms={most}")
+
+
 def log_config(topic: Mapping[str, str], broker: Mapping[str, str]) -> LogConfig:
     """How a log behaves whose topic sets these values, on a broker that sets those."""
     log_names = LogConfig().to_properties()
     values = {}
     for setting in TOPIC_SETTINGS.values():
         if setting.name in log_names:
-            values[setting.name] = topic.get(setting.name) or broker.get(setting.broker_name) or setting.default
+            inherited = broker.get(setting.broker_name, setting.default)
+            values[setting.name] = topic.get(setting.name, inherited).strip()
     if INTERNAL_SEGMENT_BYTES in topic:
         values["segment.bytes"] = topic[INTERNAL_SEGMENT_BYTES]
     return LogConfig.from_properties(values)

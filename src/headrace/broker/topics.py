@@ -12,7 +12,7 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from headrace.broker.errors import BrokerError
-from headrace.broker.settings import TOPIC_SETTINGS, check_settings, log_config
+from headrace.broker.settings import check_topic_settings, log_config
 from headrace.model import TopicPartition, check_topic_name
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.atomic_file import write_atomically
@@ -97,7 +97,7 @@ class TopicCatalog:
             raise BrokerError(
                 ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions for {name}: give 1 to {MAX_PARTITIONS}"
             )
-        check_settings(TOPIC_SETTINGS, settings)
+        check_topic_settings(settings)
         config = self.config_of(settings)
         file = TopicFile(uuid4(), partitions, dict(settings))
         if validate_only:
@@ -139,7 +139,7 @@ class TopicCatalog:
 
     def alter(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
         """Replace a topic's settings."""
-        check_settings(TOPIC_SETTINGS, settings)
+        check_topic_settings(settings)
         config = self.config_of(settings)
         if validate_only:
             return

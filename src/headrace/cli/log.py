@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 import click
+from rich.markup import escape
 from rich.progress import Progress
 
 from headrace.cli.output import console, human_bytes, human_time, json_option, print_json, print_table, text
@@ -50,7 +51,7 @@ def list_logs(data_dir: str, as_json: bool) -> None:
         print_json([_summary(summary) for summary in summaries])
         return
     if not summaries:
-        console().print(f"no partitions in {data_dir}")
+        click.echo(f"no partitions in {data_dir}")
         return
     print_table(
         ["topic", ">partition", ">segments", ">start", ">end", ">records", ">size"],
@@ -112,7 +113,7 @@ def segments(data_dir: str, partition: TopicPartition, as_json: bool) -> None:
 @_data_dir
 @click.argument("partition", type=_PartitionType())
 @click.option("--from", "start", type=int, default=0, help="Begin at this offset.")
-@click.option("--limit", type=int, help="Show at most so many records.")
+@click.option("--limit", type=click.IntRange(min=0), help="Show at most so many records.")
 @json_option
 def dump(data_dir: str, partition: TopicPartition, start: int, limit: int | None, as_json: bool) -> None:
     """Show the records of a PARTITION, markers included; with --json one object a line."""
@@ -135,7 +136,7 @@ def _dump(data_dir: str, partition: TopicPartition, start: int) -> Iterator[dict
             "timestamp": record.timestamp,
             "key": None if header.is_control else text(record.key),
             "value": None if header.is_control else text(record.value),
-            "headers": [[key, text(value)] for key, value in record.headers],
+            "headers": [[text(key.encode(errors="surrogateescape")), text(value)] for key, value in record.headers],
             "producer_id": header.producer_id if header.producer_id >= 0 else None,
             "transactional": header.is_transactional,
             "marker": marker[0].name.lower() if marker else None,
@@ -167,8 +168,7 @@ def verify_logs(data_dir: str, as_json: bool) -> None:
     else:
         terminal.print(f"{len(files)} segments, {human_bytes(good_bytes)} of whole batches")
         for problem in problems:
-            terminal.print(
-                f"[red]damaged[/red] {problem.path} at byte {problem.position}, {problem.size} bytes: {problem.reason}"
-            )
+            place = f"{problem.path} at byte {problem.position}, {problem.size} bytes: {problem.reason}"
+            terminal.print(f"[red]damaged[/red] {escape(place)}")
     if problems:
         raise StorageError(f"{len(problems)} damaged stretch(es) in {data_dir}: restore the files named above")

@@ -1,17 +1,55 @@
-"""`headrace`: the entry point, and what every command shares."""
+"""`headrace`: the entry point, and what every command shares.
 
+A group of commands is imported when it is called for: a shell that completes a word, or a script that calls us in a
+loop, does not wait for the broker's code to load.
+"""
+
+import importlib
+import os
 import sys
+from collections import UserDict
+from typing import Any
 
 import click
 
 import headrace
-from headrace.cli.broker import broker
-from headrace.cli.log import log
 from headrace.errors import HeadraceError
 from headrace.telemetry import logs
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class CommandsByName(UserDict[str, click.Command]):
+    """Finds the command `name` in the module `headrace.cli.name`, when it is first asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if self.data[name] is _NOT_LOADED:
+            self.data[name] = getattr(importlib.import_module(f"headrace.cli.{name}"), name)
+        return self.data[name]
+
+
+_NOT_LOADED = click.Command(None)
+_COMMANDS = CommandsByName(dict.fromkeys(("broker", "completion", "log", "produce", "tail", "topic"), _NOT_LOADED))
+
+
+class QuietGroup(click.Group):
+    """Ends without complaint when the reader of our output has seen enough."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; to click a broken pipe is an error, here it is none."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # Python will flush standard output once more at its end, and must not fail then.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
+
+@click.group(
+    cls=QuietGroup,
+    commands=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(headrace.__version__, prog_name="headrace")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -22,27 +60,18 @@ def cli(log_level: str, log_json: bool) -> None:
     logs.configure(level=log_level, as_json=log_json)
 
 
-cli.add_command(broker)
-cli.add_command(log)
-
-
 def main() -> None:
     """Run a command; what Headrace itself refuses is one sentence, without a traceback."""
     try:
-        cli(standalone_mode=False)
+        sys.exit(cli(standalone_mode=False))  # the exit code if a command named one, else None
     except click.exceptions.Abort:
         sys.exit(130)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except HeadraceError as error:
         click.echo(f"headrace: {error}", err=True)
         sys.exit(1)
-    except BrokenPipeError:  # the reader of our output has seen enough
-        sys.stderr.close()
-        sys.exit(0)
     except OSError as error:
         click.echo(f"headrace: {error.strerror or error}: {error.filename or ''}".rstrip(": "), err=True)
         sys.exit(1)

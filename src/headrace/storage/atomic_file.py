@@ -1,4 +1,7 @@
-"""A small file that is written whole or not at all."""
+"""A small file that is written whole or not at all, and a folder that stays made."""
+
+import errno
+from contextlib import suppress
 
 from headrace.storage.filesystem import Buffer, File, FileSystem
 
@@ -11,13 +14,36 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer) -> None:
     temporary = path + ".tmp"
     file = filesystem.open(temporary, create=True)
     try:
-        file.truncate(0)
-        write_all(file, data, 0)
-        file.sync()
-    finally:
-        file.close()
-    filesystem.replace(temporary, path)
-    filesystem.sync_directory(path.rpartition("/")[0] or ".")
+        try:
+            file.truncate(0)
+            write_all(file, data, 0)
+            file.sync()
+        finally:
+            file.close()
+        filesystem.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):  # what was written may be the last room on a full disk
+            filesystem.remove(temporary)
+        raise
+    filesystem.sync_directory(folder_of(path))
+
+
+def folder_of(path: str) -> str:
+    """The folder that a name stands in."""
+    folder, slash, _ = path.rstrip("/").rpartition("/")
+    return folder or slash or "."
+
+
+def make_folder(filesystem: FileSystem, path: str) -> None:
+    """Make a folder and those above it, durably: a folder's own name is its parent's to keep."""
+    parents = []
+    missing = path
+    while not filesystem.exists(missing):
+        missing = folder_of(missing)
+        parents.append(missing)
+    filesystem.make_directory(path)
+    for parent in reversed(parents):
+        filesystem.sync_directory(parent)
 
 
 def write_all(file: File, data: Buffer, position: int) -> None:
@@ -25,5 +51,7 @@ def write_all(file: File, data: Buffer, position: int) -> None:
     view = memoryview(data)
     while view:
         written = file.write_at([view], position)
+        if not written:
+            raise OSError(errno.ENOSPC, "nothing was written")
         position += written
         view = view[written:]

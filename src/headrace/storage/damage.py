@@ -7,6 +7,8 @@ never served: a read stops before them, and a read into them is told where they 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from headrace.storage.checkpoint import CorruptCheckpoint, read_lines, write_lines
 from headrace.storage.errors import DamagedLog
 from headrace.storage.filesystem import FileSystem
@@ -34,18 +36,21 @@ def read_damage(filesystem: FileSystem, directory: str) -> list[Damage]:
     path = f"{directory}/{FILE_NAME}"
     damage = []
     for number, line in enumerate(read_lines(filesystem, path), start=3):
+        numbers, _, checksum = line.rpartition(" ")
         try:
-            segment, position, size, first_offset, next_offset = map(int, line.split(" "))
-        except ValueError:
-            raise CorruptCheckpoint(path, number, f"{line!r} is not five numbers") from None
-        damage.append(Damage(segment, position, size, first_offset, next_offset))
+            entry = Damage(*map(int, numbers.split(" ")))
+        except (TypeError, ValueError):
+            raise CorruptCheckpoint(path, number, f"{line!r} is not six numbers") from None
+        if checksum != str(crc32c(numbers.encode())):
+            raise CorruptCheckpoint(path, number, f"the checksum of {line!r} does not match")
+        damage.append(entry)
     return damage
 
 
 def write_damage(filesystem: FileSystem, directory: str, damage: Iterable[Damage]) -> None:
     """Remember what is damaged; a log without damage has no file."""
     path = f"{directory}/{FILE_NAME}"
-    lines = [" ".join(map(str, entry)) for entry in damage]
+    lines = [f"{numbers} {crc32c(numbers.encode())}" for numbers in (" ".join(map(str, entry)) for entry in damage)]
     if lines:
         write_lines(filesystem, path, lines)
     elif filesystem.exists(path):

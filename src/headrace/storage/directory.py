@@ -15,18 +15,20 @@ from headrace.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition, check_topic_name
 from headrace.storage import checkpoint
-from headrace.storage.atomic_file import write_atomically
+from headrace.storage.atomic_file import make_folder, write_atomically
 from headrace.storage.compaction.cleaner import Cleaned, clean, cleanable
 from headrace.storage.config import LogConfig
-from headrace.storage.errors import DirectoryInUse, LogExists, StorageError, UnknownLog, refusal
+from headrace.storage.errors import DirectoryInUse, DiskFull, LogExists, StorageError, UnknownLog, refusal
 from headrace.storage.filesystem import FileSystem, OsFileSystem
 from headrace.storage.log import Log
 from headrace.storage.log_loader import Recovery, open_log
+from headrace.storage.names import LOG
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 METADATA = "partition.metadata"
 _DELETE_SUFFIX = "-delete"
+_CONTROLLERS = "__cluster_metadata"  # the log of a Kafka that was here: no topic, and its way back
 
 ConfigFor = Callable[[TopicPartition], LogConfig]
 Progress = Callable[[int, int, Recovery], None]
@@ -54,6 +56,8 @@ class LogDirectory:
         self._topic_ids: dict[TopicPartition, UUID] = {}
         self._cleaned_to: dict[TopicPartition, int] = {}
         self._failed_cleaning: dict[TopicPartition, int] = {}
+        self._is_closed = False
+        self._has_stale_checkpoints = False  # of a log that was deleted, and may be made again
 
     @classmethod
     def open(
@@ -71,7 +75,7 @@ class LogDirectory:
         """
         filesystem = filesystem or OsFileSystem()
         try:
-            filesystem.make_directory(path)
+            make_folder(filesystem, path)
             unlock = filesystem.lock(f"{path}/{LOCK}")
         except BlockingIOError as error:
             raise DirectoryInUse(path) from error
@@ -80,6 +84,11 @@ class LogDirectory:
         directory = cls(path, filesystem, clock or SystemClock(), unlock)
         try:
             directory._load(config_for, progress)
+        except OSError as error:
+            directory.abandon()
+            raise StorageError(
+                f"data directory {path} cannot be opened: {error.strerror} ({error.filename}): check the disk"
+            ) from error
         except BaseException:
             directory.abandon()
             raise
@@ -89,8 +98,10 @@ class LogDirectory:
         was_clean = self._filesystem.exists(self._file(CLEAN_SHUTDOWN))
         recovery_points = self._read(checkpoint.RECOVERY_POINT)
         starts = self._read(checkpoint.LOG_START)
-        self._cleaned_to = self._read(checkpoint.CLEANER)
         folders = self._partition_folders()
+        there = {partition for partition, _ in folders}
+        cleaned_to = self._read(checkpoint.CLEANER)
+        self._cleaned_to = {partition: offset for partition, offset in cleaned_to.items() if partition in there}
         for done, (partition, folder) in enumerate(folders, start=1):
             log, recovery = open_log(
                 self._filesystem,
@@ -99,7 +110,8 @@ class LogDirectory:
                 config_for(partition),
                 now_ms=self._clock.now_ms(),
                 start_offset=starts.get(partition, 0),
-                recovery_point=recovery_points.get(partition, 0),
+                recovery_point=recovery_points.get(partition),
+                cleaned_to=self._cleaned_to.get(partition, 0),
                 was_clean=was_clean,
             )
             self._logs[partition] = log
@@ -117,11 +129,20 @@ class LogDirectory:
         folders = []
         for name in self._filesystem.list(self.path):
             partition = TopicPartition.from_folder(name)
-            if partition:
+            if partition and partition.topic == _CONTROLLERS:
+                continue
+            if partition and self._is_leftover(self._file(name)):
+                self._remove_folder(self._file(name))
+            elif partition:
                 folders.append((partition, self._file(name)))
             elif name.endswith(_DELETE_SUFFIX) and "." in name:
                 self._remove_folder(self._file(name))
         return folders
+
+    def _is_leftover(self, folder: str) -> bool:
+        """Whether a crash interrupted the making of this log: its id is written before its first segment."""
+        names = self._filesystem.list(folder)
+        return METADATA not in names and not any(name.endswith(LOG) for name in names)
 
     # --- logs
 
@@ -149,27 +170,45 @@ class LogDirectory:
             if partition in self._logs:
                 raise LogExists(f"log {partition} is in {self.path} already")
             folder = self._file(str(partition))
-            with _refused(folder):
-                self._filesystem.make_directory(folder)
-                text = f"version: 0\ntopic_id: {_encode_id(topic_id)}"
-                write_atomically(self._filesystem, f"{folder}/{METADATA}", text.encode())
-                self._filesystem.sync_directory(self.path)
-                log, _ = open_log(self._filesystem, folder, partition, config, now_ms=self._clock.now_ms())
+            if self._has_stale_checkpoints:
+                self.checkpoint()
+            try:
+                log = self._begin(folder, partition, config, topic_id)
+                self._write(checkpoint.RECOVERY_POINT, {partition: 0, **self._recovery_points()})
+            except (OSError, StorageError) as error:
+                with suppress(OSError):
+                    self._remove_folder(folder)
+                if isinstance(error, StorageError):
+                    raise
+                raise refusal(folder, error) from error
             self._logs[partition] = log
             self._topic_ids[partition] = topic_id
             return log
+
+    def _begin(self, folder: str, partition: TopicPartition, config: LogConfig, topic_id: UUID) -> Log:
+        make_folder(self._filesystem, folder)
+        text = f"version: 0\ntopic_id: {_encode_id(topic_id)}"
+        write_atomically(self._filesystem, f"{folder}/{METADATA}", text.encode())
+        log, _ = open_log(self._filesystem, folder, partition, config, now_ms=self._clock.now_ms())
+        self._filesystem.sync_directory(folder)
+        return log
 
     def delete(self, partition: TopicPartition) -> None:
         """Remove a log for good. It is gone at once; readers that hold a part of it read on."""
         log = self.log(partition)
         with self._lock:
+            doomed = f"{log.directory}.{uuid4().hex}{_DELETE_SUFFIX}"
+            with _refused(log.directory):
+                self._filesystem.replace(log.directory, doomed)
             del self._logs[partition], self._topic_ids[partition]
             self._cleaned_to.pop(partition, None)
-            doomed = f"{log.directory}.{uuid4().hex}{_DELETE_SUFFIX}"
-            self._filesystem.replace(log.directory, doomed)
-            self._filesystem.sync_directory(self.path)
+            self._failed_cleaning.pop(partition, None)
+            self._has_stale_checkpoints = True
+            with _refused(self.path):
+                self._filesystem.sync_directory(self.path)
             self.checkpoint()
-            self._remove_folder(doomed)
+            with suppress(OSError):  # what is left of it goes when the directory is opened next
+                self._remove_folder(doomed)
 
     def _id_of(self, topic: str) -> UUID | None:
         return next((found for partition, found in self._topic_ids.items() if partition.topic == topic), None)
@@ -178,7 +217,9 @@ class LogDirectory:
         """Make everything before an offset unreadable, for good; where the log begins now."""
         log = self.log(partition)
         start = log.advance_start(before)
-        self._write(checkpoint.LOG_START, {p: each.start_offset for p, each in self.logs.items()})
+        if start > log.durable_offset:
+            log.flush()
+        self._write_starts()
         log.remove_dead_segments(self._clock.now_ms())
         return start
 
@@ -197,11 +238,26 @@ class LogDirectory:
     def enforce_retention(self) -> dict[TopicPartition, int]:
         """Remove what is too old or too much; the number of segments removed, where any were."""
         now_ms = self._clock.now_ms()
-        for log in self.logs.values():
-            log.expire(now_ms)
-        # The starts go to disk before any file goes: a crash in between must not bring records back.
-        self._write(checkpoint.LOG_START, {p: each.start_offset for p, each in self.logs.items()})
-        removed = {partition: len(log.remove_dead_segments(now_ms)) for partition, log in self.logs.items()}
+        logs = self.logs
+        failures: list[StorageError] = []
+        for log in logs.values():
+            with _collected(failures):
+                if log.expire(now_ms) > log.durable_offset:
+                    log.flush()
+        # The starts go to disk before any file goes: a crash in between must not bring records back. Only a disk
+        # without room for that little file is given room first.
+        with _collected(failures, DiskFull):
+            self._write_starts()
+        removed = {}
+        for partition, log in logs.items():
+            with _collected(failures):
+                if log.start_offset <= log.durable_offset:
+                    removed[partition] = len(log.remove_dead_segments(now_ms))
+        if failures:
+            self._write_starts()
+            failures = [error for error in failures if not isinstance(error, DiskFull)]
+        if failures:
+            raise failures[0]
         return {partition: count for partition, count in removed.items() if count}
 
     def compact(self) -> dict[TopicPartition, Cleaned | HeadraceError]:
@@ -219,34 +275,62 @@ class LogDirectory:
         outcome: dict[TopicPartition, Cleaned | HeadraceError] = {}
         for found, partition, log in sorted(due, key=lambda entry: entry[0].dirty_ratio, reverse=True):
             try:
-                cleaned = clean(log, self._filesystem, checkpoint=self._cleaned_to.get(partition, 0), now_ms=now_ms)
+                cleaned = clean(
+                    log,
+                    self._filesystem,
+                    checkpoint=self._cleaned_to.get(partition, 0),
+                    now_ms=now_ms,
+                    before_swap=self.checkpoint,
+                )
             except HeadraceError as error:
                 self._failed_cleaning[partition] = found.uncleanable_offset
                 outcome[partition] = error
                 continue
-            if cleaned and partition in self._logs:
-                self._cleaned_to[partition] = cleaned.end_offset
-                outcome[partition] = cleaned
-                self._write(checkpoint.CLEANER, self._cleaned_to)
+            with self._lock:
+                if cleaned and self._logs.get(partition) is log:
+                    self._cleaned_to[partition] = cleaned.end_offset
+                    outcome[partition] = cleaned
+                    self._write(checkpoint.CLEANER, self._cleaned_to)
         return outcome
 
     def flush_rolled(self) -> None:
         """Make full segments durable, so that a crash has less to check."""
+        failures: list[StorageError] = []
         for log in self.logs.values():
-            log.flush(rolled_only=True)
-            log.release_indexes()
+            with _collected(failures):
+                log.flush(rolled_only=True)
+                log.release_indexes()
+        if failures:
+            raise failures[0]
 
     def checkpoint(self) -> None:
         """Write down how far each log is durable and where it begins."""
         with self._lock:
-            self._write(checkpoint.RECOVERY_POINT, {p: log.durable_offset for p, log in self._logs.items()})
-            self._write(checkpoint.LOG_START, {p: log.start_offset for p, log in self._logs.items()})
+            self._write(checkpoint.RECOVERY_POINT, self._recovery_points())
+            self._write_starts()
             self._write(checkpoint.HIGH_WATERMARK, {p: log.end_offset for p, log in self._logs.items()})
+            if self._has_stale_checkpoints:
+                self._write(checkpoint.CLEANER, self._cleaned_to)
+                self._has_stale_checkpoints = False
+
+    def _recovery_points(self) -> dict[TopicPartition, int]:
+        return {partition: log.durable_offset for partition, log in self._logs.items()}
+
+    def _write_starts(self) -> None:
+        """Write down where each log begins; never behind what is on the disk, or a crash leaves it ending before."""
+        with self._lock:
+            starts = {p: min(log.start_offset, log.durable_offset) for p, log in self._logs.items()}
+            self._write(checkpoint.LOG_START, starts)
 
     # --- the end
 
     def close(self) -> None:
-        """Make everything durable and leave the marker that saves the next opening the checks."""
+        """Make everything durable and leave the marker that saves the next opening the checks.
+
+        Nothing is done where that was done before, or where everything was let go of.
+        """
+        if self._is_closed:
+            return
         try:
             for log in self._logs.values():
                 log.close()
@@ -258,6 +342,9 @@ class LogDirectory:
 
     def abandon(self) -> None:
         """Let go of everything as it is, as a crash would."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         for log in self._logs.values():
             log.abandon()
         self._logs = {}
@@ -287,7 +374,7 @@ class LogDirectory:
             for line in self._filesystem.read(path).decode("utf-8", "replace").splitlines():
                 name, _, value = line.partition(":")
                 if name == "topic_id":
-                    return _decode_id(value.strip())
+                    return _decode_id(path, value.strip())
         return UUID(int=0)
 
     def _remove_folder(self, folder: str) -> None:
@@ -301,8 +388,11 @@ def _encode_id(topic_id: UUID) -> str:
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
-def _decode_id(text: str) -> UUID:
-    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+def _decode_id(path: str, text: str) -> UUID:
+    try:
+        return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+    except ValueError:
+        raise StorageError(f"{path}: {text!r} is not a topic id: restore the file from the topic's list") from None
 
 
 @contextmanager
@@ -312,3 +402,14 @@ def _refused(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise refusal(path, error) from error
+
+
+@contextmanager
+def _collected(failures: list[StorageError], kind: type[StorageError] = StorageError) -> Iterator[None]:
+    """Let one log's failure wait until the others had their turn."""
+    try:
+        yield
+    except kind as error:
+        # A traceback would keep removed segments open, and the room they take.
+        error.__cause__ = error.__context__ = error.__traceback__ = None
+        failures.append(error)

@@ -33,11 +33,18 @@ def refusal(path: str, error: OSError) -> DiskFull | WriteFailed:
 class SyncFailed(StorageError):
     """The disk did not confirm a sync, so what was waiting for it is not acknowledged."""
 
-    def __init__(self, path: str, cause: OSError) -> None:
-        super().__init__(
-            f"syncing {path} failed ({cause.strerror or cause}): check the disk; the write is not confirmed"
-        )
+    def __init__(self, path: str, cause: Exception) -> None:
+        reason = getattr(cause, "strerror", None) or cause
+        super().__init__(f"syncing {path} failed ({reason}): check the disk; the write is not confirmed")
         self.path = path
+
+
+class NotDurable(StorageError):
+    """Records that were appended, but lost before they could be synced: the end of the log was cut off meanwhile."""
+
+    def __init__(self, log: str, offset: int) -> None:
+        super().__init__(f"the records before offset {offset} of {log} were lost before they were on disk: send again")
+        self.offset = offset
 
 
 class OffsetOutOfRange(StorageError):
@@ -62,6 +69,19 @@ class DamagedLog(StorageError):
         self.position = position
         self.first_offset = first_offset
         self.next_offset = next_offset
+
+
+class InconsistentStart(StorageError):
+    """A log that is said to begin behind its end: a file is missing, or the checkpoint of the starts is wrong."""
+
+    def __init__(self, path: str, start: int, end: int) -> None:
+        super().__init__(
+            f"{path} ends at offset {end} but log-start-offset-checkpoint says that it begins at {start}: restore the "
+            "missing segments, or remove the partition's line from that file (and count its lines anew)"
+        )
+        self.path = path
+        self.start = start
+        self.end = end
 
 
 class InvalidLogConfig(StorageError):

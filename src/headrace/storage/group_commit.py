@@ -8,8 +8,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from headrace.storage.errors import StorageError
+from headrace.storage.errors import NotDurable, StorageError, SyncFailed
 from headrace.storage.log import Log
+from headrace.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
 
 Done = Callable[[StorageError | None], None]
 
@@ -20,7 +23,8 @@ class GroupCommit:
     def __init__(self, threads: int = 4) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="headrace-commit")
         self._lock = threading.Lock()
-        self._waiting: dict[Log, list[Done]] = {}  # a log is here while a thread is at work for it
+        # A log is here while a thread is at work for it.
+        self._waiting: dict[Log, list[tuple[int, Done]]] = {}
 
     def submit(self, log: Log, offset: int, done: Done) -> None:
         """Call `done` once everything before `offset` is on the disk, or with the error if that cannot be said.
@@ -33,10 +37,10 @@ class GroupCommit:
         with self._lock:
             waiting = self._waiting.get(log)
             if waiting is not None:
-                waiting.append(done)
+                waiting.append((offset, done))
                 return
-            self._waiting[log] = [done]
-        self._executor.submit(self._serve, log)
+            self._executor.submit(self._serve, log)
+            self._waiting[log] = [(offset, done)]
 
     def wait(self, log: Log, offset: int) -> None:
         """Return once everything before `offset` is on the disk; raise if that cannot be said."""
@@ -61,14 +65,24 @@ class GroupCommit:
                     del self._waiting[log]
                     return
                 self._waiting[log] = []
-            error: StorageError | None = None
-            try:
-                log.flush()
-            except StorageError as failed:
-                error = failed
-            for done in waiting:
-                done(error)
+            error = _flush(log)
+            for offset, done in waiting:
+                lost = None if error or log.durable_offset >= offset else NotDurable(str(log.topic_partition), offset)
+                try:
+                    done(error or lost)
+                except Exception as failed:  # noqa: BLE001 - the others are still waiting
+                    _log.error("a waiter for durability failed", log=str(log.topic_partition), error=str(failed))
 
     def close(self) -> None:
         """Serve whoever waits, then end the threads."""
         self._executor.shutdown(wait=True)
+
+
+def _flush(log: Log) -> StorageError | None:
+    try:
+        log.flush()
+    except StorageError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left waiting
+        return SyncFailed(log.directory, error)
+    return None

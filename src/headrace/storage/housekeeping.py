@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from headrace.errors import HeadraceError
 from headrace.storage.compaction.cleaner import Cleaned
 from headrace.storage.directory import LogDirectory
 from headrace.telemetry.logs import get_logger
@@ -64,7 +63,7 @@ class Housekeeper:
                 if due[index] <= time.monotonic() and not self._stop.is_set():
                     try:
                         task()
-                    except (HeadraceError, OSError) as error:
+                    except Exception as error:  # noqa: BLE001 - the other tasks, and the next turn, need the thread
                         _log.error("housekeeping failed", task=task.__name__.strip("_"), error=str(error))
                     due[index] = time.monotonic() + every
 

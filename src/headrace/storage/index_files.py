@@ -48,9 +48,10 @@ def build(base_offset: int, headers: Iterable[tuple[int, BatchHeader]], interval
     indexes = Indexes(base_offset)
     largest, largest_at, first, since_entry = NO_TIMESTAMP, base_offset, None, 0
     for position, header in headers:
-        if header.max_timestamp > largest:
+        # A batch that compaction left empty has no say: the index would name a time that no record has.
+        if header.record_count and header.max_timestamp > largest:
             largest, largest_at = header.max_timestamp, header.last_offset
-        if first is None:
+        if first is None and not position:
             first = header.max_timestamp
         if since_entry > interval_bytes:
             indexes.offsets.append(header.last_offset, position)
@@ -69,6 +70,7 @@ class IndexFiles:
         self._filesystem = filesystem
         self._directory = directory
         self._base_offset = base_offset
+        self._is_removed = False  # and the disk may not know it yet
 
     def _path(self, suffix: str) -> str:
         return f"{self._directory}/{file_name(self._base_offset, suffix)}"
@@ -129,9 +131,15 @@ class IndexFiles:
         sums = [str(crc32c(contents[suffix])) for suffix in INDEXES]
         write_lines(self._filesystem, self._path(INDEX_SUMS), sums)
 
-    def remove(self) -> bool:
-        """Remove the files; whether there were any. Only `sync_directory` makes that last."""
-        there = [path for path in map(self._path, (*INDEXES, INDEX_SUMS)) if self._filesystem.exists(path)]
-        for path in there:
-            self._filesystem.remove(path)
-        return bool(there)
+    def remove(self) -> None:
+        """Remove the files; `sync_removal` makes that last."""
+        for path in map(self._path, (*INDEXES, INDEX_SUMS)):
+            if self._filesystem.exists(path):
+                self._is_removed = True
+                self._filesystem.remove(path)
+
+    def sync_removal(self) -> None:
+        """Return once no crash can bring removed files back."""
+        if self._is_removed:
+            self._filesystem.sync_directory(self._directory)
+            self._is_removed = False

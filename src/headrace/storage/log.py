@@ -11,29 +11,35 @@ What always holds:
 """
 
 import errno
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import RLock
 from typing import NamedTuple
 
+from headrace.errors import HeadraceError
 from headrace.model import NO_TIMESTAMP, TopicPartition
 from headrace.records import HEADER_SIZE, BatchHeader, Buffer, RecordsError, control_type_of, prefix, validate
 from headrace.records.batch import LENGTH_OVERHEAD, LOG_APPEND_TIME, PREFIX_SIZE, assemble
-from headrace.storage.atomic_file import write_atomically
 from headrace.storage.config import MAX_INT, LogConfig
 from headrace.storage.damage import write_damage
-from headrace.storage.errors import OffsetOutOfRange, SyncFailed, refusal
+from headrace.storage.errors import (
+    DiskFull,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    SyncFailed,
+    WriteFailed,
+    refusal,
+)
 from headrace.storage.filesystem import FileSystem
 from headrace.storage.leader_epochs import LeaderEpochs
-from headrace.storage.names import SNAPSHOT, file_name
 from headrace.storage.offset_index import ENTRY_SIZE
 from headrace.storage.producer_replay import apply_batch, replay
-from headrace.storage.producer_snapshot import encode_snapshot, remove_snapshots
+from headrace.storage.producer_snapshot import encode_snapshot
 from headrace.storage.producer_state import ProducerState
+from headrace.storage.reading import LogRead, index_of, read_segments
 from headrace.storage.retention import SegmentFacts, first_retained
-from headrace.storage.segment import Appended, FileSlice, Segment
-from headrace.storage.transaction_index import AbortedTransaction
+from headrace.storage.segment import Appended, Segment
+from headrace.storage.side_files import SideFiles
 
 
 class AppendInfo(NamedTuple):
@@ -43,13 +49,6 @@ class AppendInfo(NamedTuple):
     last_offset: int
     append_time_ms: int
     is_duplicate: bool = False
-
-
-class LogRead(NamedTuple):
-    """Bytes of whole batches (the last may be cut), and the aborted transactions among them if they were asked for."""
-
-    slice: FileSlice | None
-    aborted: Sequence[AbortedTransaction] = ()
 
 
 class Log:
@@ -84,10 +83,10 @@ class Log:
         self._rolled_ms = opened_ms
         self._lock = RLock()
         self._flush_lock = RLock()
-        self._pending_snapshots: dict[int, bytes] = {}
-        self._unsaved = list(segments[:-1])  # segments whose indexes may not be on disk yet
+        self._side_files = SideFiles(filesystem, directory, segments[:-1])
         self._names_changed = True
-        self._sync_suspect = False
+        self._half_swapped: list[tuple[Sequence[Segment], Segment]] = []
+        self.cuts = 0  # how often the end was cut off: what was made from the log before then may not go into it
         self._listeners: list[Callable[[Log], None]] = []
 
     def __repr__(self) -> str:
@@ -165,6 +164,8 @@ class Log:
             if header.producer_id >= 0:
                 seen = self._check_producer(view[position : position + header.size], header)
                 if seen:
+                    if len(batches) > 1:  # to answer with its place would drop the others, and to append it repeat it
+                        raise OutOfOrderSequence(header.producer_id, header.base_sequence, header.last_sequence + 1)
                     return seen
         offset = first = self._end_offset
         stamp = not self._rules.create_time
@@ -231,13 +232,14 @@ class Log:
         """Begin a new segment; what the old one still needs on disk is written by the next flush."""
         base = self._end_offset
         try:
-            segment = Segment(self._filesystem, self.directory, base, interval_bytes=self._config.index_interval_bytes)
+            full = self._segments[-1]
+            full.seal()
+            interval = self._config.index_interval_bytes
+            segment = Segment(self._filesystem, self.directory, base, interval_bytes=interval, fresh=True)
         except OSError as error:
             raise refusal(self.directory, error) from error
-        full = self._segments[-1]
-        full.seal()
-        self._unsaved.append(full)
-        self._pending_snapshots[base] = encode_snapshot(self.producers)
+        self._side_files.add_segment(full)
+        self._side_files.add_snapshot(base, encode_snapshot(self.producers))
         self._segments = (*self._segments, segment)
         self._names_changed = True
         self._rolled_ms = now_ms
@@ -264,29 +266,7 @@ class Log:
             limit = min(limit, before)
         if offset >= limit:
             return LogRead(None)
-        segments = self._segments
-        for index in range(_index_of(segments, offset), len(segments)):
-            segment = segments[index]
-            place = segment.find(offset)
-            if place is None:
-                continue
-            position, size = place
-            stop = segment.size if limit == end else segment.position_of(limit)
-            if stop <= position:
-                return LogRead(None)
-            found = segment.slice_from(position, size, max_bytes, stop)
-            if not committed:
-                return LogRead(found)
-            return LogRead(found, self._aborted_in(segments, index, offset, found))
-        return LogRead(None)
-
-    def _aborted_in(
-        self, segments: Sequence[Segment], index: int, offset: int, found: FileSlice
-    ) -> list[AbortedTransaction]:
-        bound = segments[index].indexes.offsets.offset_behind(found.position + found.size)
-        if bound is None:
-            bound = segments[index + 1].base_offset if index + 1 < len(segments) else self._end_offset
-        return collect_aborted(segments[index:], offset, bound)
+        return read_segments(self._segments, offset, limit, end, max_bytes, committed=committed)
 
     # --- durability
 
@@ -304,23 +284,21 @@ class Log:
                 self._sync(segments, target)
                 if names_changed:
                     self._filesystem.sync_directory(self.directory)
-            except OSError as error:
+            except (OSError, DiskFull, WriteFailed) as error:
                 self._names_changed = True
-                self._sync_suspect = True
                 raise SyncFailed(self.directory, error) from error
-            self._sync_suspect = False
             self._durable_offset = max(self._durable_offset, target)
             # Indexes and snapshots can be made again from the batches, so a full disk may hold them up for a while.
             with suppress(OSError):
-                self._save_side_files()
+                self._side_files.save()
             return self._durable_offset
 
     def _sync(self, segments: Sequence[Segment], target: int) -> None:
         if target <= self._durable_offset:
             return
-        for segment in segments[_index_of(segments, self._durable_offset) :]:
+        for segment in segments[index_of(segments, self._durable_offset) :]:
             if segment.base_offset < target:
-                if self._sync_suspect:
+                if segment.sync_suspect:
                     self._rewrite(segment)
                 segment.sync()
 
@@ -332,23 +310,19 @@ class Log:
             self.truncate_to(self._durable_offset)
             raise OSError(errno.EIO, f"the unsynced end was lost ({error})") from error
 
-    def _save_side_files(self) -> None:
-        while self._unsaved:
-            self._unsaved[0].save_indexes()
-            del self._unsaved[0]
-        for offset, data in list(self._pending_snapshots.items()):
-            write_atomically(self._filesystem, f"{self.directory}/{file_name(offset, SNAPSHOT)}", data)
-            self._pending_snapshots.pop(offset, None)
-
     def close(self) -> None:
         """Make everything durable and leave nothing that the next opening has to rebuild."""
         with self._flush_lock, self._lock:
             active = self._segments[-1]
             active.seal()
-            self._unsaved.append(active)
-            self._pending_snapshots[self._end_offset] = encode_snapshot(self.producers)
+            self._side_files.add_segment(active)
+            self._side_files.add_snapshot(self._end_offset, encode_snapshot(self.producers))
             self.flush()
-            self._save_side_files()
+            try:
+                self._finish_swaps()
+                self._side_files.save()
+            except OSError as error:
+                raise refusal(self.directory, error) from error
             self.abandon()
 
     def abandon(self) -> None:
@@ -378,22 +352,37 @@ class Log:
         with self._flush_lock:
             with self._lock:
                 if self._start_offset == self._end_offset:
-                    self.roll(now_ms)
-                keep = _index_of(self._segments, self._start_offset)
+                    with suppress(DiskFull):  # then all but the last goes, and that makes room
+                        self.roll(now_ms)
+                keep = index_of(self._segments, self._start_offset)
                 dead, self._segments = self._segments[:keep], self._segments[keep:]
                 base = self._segments[0].base_offset
             if dead:
-                self._forget(dead)
-                remove_snapshots(self._filesystem, self.directory, before=base)
-                self._pending_snapshots = {o: data for o, data in self._pending_snapshots.items() if o >= base}
-                self.epochs.drop_before(self._start_offset)
-                self.epochs.save()
+                self._side_files.forget(dead)
+                with suppress(OSError, HeadraceError):  # on a full or broken disk the removal comes first
+                    self._save_producers(dead, base)
+                try:
+                    self._forget(dead)
+                    self._side_files.remove_snapshots(before=base)
+                    self.epochs.drop_before(self._start_offset)
+                    self.epochs.save()
+                except OSError as error:
+                    raise refusal(self.directory, error) from error
             return list(dead)
 
+    def _save_producers(self, dead: Sequence[Segment], base: int) -> None:
+        """Have on disk what is known of the producers as of `base`: the batches that say it are about to go."""
+        if not self._side_files.has_snapshot(base):
+            state = replay(self._filesystem, self.directory, (*dead, *self._segments), base)
+            self._side_files.add_snapshot(base, encode_snapshot(state))
+        self._side_files.save()
+
     def _forget(self, segments: Sequence[Segment], *, keep_log: Segment | None = None) -> None:
+        self._names_changed = True
+        self._side_files.forget(segments)
+        self._half_swapped = [(old, new) for old, new in self._half_swapped if new not in segments]
         for segment in segments:
             segment.remove(keep_log=segment is keep_log)
-        self._unsaved = [segment for segment in self._unsaved if segment not in segments]
         write_damage(self._filesystem, self.directory, [d for s in self._segments for d in s.damage])
 
     def swap(self, old: Sequence[Segment], new: Segment) -> bool:
@@ -404,56 +393,67 @@ class Log:
         """
         with self._flush_lock:
             with self._lock:
-                first = self._segments.index(old[0]) if old[0] in self._segments else -1
+                first = self._segments.index(old[0]) if old[0] in self._segments[:-1] else -1
                 if first < 0 or self._segments[first : first + len(old)] != tuple(old):
                     return False
                 self._segments = (*self._segments[:first], new, *self._segments[first + len(old) :])
+            self._half_swapped.append((old, new))
+            self.finish_swaps()
+            return True
+
+    def finish_swaps(self) -> None:
+        """Have the files of compacted segments where they belong, also those for which that failed before."""
+        with self._flush_lock:
+            try:
+                self._finish_swaps()
+            except OSError as error:
+                raise refusal(self.directory, error) from error
+
+    def _finish_swaps(self) -> None:
+        for old, new in list(self._half_swapped):
             self._forget(old, keep_log=old[0])
             self._filesystem.sync_directory(self.directory)
             new.move_to(old[0].path)
-            self._unsaved.append(new)
-            self._names_changed = True
-            return True
+            self._side_files.add_segment(new)
+            self._half_swapped.remove((old, new))
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the log so that `offset` is the next to be written."""
+        """Cut off `offset` and all behind it, whole batches, for good; the end is then behind the last that is left.
+
+        The end goes first and each step is synced: a crash in between leaves a shorter log, but never one with a hole,
+        nor one that continues with what was cut off.
+        """
         with self._flush_lock, self._lock:
             if offset >= self._end_offset:
                 return
-            keep = _index_of(self._segments, offset)
-            dead, self._segments = self._segments[keep + 1 :], self._segments[: keep + 1]
-            self._end_offset = max(offset, self._segments[0].base_offset)
-            self._start_offset = min(self._start_offset, self._end_offset)
-            self._durable_offset = min(self._durable_offset, offset)
-            active = self._segments[-1]
-            active.truncate(active.position_of(offset), offset)
-            self._forget(dead)
-            self._unsaved = [segment for segment in self._unsaved if segment is not active]
-            active.drop_saved_indexes()
-            remove_snapshots(self._filesystem, self.directory, behind=offset)
-            self._pending_snapshots = {o: data for o, data in self._pending_snapshots.items() if o <= offset}
-            self.producers = replay(self._filesystem, self.directory, self._segments, self._end_offset)
-            self.epochs.truncate_to(offset)
-            self.epochs.save()
-            self._names_changed = True
+            self.finish_swaps()
+            self.cuts += 1
+            try:
+                while len(self._segments) > 1 and self._segments[-1].base_offset > offset:
+                    dead, self._segments = self._segments[-1], self._segments[:-1]
+                    self._note_end(dead.base_offset)
+                    self._forget([dead])
+                    self._filesystem.sync_directory(self.directory)
+                active = self._segments[-1]
+                self._side_files.forget([active])
+                active.truncate(active.position_of(offset), offset)
+                self._note_end(active.end_offset)
+                self._side_files.remove_snapshots(behind=self._end_offset)
+                write_damage(self._filesystem, self.directory, [d for s in self._segments for d in s.damage])
+                self.producers = replay(self._filesystem, self.directory, self._segments, self._end_offset)
+                self.epochs.truncate_to(self._end_offset)
+                self.epochs.save()
+                self._filesystem.sync_directory(self.directory)
+                active.sync_cut()
+            except OSError as error:
+                raise refusal(self.directory, error) from error
+
+    def _note_end(self, offset: int) -> None:
+        self._end_offset = offset
+        self._start_offset = min(self._start_offset, offset)
+        self._durable_offset = min(self._durable_offset, offset)
 
     def release_indexes(self) -> None:
         """Give back the memory of indexes that are on disk."""
         for segment in self._segments[:-1]:
             segment.release_indexes()
-
-
-def _index_of(segments: Sequence[Segment], offset: int) -> int:
-    """The segment in which `offset` would be."""
-    return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
-
-
-def collect_aborted(segments: Sequence[Segment], start: int, end: int) -> list[AbortedTransaction]:
-    """The aborted transactions that touch offsets `start` to `end`; their markers may stand in later segments."""
-    collected = []
-    for segment in segments:
-        found, complete = segment.indexes.transactions.overlapping(start, end)
-        collected += found
-        if complete:
-            break
-    return collected

@@ -2,26 +2,30 @@
 
 After a clean shutdown nothing is read but names and sizes. After a crash everything behind the recovery point is
 checked batch by batch, by length and checksum:
-- what is behind the recovery point and not whole was never acknowledged as durable: it is cut off, with all behind it;
+- what is behind the recovery point and not whole was never acknowledged as durable: it is cut off, with all behind it,
+  and so is what follows a hole between two segments, which a crash leaves where the earlier file lost its end;
 - what is before the recovery point was durable once, so it is damage: it is reported with file and position, kept, and
   never served, and reading goes on behind it.
 Missing indexes are made anew from the batches.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.model import TopicPartition
-from headrace.records import CorruptBatch
-from headrace.storage.config import LogConfig
+from headrace.records import BatchHeader, CorruptBatch
+from headrace.storage.checkpoint import CorruptCheckpoint
+from headrace.storage.config import MAX_LONG, LogConfig
 from headrace.storage.damage import Damage, read_damage, write_damage
+from headrace.storage.errors import InconsistentStart
 from headrace.storage.filesystem import FileSystem
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log import Log
-from headrace.storage.names import CLEANED, DELETED, INDEXES, LOG, SWAP, TEMPORARY, file_name, offset_of
+from headrace.storage.names import CLEANED, DELETED, INDEX_SUMS, INDEXES, LOG, SWAP, TEMPORARY, file_name, offset_of
 from headrace.storage.producer_replay import apply_batch, replay
-from headrace.storage.producer_snapshot import remove_snapshots
+from headrace.storage.producer_snapshot import remove_snapshots, save_snapshot, snapshot_offsets
 from headrace.storage.producer_state import ProducerState
-from headrace.storage.scan import find_batch, scan
+from headrace.storage.scan import batch_at, find_batch, scan
 from headrace.storage.segment import Segment
 
 
@@ -51,19 +55,26 @@ def open_log(
     *,
     now_ms: int,
     start_offset: int = 0,
-    recovery_point: int = 0,
+    recovery_point: int | None = None,
+    cleaned_to: int = 0,
     was_clean: bool = False,
 ) -> tuple[Log, Recovery]:
-    """Open (or begin) the log in `directory`, recovered; and what that took."""
-    loader = _Loader(filesystem, directory, topic_partition, config, recovery_point)
+    """Open (or begin) the log in `directory`, recovered; and what that took.
+
+    Everything before `recovery_point` was durable, if that is known; compaction, which leaves holes, went no further
+    than that and `cleaned_to`.
+    """
+    loader = _Loader(filesystem, directory, topic_partition, config, recovery_point, cleaned_to)
     loader.finish_interrupted_work()
     segments = loader.open_segments(start_offset)
     first = loader.first_to_check(segments, was_clean=was_clean)
     if first < len(segments):
         segments, producers, end_offset = loader.recover(segments, first)
     else:
-        end_offset = loader.end_of(segments)
+        end_offset = segments[-1].end_offset
         producers = replay(filesystem, directory, segments, end_offset)
+    if start_offset > end_offset:
+        raise InconsistentStart(directory, start_offset, end_offset)
     epochs = LeaderEpochs(filesystem, directory)
     epochs.load()
     epochs.truncate_to(end_offset)
@@ -78,7 +89,7 @@ def open_log(
         epochs=epochs,
         start_offset=max(start_offset, segments[0].base_offset),
         end_offset=end_offset,
-        durable_offset=end_offset if was_clean else min(recovery_point, end_offset),
+        durable_offset=end_offset if was_clean else min(recovery_point or 0, end_offset),
         opened_ms=now_ms,
     )
     return log, loader.found
@@ -93,12 +104,16 @@ class _Loader:
         directory: str,
         topic_partition: TopicPartition,
         config: LogConfig,
-        recovery_point: int,
+        recovery_point: int | None,
+        cleaned_to: int,
     ) -> None:
         self._filesystem = filesystem
         self._directory = directory
         self._config = config
-        self._recovery_point = recovery_point
+        self._recovery_point = recovery_point or 0
+        # Where nobody wrote down what was durable, nobody can tell a crash's hole from one that compaction left.
+        self._holes_from = MAX_LONG if recovery_point is None else max(recovery_point, cleaned_to)
+        self._check_all = False
         self.found = Recovery(topic_partition)
 
     # --- before the segments are opened
@@ -121,7 +136,7 @@ class _Loader:
         last = swap.last_header()
         behind = last.next_offset if last else base + 1
         for name in self._filesystem.list(self._directory):
-            for suffix in (*INDEXES, LOG):
+            for suffix in (*INDEXES, INDEX_SUMS, LOG):
                 offset = offset_of(name, suffix)
                 if (
                     offset is not None
@@ -144,33 +159,45 @@ class _Loader:
         names = self._filesystem.list(self._directory)
         bases = [base for base in (offset_of(name, LOG) for name in names) if base is not None]
         for name in names:
-            for suffix in INDEXES:
+            for suffix in (*INDEXES, INDEX_SUMS):
                 base = offset_of(name, suffix)
                 if base is not None and base not in bases:
                     self._filesystem.remove(f"{self._directory}/{name}")
         segments = [self._segment(base) for base in bases]
-        while len(segments) > 1 and segments[1].base_offset <= start_offset:
-            segments.pop(0).remove()
-        damage = read_damage(self._filesystem, self._directory)
+        try:
+            damage = read_damage(self._filesystem, self._directory)
+        except CorruptCheckpoint:
+            damage, self._check_all = [], True  # where the damage is can be found out again
         for segment in segments:
             segment.damage = tuple(entry for entry in damage if entry.segment == segment.base_offset)
-        return segments or [self._segment(start_offset)]
+        # What is damaged was durable once, whatever a checkpoint says that is older than the damage.
+        self._recovery_point = max([self._recovery_point, *(entry.next_offset for entry in damage)])
+        return self._without_dead(segments, start_offset) or [self._segment(start_offset)]
+
+    def _without_dead(self, segments: list[Segment], start_offset: int) -> list[Segment]:
+        """Remove the segments before the start, once what they say of producers is in a snapshot."""
+        count = sum(segment.base_offset <= start_offset for segment in segments[1:])
+        if count:
+            base = segments[count].base_offset
+            if base not in snapshot_offsets(self._filesystem, self._directory):
+                with suppress(CorruptBatch):
+                    producers = replay(self._filesystem, self._directory, segments, base)
+                    save_snapshot(self._filesystem, self._directory, base, producers)
+            for dead in segments[:count]:
+                dead.remove()
+        return segments[count:]
 
     def first_to_check(self, segments: list[Segment], *, was_clean: bool) -> int:
         """The first segment that cannot be taken as it is."""
         for index, segment in enumerate(segments):
             is_last = index == len(segments) - 1
+            if self._check_all:
+                return index
             if not was_clean and (is_last or segments[index + 1].base_offset > self._recovery_point):
                 return index
             if segment.size and not segment.has_indexes:
                 return index
         return len(segments)
-
-    def end_of(self, segments: list[Segment]) -> int:
-        """The offset behind the last batch of a log that is whole."""
-        last = segments[-1].last_header()
-        end = last.next_offset if last else segments[-1].base_offset
-        return max([end, *(entry.next_offset for entry in segments[-1].damage)])
 
     # --- recovering
 
@@ -181,29 +208,47 @@ class _Loader:
         for index in range(first, len(segments)):
             segment = segments[index]
             behind = segments[index + 1].base_offset if index + 1 < len(segments) else None
-            expected, is_whole = self._check(segment, max(expected, segment.base_offset), behind, producers)
-            if not is_whole:
-                for dead in segments[index + 1 :]:
-                    self.found.removed_segments += 1
-                    self.found.cut_bytes += dead.size
-                    dead.remove()
+            expected, tear = self._check(segment, max(expected, segment.base_offset), behind, producers)
+            if tear or self._is_hole(expected, behind):
+                self._drop(segments[index + 1 :])
+                if tear:
+                    self._cut(segment, tear.position, expected, tear.reason)
                 segments = segments[: index + 1]
                 break
         if segments[-1].damage and segments[-1].damage[-1].next_offset >= expected:
             # The damage reaches to the end: leave the file as it is, and write on in a new one.
             segments.append(self._segment(expected))
         write_damage(self._filesystem, self._directory, [entry for segment in segments for entry in segment.damage])
+        for segment in segments[first:]:
+            segment.sync_cut()  # a process may have died, and the machine not: its last cut is only in the page cache
         return segments, producers, expected
 
-    def _check(self, segment: Segment, expected: int, behind: int | None, producers: ProducerState) -> tuple[int, bool]:
-        """Check a segment's batches and index them; the offset behind the last, and whether nothing was cut off."""
+    def _is_hole(self, expected: int, behind: int | None) -> bool:
+        """Whether the offsets from `expected` to the next segment are missing, and not because they were cleaned."""
+        return behind is not None and behind > expected >= self._holes_from
+
+    def _drop(self, segments: list[Segment]) -> None:
+        """Remove what follows a tear, from the end and for good, before the tear itself is mended.
+
+        A second crash would otherwise find a whole segment, and those that should be gone behind it.
+        """
+        for dead in reversed(segments):
+            self.found.removed_segments += 1
+            self.found.cut_bytes += dead.size
+            dead.remove()
+            self._filesystem.sync_directory(self._directory)
+
+    def _check(
+        self, segment: Segment, expected: int, behind: int | None, producers: ProducerState
+    ) -> tuple[int, CorruptBatch | None]:
+        """Check a segment's batches and index them; the offset behind the last, and where it has to be cut if so."""
         indexes = segment.begin_rebuild()
         segment.damage = ()
         position = 0
         while position < segment.size:
             try:
                 for at, header, batch in scan(segment.file, position, segment.size):
-                    if header.base_offset < expected or (behind is not None and header.base_offset >= behind):
+                    if self._is_misplaced(segment, at, header, expected, behind):
                         raise CorruptBatch(f"offset {header.base_offset} where {expected} was due", at)
                     segment.note(at, header)
                     aborted = apply_batch(producers, header, batch)
@@ -214,17 +259,33 @@ class _Loader:
                     self.found.scanned_bytes += header.size
             except CorruptBatch as error:
                 if expected >= self._recovery_point:
-                    self._cut(segment, position, expected, error.reason)
-                    return expected, False
+                    return expected, CorruptBatch(error.reason, position)
                 position, expected = self._step_over(segment, position, expected, behind)
         segment.seal()
-        return max(expected, behind or 0), True
+        return expected, None
+
+    def _is_misplaced(self, segment: Segment, at: int, header: BatchHeader, expected: int, behind: int | None) -> bool:
+        """Whether a batch cannot be where it stands; no checksum covers its offset.
+
+        Compaction leaves holes between batches, so an offset that is too large is judged by what follows: a batch, or
+        an end, that would fit if there were no hole.
+        """
+        if header.base_offset == expected and (behind is None or header.next_offset <= behind):
+            return False
+        if header.base_offset < expected or (behind is not None and header.next_offset > behind):
+            return True
+        following = batch_at(segment.file, at + header.size, segment.size, expected, MAX_LONG)
+        if following:
+            return following.header.base_offset < header.next_offset
+        end = self._recovery_point if behind is None else behind
+        return header.next_offset != end and expected + header.last_offset_delta + 1 == end
 
     def _cut(self, segment: Segment, position: int, next_offset: int, reason: str) -> None:
         self.found.cut_bytes += segment.size - position
         self.found.cut_at = f"{segment.path} at byte {position}"
         self.found.cut_reason = reason
         segment.truncate(position, next_offset)
+        segment.sync_cut()
 
     def _step_over(self, segment: Segment, position: int, expected: int, behind: int | None) -> tuple[int, int]:
         """Note damage at `position`; where reading goes on, and the offset that comes next."""

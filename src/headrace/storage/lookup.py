@@ -39,7 +39,21 @@ def youngest(log: Log) -> FoundRecord | None:
     filled = [segment for segment in log.segments if segment.size]
     if not filled:
         return None
-    return first_at_or_after(log, max(segment.largest_timestamp for segment in filled))
+    found = first_at_or_after(log, max(segment.largest_timestamp for segment in filled))
+    # What a segment says of its youngest record may be of one before the start, or one that compaction has removed.
+    return found or _youngest_of_all(log, filled)
+
+
+def _youngest_of_all(log: Log, segments: list[Segment]) -> FoundRecord | None:
+    best: FoundRecord | None = None
+    for segment in segments:
+        for at, header in segment.headers():
+            if header.last_offset < log.start_offset or (best and header.max_timestamp <= best.timestamp):
+                continue
+            for record in _records_at(segment, at, header.size):
+                if record.offset >= log.start_offset and not (best and record.timestamp <= best.timestamp):
+                    best = FoundRecord(record.offset, record.timestamp, header.leader_epoch)
+    return best
 
 
 def _records_at(segment: Segment, position: int, size: int) -> list[Record]:

@@ -18,6 +18,9 @@ def apply_batch(producers: ProducerState, header: BatchHeader, batch: Buffer) ->
     if not header.is_control:
         producers.apply(header)
         return None
+    if not header.record_count:  # all that compaction left of a marker whose transaction is gone
+        producers.apply_epoch(header)
+        return None
     marker = control_type_of(batch)
     return producers.apply_marker(header, *marker) if marker else None
 

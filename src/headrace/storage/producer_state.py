@@ -167,6 +167,10 @@ class ProducerState:
             header.next_offset if stable is None else stable,
         )
 
+    def apply_epoch(self, header: BatchHeader) -> None:
+        """Take in that the producer had this epoch."""
+        self._of(header)
+
     def _of(self, header: BatchHeader) -> Producer:
         producer = self._producers.get(header.producer_id)
         if producer is None:

@@ -98,7 +98,7 @@ def find_batch(file: File, start: int, end: int, min_offset: int, max_offset: in
         data = bytes(chunk)
         at = data.find(2, _MAGIC_AT)
         while at >= 0 and at - _MAGIC_AT + HEADER_SIZE <= len(data):
-            found = _batch_at(file, position + at - _MAGIC_AT, end, min_offset, max_offset)
+            found = batch_at(file, position + at - _MAGIC_AT, end, min_offset, max_offset)
             if found:
                 return found
             at = data.find(2, at + 1)
@@ -106,12 +106,13 @@ def find_batch(file: File, start: int, end: int, min_offset: int, max_offset: in
     return None
 
 
-def _batch_at(file: File, position: int, end: int, min_offset: int, max_offset: int) -> Scanned | None:
+def batch_at(file: File, position: int, end: int, min_offset: int, max_offset: int) -> Scanned | None:
+    """The batch that begins at `position`, if a whole one does, with a base offset in that range."""
     try:
-        found = next(scan(file, position, end))
+        found = next(scan(file, position, end), None)
     except RecordsError:
         return None
-    return found if min_offset <= found.header.base_offset <= max_offset else None
+    return found if found and min_offset <= found.header.base_offset <= max_offset else None
 
 
 def _check(header: BatchHeader, position: int, end: int) -> None:

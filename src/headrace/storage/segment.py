@@ -6,10 +6,12 @@ up is set after the bytes are in the file. Nothing here decides when to roll or 
 
 import errno
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import RLock
 from typing import NamedTuple
 
+from headrace.errors import HeadraceError
 from headrace.model import NO_TIMESTAMP
 from headrace.records import BatchHeader, Buffer
 from headrace.storage.damage import Damage
@@ -72,10 +74,13 @@ class Segment:
         self.file = filesystem.open(self.path, create=True)
         self.size = self.file.size()
         self._index_files = IndexFiles(filesystem, directory, base_offset)
-        if fresh and (self.size or self._index_files.remove()):  # left over from a removal that failed
-            self.file.truncate(0)
-            self.size = 0
-            filesystem.sync_directory(directory)
+        if fresh:  # there may be something left over from a removal that failed
+            self._index_files.remove()
+            self._index_files.sync_removal()
+            if self.size:
+                self.file.truncate(0)
+                self.file.sync()
+                self.size = 0
         self.max_timestamp = NO_TIMESTAMP
         self.damage: tuple[Damage, ...] = ()
         self._max_timestamp_offset = base_offset
@@ -170,7 +175,7 @@ class Segment:
         self.damage = tuple(damage for damage in self.damage if damage.position < position)
         self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         for _, header in self.headers():
-            if header.max_timestamp > self.max_timestamp:
+            if header.record_count and header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self._max_timestamp_offset = header.max_timestamp, header.last_offset
         if not position:
             self._first_timestamp = None
@@ -248,7 +253,9 @@ class Segment:
             self._load_indexes()
         if self.max_timestamp >= 0:
             return self.max_timestamp
-        return self._filesystem.modified_ms(self.path)
+        with self._index_lock, suppress(FileNotFoundError):  # a reader may hold a segment that is gone
+            return self._filesystem.modified_ms(self.path)
+        return NO_TIMESTAMP
 
     @property
     def max_timestamp_offset(self) -> int:
@@ -267,8 +274,8 @@ class Segment:
         """Finish file and time index: the segment is full, and its youngest record must be found through it."""
         if self._tail_uncut:
             self._cut_tail()
-        if self.largest_timestamp >= 0 and self.max_timestamp >= 0:
-            self.indexes.times.append(self.max_timestamp, self._max_timestamp_offset)
+        if self._indexes is not None and self.max_timestamp >= 0:
+            self._indexes.times.append(self.max_timestamp, self._max_timestamp_offset)
 
     def save_indexes(self) -> None:
         """Write the indexes to disk, durably; nothing is done if they are there."""
@@ -287,9 +294,9 @@ class Segment:
         """
         try:
             with self._index_lock:
-                _ = self.indexes, self.first_timestamp
-                if self._index_files.remove() or self._indexes_saved:
-                    self._filesystem.sync_directory(self._directory)
+                _ = self.indexes
+                self._index_files.remove()
+                self._index_files.sync_removal()
                 self._indexes_saved = False
                 self._files_outdated = False
         except OSError as error:
@@ -351,7 +358,8 @@ class Segment:
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Index a batch that is in the file already."""
-        self._index(Appended(header.base_offset, header.last_offset, header.max_timestamp, header.size), position)
+        timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
+        self._index(Appended(header.base_offset, header.last_offset, timestamp, header.size), position)
 
     def last_header(self) -> BatchHeader | None:
         """The last readable batch's header."""
@@ -360,17 +368,27 @@ class Segment:
             last = header
         return last
 
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last batch, readable or not."""
+        last = self.last_header()
+        end = last.next_offset if last else self.base_offset
+        return max([end, *(damage.next_offset for damage in self.damage)])
+
     # --- the end
 
     def move_to(self, path: str) -> None:
         """Give the log file another name."""
-        self._filesystem.replace(self.path, path)
-        self.path = path
+        with self._index_lock:
+            self._filesystem.replace(self.path, path)
+            self.path = path
 
     def remove(self, *, keep_log: bool = False) -> None:
         """Remove the files; whoever holds a slice, or the segment itself, reads on."""
         with self._index_lock:
-            _ = self.indexes  # for readers that are still here: files of this name may soon be another segment's
+            # Readers may still be here, and files of this name may soon be another segment's.
+            with suppress(OSError, HeadraceError):
+                _ = self.indexes
             self._indexes_saved = False
             self._index_files.remove()
         if not keep_log and self._filesystem.exists(self.path):

@@ -1,11 +1,12 @@
 """AlterConfigs: replace all settings of a topic; what is not named goes back to its default."""
 
-from headrace.broker.altered_configs import alter
+from headrace.broker.altered_configs import alter, named_twice, refuse_twice
 from headrace.broker.context import Context
-from headrace.broker.errors import code_of
+from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Handler
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -16,13 +17,19 @@ from headrace.protocol.messages.alter_configs import (
 async def handle(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Change each resource; one that is refused does not touch the others."""
     response = AlterConfigsResponse()
+    doubled = named_twice((resource.resource_type, resource.resource_name) for resource in request.resources)
     for resource in request.resources:
         result = AlterConfigsResourceResponse(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         response.responses.append(result)
-        settings = {config.name: config.value for config in resource.configs if config.value is not None}
+        settings = {config.name: config.value or "" for config in resource.configs}
         try:
+            if (resource.resource_type, resource.resource_name) in doubled:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            refuse_twice(config.name for config in resource.configs)
+            if any(config.value is None for config in resource.configs):
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Null value not supported: leave the setting out")
             await alter(
                 ctx,
                 resource.resource_type,

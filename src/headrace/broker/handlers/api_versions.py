@@ -4,6 +4,7 @@ Produce is announced from version 0 on, though versions 0 to 2 are refused: libr
 broker that can take idempotent producers (KAFKA-18659), and Kafka does the same.
 """
 
+import re
 from collections.abc import Mapping
 
 from headrace.broker.context import Context
@@ -12,9 +13,16 @@ from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
+NAMED_SINCE = 3  # since then a client says what software it is (KIP-511)
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
-def handle(ctx: Context, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+
+def handle(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """The registry, as the protocol puts it."""
+    if ctx.version >= NAMED_SINCE and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(api_keys=_announced(ctx.served))
 
 

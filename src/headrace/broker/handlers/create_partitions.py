@@ -1,5 +1,7 @@
 """CreatePartitions: give topics more partitions; they never get fewer."""
 
+from collections import Counter
+
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Handler
@@ -16,10 +18,13 @@ from headrace.protocol.messages.create_partitions import (
 async def handle(ctx: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Grow each topic; one that is refused does not touch the others."""
     response = CreatePartitionsResponse()
-    for asked in request.topics:
+    names = Counter(topic.name for topic in request.topics)
+    for asked in {topic.name: topic for topic in request.topics}.values():
         result = CreatePartitionsTopicResult(name=asked.name)
         response.results.append(result)
         try:
+            if names[asked.name] > 1:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic = ctx.broker.topic(asked.name, b"", by_id=False)
             new = asked.count - len(topic.partitions)
             if asked.assignments is not None and (

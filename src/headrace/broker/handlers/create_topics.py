@@ -3,6 +3,8 @@
 There is one broker, so a replication factor is 1 (or -1, the default) and a replica assignment names that broker.
 """
 
+from collections import Counter
+
 from headrace.broker.context import Context
 from headrace.broker.described_configs import describe_topic
 from headrace.broker.errors import BrokerError, code_of
@@ -23,26 +25,35 @@ from headrace.protocol.schema import Uuid
 
 async def handle(ctx: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Make each topic; one that is refused does not touch the others."""
-    names = [topic.name for topic in request.topics]
+    names = Counter(topic.name for topic in request.topics)
     response = CreateTopicsResponse()
-    for topic in request.topics:
+    for topic in {topic.name: topic for topic in request.topics}.values():
         result = CreatableTopicResult(name=topic.name, error_message=None)
         response.topics.append(result)
         try:
-            if names.count(topic.name) > 1:
+            if names[topic.name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
             partitions = _partitions(ctx, topic)
-            settings = {config.name: config.value for config in topic.configs if config.value is not None}
+            settings = _settings(topic)
             created = await ctx.broker.in_thread(
                 lambda name=topic.name, partitions=partitions, settings=settings: ctx.broker.topics.create(  # type: ignore[misc]
                     name, partitions, settings, validate_only=request.validate_only
                 )
             )
-            _describe(ctx, result, created, partitions, is_real=not request.validate_only)
+            _describe(ctx, result, created, partitions)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
             result.configs = None if ctx.version < 5 else []
     return response
+
+
+def _settings(topic: CreatableTopic) -> dict[str, str]:
+    settings = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+        settings[config.name] = config.value
+    return settings
 
 
 def _partitions(ctx: Context, topic: CreatableTopic) -> int:
@@ -69,9 +80,8 @@ def _partitions(ctx: Context, topic: CreatableTopic) -> int:
     return ctx.broker.config.number("num.partitions") if topic.num_partitions == -1 else topic.num_partitions
 
 
-def _describe(ctx: Context, result: CreatableTopicResult, topic: Topic, partitions: int, *, is_real: bool) -> None:
-    if is_real:
-        result.topic_id = Uuid(topic.id)
+def _describe(ctx: Context, result: CreatableTopicResult, topic: Topic, partitions: int) -> None:
+    result.topic_id = Uuid(topic.id)
     result.num_partitions, result.replication_factor = partitions, 1
     result.configs = [
         CreatableTopicConfigs(

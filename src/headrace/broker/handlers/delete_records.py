@@ -1,10 +1,11 @@
 """DeleteRecords: make everything before an offset unreadable, for good; -1 stands for all there is."""
 
 from headrace.broker.context import Context
-from headrace.broker.errors import code_of
+from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Handler
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -26,6 +27,8 @@ async def handle(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsRe
             results.partitions.append(result)
             try:
                 log = ctx.broker.log(ctx.broker.topic(topic.name, b"", by_id=False), partition.partition_index)
+                if partition.offset < HIGH_WATERMARK:
+                    raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {partition.offset}")
                 before = ctx.broker.high_watermark(log) if partition.offset == HIGH_WATERMARK else partition.offset
                 result.low_watermark = await ctx.broker.in_thread(
                     lambda log=log, before=before: ctx.broker.directory.delete_records(  # type: ignore[misc]

@@ -1,5 +1,7 @@
 """DeleteTopics: remove topics for good, by name or by id."""
 
+from collections import Counter
+
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Handler
@@ -19,10 +21,13 @@ async def handle(ctx: Context, request: DeleteTopicsRequest) -> DeleteTopicsResp
     """Remove each topic; one that is not there does not touch the others."""
     asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     response = DeleteTopicsResponse()
-    for state in asked:
+    named = Counter((state.name, state.topic_id) for state in asked)
+    for state in {(state.name, state.topic_id): state for state in asked}.values():
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         response.responses.append(result)
         try:
+            if named[state.name, state.topic_id] > 1:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
             if not ctx.broker.config.flag("delete.topic.enable"):
                 raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
             topic = ctx.broker.topic(state.name or "", state.topic_id, by_id=state.name is None)

@@ -11,11 +11,16 @@ from headrace.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-BROKERS = 1
+BROKERS, CONTROLLERS = 1, 2
 
 
 def handle(ctx: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Describe the cluster to whoever asked a broker's listener, the only kind there is."""
+    if request.endpoint_type not in (BROKERS, CONTROLLERS):
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"endpoint type {request.endpoint_type} is unknown",
+        )
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,

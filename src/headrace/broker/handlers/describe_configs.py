@@ -6,6 +6,7 @@ from headrace.broker.described_configs import DescribedConfig, describe_broker, 
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Handler
 from headrace.errors import HeadraceError
+from headrace.model import check_topic_name
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_configs import (
@@ -28,7 +29,7 @@ def handle(ctx: Context, request: DescribeConfigsRequest) -> DescribeConfigsResp
         response.results.append(result)
         try:
             for config in _settings(ctx, resource):
-                if resource.configuration_keys is None or config.name in resource.configuration_keys:
+                if not resource.configuration_keys or config.name in resource.configuration_keys:
                     result.configs.append(_describe(request, resource, config))
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
@@ -37,6 +38,7 @@ def handle(ctx: Context, request: DescribeConfigsRequest) -> DescribeConfigsResp
 
 def _settings(ctx: Context, resource: DescribeConfigsResource) -> list[DescribedConfig]:
     if resource.resource_type == TOPIC:
+        check_topic_name(resource.resource_name)
         topic = ctx.broker.topic(resource.resource_name, b"", by_id=False)
         return describe_topic(topic.settings, ctx.broker.config.settings)
     if resource.resource_type == BROKER:
@@ -55,7 +57,7 @@ def _describe(
 ) -> DescribeConfigsResourceResult:
     result = DescribeConfigsResourceResult(
         name=config.name,
-        value=config.value,
+        value=None if config.value is None else config.setting.shown(config.value),
         read_only=resource.resource_type == BROKER,
         config_source=config.source,
         config_type=config.setting.type,
@@ -63,7 +65,7 @@ def _describe(
     )
     if request.include_synonyms:
         result.synonyms = [
-            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            DescribeConfigsSynonym(name=synonym.name, value=config.setting.shown(synonym.value), source=synonym.source)
             for synonym in config.synonyms
         ]
     return result

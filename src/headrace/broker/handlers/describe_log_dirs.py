@@ -23,18 +23,13 @@ def handle(ctx: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResp
         log_dir=path, total_bytes=disk.f_blocks * disk.f_frsize, usable_bytes=disk.f_bavail * disk.f_frsize
     )
     for topic in ctx.broker.topics.by_name.values():
-        if wanted is not None and topic.name not in wanted:
-            continue
-        result.topics.append(
-            DescribeLogDirsTopic(
-                name=topic.name,
-                partitions=[
-                    DescribeLogDirsPartition(partition_index=index, partition_size=log.size_bytes, offset_lag=0)
-                    for index, log in enumerate(topic.partitions)
-                    if wanted is None or index in wanted[topic.name]
-                ],
-            )
-        )
+        partitions = [
+            DescribeLogDirsPartition(partition_index=index, partition_size=log.size_bytes, offset_lag=0)
+            for index, log in enumerate(topic.partitions)
+            if wanted is None or index in wanted.get(topic.name, ())
+        ]
+        if partitions:
+            result.topics.append(DescribeLogDirsTopic(name=topic.name, partitions=partitions))
     return DescribeLogDirsResponse(results=[result])
 
 

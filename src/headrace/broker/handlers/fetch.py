@@ -13,6 +13,7 @@ from headrace.broker.fetch_sessions import PartitionKey, Session
 from headrace.broker.handler import Answer, Handler
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -70,22 +71,26 @@ class _Fetch:
         has_error = False
         self._found = []
         for key, partition in self._partitions.items():
-            data = PartitionData(partition_index=key.partition, high_watermark=-1)
+            data = PartitionData(partition_index=key.partition)
+            log = None
             try:
-                size = self._read(key, partition, data, budget - total, is_first=not total)
-                total += size
+                log = self._log(key)
+                total += self._read(log, partition, data, budget - total, is_first=not total)
             except HeadraceError as error:
-                data.error_code = code_of(error)
+                data = PartitionData(
+                    partition_index=key.partition,
+                    error_code=code_of(error),
+                    high_watermark=-1,
+                    aborted_transactions=[] if log is None else None,
+                    records=b"",
+                )
                 has_error = True
             has_error = has_error or data.diverging_epoch.epoch >= 0
             self._found.append((key, data))
         return total >= self._request.min_bytes or has_error
 
-    def _read(
-        self, key: PartitionKey, partition: FetchPartition, data: PartitionData, budget: int, *, is_first: bool
-    ) -> int:
+    def _read(self, log: Log, partition: FetchPartition, data: PartitionData, budget: int, *, is_first: bool) -> int:
         broker = self._ctx.broker
-        log = self._log(key)
         broker.check_epoch(partition.current_leader_epoch)
         data.high_watermark = broker.high_watermark(log)
         data.last_stable_offset = broker.last_stable_offset(log)
@@ -113,11 +118,12 @@ class _Fetch:
         topic = self._ctx.broker.topic(key.topic, key.topic_id, by_id=self._ctx.version >= BY_ID_SINCE)
         return self._ctx.broker.log(topic, key.partition)
 
-    @staticmethod
-    def _has_diverged(log: Log, partition: FetchPartition, data: PartitionData) -> bool:
+    def _has_diverged(self, log: Log, partition: FetchPartition, data: PartitionData) -> bool:
         """Whether the client read what a crash has cut off since: it is told up to where its copy is good (KIP-595)."""
-        epoch, end = log.epochs.end_of(partition.last_fetched_epoch, log.end_offset)
-        if epoch < 0 or (epoch == partition.last_fetched_epoch and end >= partition.fetch_offset):
+        epoch, end = self._ctx.broker.end_of_epoch(log, partition.last_fetched_epoch)
+        if epoch < 0:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "the client has read in an epoch that never was")
+        if epoch == partition.last_fetched_epoch and end >= partition.fetch_offset:
             return False
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
         return True

@@ -12,9 +12,9 @@ KEYS_SINCE = 4
 
 def handle(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Name this broker for every key of a kind that it knows."""
-    host, port = ctx.advertised
-    node_id = ctx.broker.node_id
     is_known = request.key_type in (GROUP, TRANSACTION)
+    host, port = ctx.advertised if is_known else ("", -1)
+    node_id = ctx.broker.node_id if is_known else -1
     error = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
     message = None if is_known else f"coordinator type {request.key_type} is unknown"
     if ctx.version < KEYS_SINCE:

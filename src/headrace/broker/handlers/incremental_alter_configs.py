@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from headrace.broker.altered_configs import alter
+from headrace.broker.altered_configs import alter, named_twice, refuse_twice
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Handler
@@ -23,12 +23,16 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 async def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Change each resource; one that is refused does not touch the others."""
     response = IncrementalAlterConfigsResponse()
+    doubled = named_twice((resource.resource_type, resource.resource_name) for resource in request.resources)
     for resource in request.resources:
         result = AlterConfigsResourceResponse(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         response.responses.append(result)
         try:
+            if (resource.resource_type, resource.resource_name) in doubled:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            refuse_twice(config.name for config in resource.configs)
             await alter(
                 ctx,
                 resource.resource_type,

@@ -1,10 +1,11 @@
 """ListOffsets: the offset for a time, or for one of the ends of a log."""
 
 from headrace.broker.context import Context
-from headrace.broker.errors import code_of
+from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Handler
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -16,7 +17,10 @@ from headrace.storage.log import Log
 from headrace.storage.lookup import FoundRecord, first_at_or_after, youngest
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+# Since which version each may be asked for.
+_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
+EPOCH_SINCE = 4
 
 
 def handle(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -31,6 +35,8 @@ def handle(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
             answers.partitions.append(answer)
             try:
                 _look_up(ctx, topic.name, partition, answer, committed=committed)
+                if ctx.version < EPOCH_SINCE:
+                    answer.leader_epoch = -1
             except HeadraceError as error:
                 answer.error_code = code_of(error)
     return response
@@ -45,6 +51,10 @@ def _look_up(
     committed: bool,
 ) -> None:
     broker = ctx.broker
+    if partition.timestamp < 0 and ctx.version < _SINCE.get(partition.timestamp, 1 << 15):
+        raise BrokerError(
+            ErrorCode.UNSUPPORTED_VERSION, f"version {ctx.version} knows no special time {partition.timestamp}"
+        )
     log = broker.log(broker.topic(topic, b"", by_id=False), partition.partition_index)
     broker.check_epoch(partition.current_leader_epoch)
     end = broker.last_stable_offset(log) if committed else broker.high_watermark(log)

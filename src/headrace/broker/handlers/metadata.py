@@ -27,7 +27,7 @@ from headrace.protocol.schema import ZERO_UUID, Uuid
 def handle(ctx: Context, request: MetadataRequest) -> Answer:
     """Answer at once, unless a topic has to be made first."""
     topics = ctx.broker.topics
-    asked = request.topics
+    asked = request.topics and list({(topic.name, topic.topic_id): topic for topic in request.topics}.values())
     # Version 0 had no null: an empty list stood for all topics.
     if asked is None or (ctx.version == 0 and not asked):
         return _response(ctx, request, [_describe(ctx, request, topic) for topic in topics.by_name.values()])

@@ -26,7 +26,7 @@ def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeade
             try:
                 log = broker.log(broker.topic(topic.topic, b"", by_id=False), partition.partition)
                 broker.check_epoch(partition.current_leader_epoch)
-                answer.leader_epoch, answer.end_offset = log.epochs.end_of(partition.leader_epoch, log.end_offset)
+                answer.leader_epoch, answer.end_offset = broker.end_of_epoch(log, partition.leader_epoch)
             except HeadraceError as error:
                 answer.error_code = code_of(error)
     return response

@@ -8,6 +8,7 @@ from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Handler
+from headrace.broker.produced_batch import only_batch, refused_records
 from headrace.broker.topics import Topic
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
@@ -20,7 +21,7 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.protocol.schema import Message
-from headrace.records import CorruptBatch
+from headrace.records import InvalidRecord
 from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 
@@ -45,6 +46,7 @@ class _Produce:
         def done(error: StorageError | None) -> None:
             if error:
                 _refuse(partition, error)
+                partition.log_start_offset = -1
             self.finish_one()
 
         ctx.broker.appended(log, offset, done)
@@ -66,6 +68,7 @@ def handle(ctx: Context, request: ProduceRequest) -> Answer:
     now_ms = ctx.broker.clock.now_ms()
     produce = _Produce(ProduceResponse())
     by_id = ctx.version >= BY_ID_SINCE
+    refused: HeadraceError | None = None
     for data in request.topic_data:
         answers = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         produce.response.responses.append(answers)
@@ -74,10 +77,13 @@ def handle(ctx: Context, request: ProduceRequest) -> Answer:
             answers.partition_responses.append(answer)
             try:
                 topic = ctx.broker.topic(data.name, data.topic_id, by_id=by_id)
-                _append(ctx, topic, partition, answer, request.acks, now_ms, produce)
+                _append(ctx, topic, partition, answer, request, now_ms, produce)
             except HeadraceError as error:
+                refused = error
                 _refuse(answer, error)
     if request.acks == NONE:
+        if refused:  # the client waits for no answer, but it will notice that it was hung up on
+            raise refused
         return None
     return produce.answer()
 
@@ -87,15 +93,21 @@ def _append(
     topic: Topic,
     data: PartitionProduceData,
     answer: PartitionProduceResponse,
-    acks: int,
+    request: ProduceRequest,
     now_ms: int,
     produce: _Produce,
 ) -> None:
     log = ctx.broker.log(topic, data.index)
-    _check(topic, acks)
-    if data.records is None:
-        raise CorruptBatch("no record batch in the request")
-    info = log.append(data.records, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch)
+    acks = request.acks
+    if acks not in (ALL, LEADER, NONE):
+        raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is unknown: use 0, 1 or all (-1)")
+    batch = only_batch(data.records, ctx.version, has_transactional_id=request.transactional_id is not None)
+    try:
+        info = log.append(batch, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch)
+    except InvalidRecord:
+        answer.record_errors = refused_records(batch, log, now_ms)
+        answer.log_start_offset = log.start_offset
+        raise
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.append_time_ms
     answer.log_start_offset = log.start_offset
@@ -105,18 +117,10 @@ def _append(
         ctx.broker.appended(log, info.last_offset + 1)
 
 
-def _check(topic: Topic, acks: int) -> None:
-    if acks not in (ALL, LEADER, NONE):
-        raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is unknown: use 0, 1 or all (-1)")
-    if acks == ALL and int(topic.settings.get("min.insync.replicas", "1")) > 1:
-        raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas is above the one replica that there is")
-
-
 def _refuse(answer: PartitionProduceResponse, error: HeadraceError) -> None:
     answer.error_code = code_of(error)
     answer.error_message = str(error)
     answer.base_offset = -1
-    answer.log_start_offset = -1
 
 
 HANDLER = Handler.of(ApiKey.PRODUCE, handle)

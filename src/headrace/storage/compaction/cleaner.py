@@ -1,6 +1,7 @@
 """A pass of compaction over one log: decide, do the work, swap the result in."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.storage.compaction.cleanable import Cleanable, CompactionFacts, decide
@@ -9,8 +10,9 @@ from headrace.storage.compaction.retained import LastRecord
 from headrace.storage.compaction.worker import run_in_process
 from headrace.storage.errors import refusal
 from headrace.storage.filesystem import FileSystem, OsFileSystem
-from headrace.storage.log import Log, collect_aborted
+from headrace.storage.log import Log
 from headrace.storage.names import CLEANED, LOG, SWAP, file_name
+from headrace.storage.reading import collect_aborted
 from headrace.storage.segment import Segment
 
 MAX_KEYS = 1_000_000  # of one pass; about 200 MB of map while it runs
@@ -48,18 +50,22 @@ def clean(
     now_ms: int,
     max_keys: int = MAX_KEYS,
     runner: Runner = run_where_it_fits,
+    before_swap: Callable[[], None] = lambda: None,
 ) -> Cleaned | None:
     """Clean the log as far as it may be cleaned; None if there is nothing to do.
 
+    `before_swap` writes down how far the log is durable: recovery takes a hole behind that for a crash's.
     Appends and reads go on all the while: the work is done on files that no longer change, and readers keep the
     segments they hold. A log with damage is left alone, so that nothing of what is left is lost.
     """
+    log.finish_swaps()
+    cuts = log.cuts
     found = cleanable(log, checkpoint, now_ms)
     by_base = {segment.base_offset: segment for segment in log.segments}
     segments = [segment for base, segment in by_base.items() if base < found.uncleanable_offset]
     if not segments or any(segment.damage for segment in segments):
         return None
-    log.flush(rolled_only=True)  # what is cleaned must not come back torn from a crash
+    log.flush()  # what is cleaned, and the markers that decide it, must not come back torn from a crash
     job = CleaningJob(
         directory=log.directory,
         segments=tuple((segment.base_offset, segment.size) for segment in segments),
@@ -77,26 +83,35 @@ def clean(
     )
     try:
         result = runner(job, filesystem)
+        before_swap()
+        for group in result.groups:
+            if log.cuts == cuts:
+                _swap_in(log, filesystem, group, [by_base[base] for base in group.segments])
     except BaseException as error:
-        _remove_leftovers(job, filesystem)
+        with suppress(OSError):
+            _remove_leftovers(job, filesystem)
         if isinstance(error, OSError):
             raise refusal(log.directory, error) from error
         raise
-    for group in result.groups:
-        _swap_in(log, filesystem, group, [by_base[base] for base in group.segments])
+    if log.cuts != cuts:
+        _remove_leftovers(job, filesystem)
+        return None
     return Cleaned(result.end_offset, result.bytes_read, result.bytes_written)
 
 
 def _swap_in(log: Log, filesystem: FileSystem, group: CleanedGroup, old: list[Segment]) -> None:
     base = group.segments[0]
     path = f"{log.directory}/{file_name(base, LOG)}"
-    filesystem.replace(path + CLEANED, path + SWAP)
-    filesystem.sync_directory(log.directory)
-    interval = log.config.index_interval_bytes
-    new = Segment(filesystem, log.directory, base, interval_bytes=interval, suffix=SWAP)
+    cleaned = path + CLEANED
+    new = Segment(filesystem, log.directory, base, interval_bytes=log.config.index_interval_bytes, suffix=CLEANED)
     new.rebuild_indexes(group.aborted)
+    new.move_to(path + SWAP)
+    try:
+        filesystem.sync_directory(log.directory)
+    except OSError:
+        new.move_to(cleaned)  # or the next opening would put it in place, whatever has become of the log by then
+        raise
     if not log.swap(old, new):
-        new.close()
         filesystem.remove(new.path)
 
 

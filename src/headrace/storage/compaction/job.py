@@ -67,6 +67,7 @@ def run(job: CleaningJob, filesystem: FileSystem) -> CleaningResult:
         end_offset=job.uncleanable_offset,
         delete_retention_ms=job.delete_retention_ms,
         now_ms=job.now_ms,
+        file_ends=[base for base, _ in job.segments],
     )
     groups = []
     for group in group_segments(segments, job.segment_bytes, job.uncleanable_offset):

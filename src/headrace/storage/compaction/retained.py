@@ -4,7 +4,7 @@ A batch keeps its first and last offset and its sequence numbers however few of 
 duplicate detection are what they were. A batch with all its records is passed on byte for byte.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from headrace.records import BatchHeader, Buffer, compress
@@ -33,11 +33,12 @@ class BatchFilter:
         end_offset: int,
         delete_retention_ms: int,
         now_ms: int,
+        file_ends: Collection[int] = (),
     ) -> None:
         self._offsets = offsets
         self._transactions = transactions
         self._producers = producers
-        self._end_offset = end_offset
+        self._ends = frozenset((end_offset, *file_ends))
         self._new_horizon_ms = now_ms + delete_retention_ms
         self._now_ms = now_ms
 
@@ -63,7 +64,8 @@ class BatchFilter:
         for raw in walk(body, header.record_count):
             if self._keeps(header, body, raw):
                 kept.append(raw)
-                has_tombstone = has_tombstone or raw.value_size < 0
+                is_cleaned = header.base_offset + raw.offset_delta <= self._offsets.latest_offset
+                has_tombstone = has_tombstone or (raw.value_size < 0 and is_cleaned)
         if not kept:
             return self._remainder(header)
         needs_horizon = has_tombstone and header.delete_horizon_ms is None
@@ -107,13 +109,17 @@ class BatchFilter:
         return assemble(marked, compress(header.codec, moved))
 
     def _remainder(self, header: BatchHeader) -> bytes | None:
-        """An empty batch where its offsets or its producer's state would be lost without it."""
+        """An empty batch where its producer's state would be lost without it, or where a file ends.
+
+        A file that says up to where it reaches leaves no hole before the next one, and after a crash it is known which
+        files it stands for (`log_loader`).
+        """
         last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
         if last and last.last_offset >= 0:
             is_last_of_producer = last.last_offset == header.last_offset
         else:
             is_last_of_producer = last is not None and header.is_control and last.epoch == header.producer_epoch
-        if not is_last_of_producer and header.next_offset != self._end_offset:
+        if not is_last_of_producer and header.next_offset not in self._ends:
             return None
         empty = header._replace(
             record_count=0, attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON), base_timestamp=-1

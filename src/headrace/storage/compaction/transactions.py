@@ -22,7 +22,7 @@ class TransactionWalk:
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Take in a data batch: whether it was rolled back and can go."""
-        self._advance(header.last_offset)
+        self._advance(header)
         if not header.is_transactional:
             return False
         if header.producer_id in self._aborted:
@@ -33,7 +33,7 @@ class TransactionWalk:
 
     def is_idle_marker(self, header: BatchHeader, batch: Buffer) -> bool:
         """Take in a control batch: whether no batch of its transaction is left in front of it."""
-        self._advance(header.last_offset)
+        self._advance(header)
         # A marker whose record was removed earlier and that only stands for its producer's epoch ends nothing.
         marker = control_type_of(batch) if header.record_count else None
         if marker is None:
@@ -49,7 +49,8 @@ class TransactionWalk:
             return False
         return True
 
-    def _advance(self, offset: int) -> None:
-        while self._coming and self._coming[-1].first_offset <= offset:
+    def _advance(self, header: BatchHeader) -> None:
+        while self._coming and self._coming[-1].first_offset <= header.last_offset:
             aborted = self._coming.pop()
-            self._aborted[aborted.producer_id] = aborted
+            if aborted.last_offset >= header.base_offset:  # else its end was before the walk began
+                self._aborted[aborted.producer_id] = aborted

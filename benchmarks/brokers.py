@@ -1,0 +1,172 @@
+"""Both brokers for the benchmarks, each a process of its own, seen alike: an address, a CPU clock, a memory size.
+
+Kafka gets the JVM flags and the heap of its own start script, and its default settings but for those that have it
+remove a deleted topic's files at once (the disk must not fill up between rounds).
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+from broker_wire import TIMEOUT_S, Wire
+from harness import ROOT
+from peers.kafka.broker import KAFKA_FLAGS, KafkaBroker
+from peers.process import Guarded
+
+HEADRACE = ROOT / ".venv" / "bin" / "headrace"
+KAFKA_HEAP = "1g"  # kafka-server-start.sh's own
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_numbers = count()
+
+
+class Process(Protocol):
+    """What the two have in common before anything is measured."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class OurBroker:
+    """`headrace broker start` over `data_dir`."""
+
+    def __init__(self, data_dir: Path, durability: str, settings: dict[str, str] | None = None) -> None:
+        self._data_dir = data_dir
+        self._durability = durability
+        self._settings = settings or {}
+        self._process: Guarded | None = None
+        self.bootstrap_servers = ""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        output = self._data_dir.with_suffix(".out")
+        output.unlink(missing_ok=True)
+        command = [str(HEADRACE), "broker", "start", "--data-dir", str(self._data_dir), "--listen", "127.0.0.1:0"]
+        command += ["--durability", self._durability, "--json"]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        self._process = Guarded(command, output=output)
+        deadline = time.monotonic() + TIMEOUT_S
+        while not output.read_bytes().endswith(b"\n"):
+            if self._process.wait(0.001) is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"the broker did not start: {output.read_text()}")
+        self.bootstrap_servers = json.loads(output.read_text().splitlines()[-1])["listeners"][0]
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            if self._process.wait(TIMEOUT_S) is None:
+                raise RuntimeError("the broker did not stop")
+            self._process = None
+
+    def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+
+class Contender:
+    """A running broker, with what is measured of it from outside."""
+
+    def __init__(self, name: str, process: Process, logs: Path, flush: dict[str, str]) -> None:
+        self.name = name
+        self.process = process
+        self._logs = logs  # where the partitions' folders are
+        self._flush = flush  # the topic settings that make acks=all wait for the disk, where the topic decides that
+
+    @property
+    def address(self) -> str:
+        return self.process.bootstrap_servers
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def memory_mb(self) -> float:
+        """What is resident."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) * 1024 / 1e6
+
+    @contextmanager
+    def topic(self, partitions: int, configs: dict[str, str] | None = None) -> Iterator[str]:
+        """A fresh topic, gone with its files afterwards; every name is as long as every other."""
+        name = f"bench-{next(_numbers):06d}"
+        with Wire(self.address) as wire:
+            wire.create_topic(name, partitions, self._flush | (configs or {}))
+        try:
+            yield name
+        finally:
+            with Wire(self.address) as wire:
+                wire.delete_topic(name)
+            deadline = time.monotonic() + TIMEOUT_S
+            while any(each.startswith(f"{name}-") for each in os.listdir(self._logs)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+
+class Brokers:
+    """The contenders, each started when it is first needed and stopped at the end."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self._running: dict[str, Process] = {}
+
+    def pair(self, durability: str) -> tuple[Contender, Contender]:
+        """Ours and Kafka, equally durable: `os` as Kafka is by default, or `fsync` with a flush for every append."""
+        flush = {"flush.messages": "1"} if durability == "fsync" else {}
+        return (
+            Contender("ours", self._process(f"ours-{durability}"), self._folder / f"ours-{durability}", {}),
+            Contender("kafka", self._process("kafka"), self._folder / "kafka" / "log", flush),
+        )
+
+    def _process(self, name: str) -> Process:
+        if name not in self._running:
+            process = new_process(name, self._folder / name)
+            self._stack.callback(process.kill)
+            process.start()
+            self._running[name] = process
+        return self._running[name]
+
+
+def new_process(name: str, data_dir: Path, settings: dict[str, str] | None = None) -> Process:
+    """`kafka`, `ours-os` or `ours-fsync`, not started yet."""
+    if name == "kafka":
+        properties = {"log.segment.delete.delay.ms": "0"} | (settings or {})
+        return KafkaBroker(data_dir, properties=properties, heap=KAFKA_HEAP, flags=KAFKA_FLAGS)
+    return OurBroker(data_dir, name.removeprefix("ours-"), settings)
+
+
+@contextmanager
+def fresh(name: str, folder: Path, settings: dict[str, str] | None = None) -> Iterator[Contender]:
+    """A contender of its own, for what is measured from the start on."""
+    data_dir = folder / f"fresh-{name}"
+    process = new_process(name, data_dir, settings)
+    try:
+        process.start()
+        is_kafka = name == "kafka"
+        yield Contender("kafka" if is_kafka else "ours", process, data_dir / "log" if is_kafka else data_dir, {})
+        process.stop()
+    finally:
+        process.kill()
+        shutil.rmtree(data_dir, ignore_errors=True)

@@ -1,0 +1,100 @@
+"""A coordinator's internal topic: what it wrote, read back at the start, and what it writes now.
+
+The topic is made when it is first needed. A key's hash says which partition its records are in, as in Kafka; here one
+coordinator serves all partitions, since there is one broker.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from headrace.broker.topics import Topic, TopicCatalog
+from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.transaction.partitioning import partition_for
+from headrace.records import BatchHeader, Record, build_batch, header_at, headers_in, records_of
+from headrace.storage.log import Log
+
+_READ_BYTES = 1024 * 1024
+
+Encode = Callable[[CoordinatorRecord], tuple[bytes, bytes | None]]
+
+
+class Producer(NamedTuple):
+    """In whose transaction records are written."""
+
+    id: int
+    epoch: int
+
+
+class CoordinatorLog:
+    """The partitions of one internal topic."""
+
+    def __init__(
+        self,
+        topics: TopicCatalog,
+        name: str,
+        *,
+        partitions: int,
+        encode: Encode,
+        owner_of: Callable[[CoordinatorRecord], str],
+    ) -> None:
+        self._topics = topics
+        self._name = name
+        self._partitions = partitions
+        self._encode = encode
+        self._owner_of = owner_of
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the topic is there."""
+        return self._name in self._topics.by_name
+
+    def make(self) -> Topic:
+        """The topic, made if need be; it is compacted, so it holds the latest of everything and little more."""
+        topic = self._topics.by_name.get(self._name)
+        if topic is None:
+            settings = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+            topic = self._topics.create(self._name, self._partitions, settings)
+        return topic
+
+    def partition_of(self, owner: str) -> int:
+        """The partition that a group or a transactional id is in."""
+        topic = self._topics.by_name.get(self._name)
+        return partition_for(owner, len(topic.partitions) if topic else self._partitions)
+
+    def append(
+        self, records: list[CoordinatorRecord], *, now_ms: int, leader_epoch: int, producer: Producer | None
+    ) -> list[Log]:
+        """Write the records, a batch per partition; the logs that they went to."""
+        topic = self.make()
+        by_partition: dict[int, list[CoordinatorRecord]] = {}
+        for record in records:
+            partition = partition_for(self._owner_of(record), len(topic.partitions))
+            by_partition.setdefault(partition, []).append(record)
+        logs = []
+        for partition, entries in by_partition.items():
+            log = topic.partitions[partition]
+            encoded = [Record(place, now_ms, *self._encode(entry)) for place, entry in enumerate(entries)]
+            batch = build_batch(
+                encoded,
+                producer_id=producer.id if producer else -1,
+                producer_epoch=producer.epoch if producer else -1,
+                transactional=producer is not None,
+            )
+            log.append(batch, now_ms=now_ms, leader_epoch=leader_epoch, from_client=False)
+            logs.append(log)
+        return logs
+
+    def batches(self) -> Iterator[tuple[BatchHeader, list[Record]]]:
+        """Everything that was written, partition by partition, in order."""
+        topic = self._topics.by_name.get(self._name)
+        for log in topic.partitions if topic else ():
+            offset = log.start_offset
+            while offset < log.end_offset:
+                found = log.read(offset, _READ_BYTES).slice
+                if found is None:
+                    break
+                data = found.read()
+                for position, header in headers_in(data):
+                    batch = data[position : position + header.size]
+                    yield header_at(batch), records_of(batch)
+                    offset = header.next_offset

@@ -1,0 +1,144 @@
+"""The shell around a pure coordinator: it writes what was decided, applies it, and answers once it is durable.
+
+What always holds: records are written before they are applied; nobody is told anything, not even a fact that was only
+read, before everything that it rests on is durable; a decision that cannot be written has not happened, and whoever
+asked is hung up on, so that the client asks again.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+from headrace.broker.coordinator_log import CoordinatorLog, Producer
+from headrace.broker.deferred import Deferred
+from headrace.coordinator.decision import CoordinatorRecord, Decision, RequestToken
+from headrace.errors import HeadraceError
+from headrace.protocol.schema import Message
+from headrace.storage.errors import StorageError
+from headrace.storage.log import Log
+from headrace.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+class Durability(Protocol):
+    """What the shell needs of the broker's runtime."""
+
+    leader_epoch: int
+
+    def now_ms(self) -> int:
+        """The time."""
+        ...
+
+    def appended(self, log: Log, offset: int, done: Callable[[StorageError | None], None] | None = None) -> None:
+        """Call `done` when everything before `offset` is durable."""
+        ...
+
+
+class CoordinatorShell:
+    """One coordinator at work, on the event loop."""
+
+    def __init__(
+        self,
+        runtime: Durability,
+        log: CoordinatorLog,
+        *,
+        decide: Callable[[Any, int], Decision],
+        apply: Callable[[CoordinatorRecord, int], None],
+        on_timer: Callable[[Hashable], None],
+        on_effect: Callable[[Any], None],
+        producer_of: Callable[[Decision], Producer | None] = lambda _: None,
+    ) -> None:
+        self._runtime = runtime
+        self.log = log
+        self._decide = decide
+        self._apply = apply
+        self._on_timer = on_timer
+        self._on_effect = on_effect
+        self._producer_of = producer_of
+        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self._waiting: dict[RequestToken, Deferred[Message | None]] = {}
+        self._next_token = 0
+        self._unsettled: dict[Log, None] = {}
+
+    def request(self, make_event: Callable[[RequestToken], object]) -> Deferred[Message | None]:
+        """Ask for a client; the answer may come much later."""
+        self._next_token += 1
+        token = RequestToken(self._next_token)
+        answer: Deferred[Message | None] = Deferred()
+        self._waiting[token] = answer
+        if not self.tell(make_event(token)):
+            self._waiting.pop(token, None)
+            answer.set(None)
+        return answer
+
+    def tell(self, event: object) -> bool:
+        """Have the coordinator decide, and carry the decision out; False if it could not be written."""
+        now_ms = self._runtime.now_ms()
+        decision = self._decide(event, now_ms)
+        producer = self._producer_of(decision)
+        kept = [record for record in decision.records if record.is_kept]
+        if kept:
+            try:
+                logs = self.log.append(
+                    kept, now_ms=now_ms, leader_epoch=self._runtime.leader_epoch, producer=producer
+                )
+            except HeadraceError as error:
+                _log.error("a coordinator's decision could not be written", error=str(error))
+                return False
+            self._unsettled.update(dict.fromkeys(logs))
+        for record in decision.records:
+            self._apply(record, producer.id if producer else -1)
+        for timer in decision.timers:
+            self._set_timer(timer.key, timer.at_ms, now_ms)
+        self._when_settled(decision)
+        return True
+
+    def _when_settled(self, decision: Decision) -> None:
+        """Answer, and do what only the shell can do, once everything written so far is durable."""
+        if not decision.answers and not decision.effects:
+            logs: list[Log] = []
+        else:
+            logs = [log for log in self._unsettled if log.durable_offset < log.end_offset]
+        left = len(logs) + 1
+        failed = False
+
+        def settle(error: StorageError | None) -> None:
+            nonlocal left, failed
+            failed = failed or error is not None
+            left -= 1
+            if left == 0:
+                self._carry_out(decision, failed=failed)
+
+        for log in logs:
+            self._runtime.appended(log, log.end_offset, settle)
+        settle(None)
+        for log in [log for log in self._unsettled if log.durable_offset >= log.end_offset]:
+            del self._unsettled[log]
+
+    def _carry_out(self, decision: Decision, *, failed: bool) -> None:
+        for answer in decision.answers:
+            waiting = self._waiting.pop(answer.to, None)
+            if waiting:
+                waiting.set(None if failed else answer.response)
+        if not failed:
+            for effect in decision.effects:
+                self._on_effect(effect)
+
+    def _set_timer(self, key: Hashable, at_ms: int | None, now_ms: int) -> None:
+        handle = self._timers.pop(key, None)
+        if handle:
+            handle.cancel()
+        if at_ms is not None:
+            delay_s = max(0, at_ms - now_ms) / 1000
+            self._timers[key] = asyncio.get_running_loop().call_later(delay_s, self._fire, key)
+
+    def _fire(self, key: Hashable) -> None:
+        self._timers.pop(key, None)
+        self._on_timer(key)
+
+    def close(self) -> None:
+        """Let no timer fire any more."""
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers.clear()

@@ -1,0 +1,97 @@
+"""Consumer groups at work: the pure coordinator, its topic, and what it has to know of the rest of the broker."""
+
+from uuid import uuid4
+
+from headrace.broker.coordinator_log import CoordinatorLog, Producer
+from headrace.broker.coordinator_shell import CoordinatorShell, Durability
+from headrace.broker.deferred import Deferred
+from headrace.broker.topics import TopicCatalog
+from headrace.coordinator.decision import CoordinatorRecord, Decision
+from headrace.coordinator.group.consumer.kind import ConsumerGroups
+from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
+from headrace.coordinator.group.coordinator import GroupCoordinator
+from headrace.coordinator.group.events import Loaded, Request, TimerFired, TopicsDeleted, TransactionEnded
+from headrace.coordinator.group.offsets.commit import InTransaction
+from headrace.coordinator.group.records import decode, encode
+from headrace.coordinator.group.settings import GroupSettings
+from headrace.protocol.schema import Message, Uuid
+from headrace.records import ControlType, marker_in
+from headrace.telemetry.logs import get_logger
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_log = get_logger(__name__)
+
+
+class Groups:
+    """All groups of the broker."""
+
+    def __init__(self, runtime: Durability, topics: TopicCatalog, settings: GroupSettings, *, partitions: int) -> None:
+        self._topics = topics
+        self.coordinator = GroupCoordinator(settings, ConsumerGroups(settings))
+        self.log = CoordinatorLog(topics, OFFSETS_TOPIC, partitions=partitions, encode=encode, owner_of=_group_of)
+        self._shell = CoordinatorShell(
+            runtime,
+            self.log,
+            decide=self.coordinator.decide,
+            apply=self.coordinator.apply,
+            on_timer=lambda key: self._tell(TimerFired(key)),
+            on_effect=lambda _: None,  # InTransaction is the shell's own business, done when the records were written
+            producer_of=_producer_of,
+        )
+
+    def load(self) -> None:
+        """Take in what was written, and begin."""
+        for header, records in self.log.batches():
+            if header.is_control:
+                marker = marker_in(records[0]) if records else None
+                if marker:
+                    ended = TransactionEnded(header.producer_id, header.producer_epoch, marker[0] is ControlType.COMMIT)
+                    for entry in self.coordinator.decide(ended, header.max_timestamp).records:
+                        self.coordinator.apply(entry)
+                continue
+            for record in records:
+                decoded = decode(record.key or b"", record.value)
+                if decoded:
+                    self.coordinator.apply(decoded, header.producer_id if header.is_transactional else -1)
+        self.topics_changed()
+        self._tell(Loaded())
+
+    def _tell(self, event: object) -> None:
+        self._shell.tell(event)
+
+    def ask(self, message: Message, version: int, client_id: str | None, host: str) -> Deferred[Message | None]:
+        """Ask for a client."""
+        return self._shell.request(
+            lambda token: Request(token, message, version, client_id or "", f"/{host}", str(uuid4()))
+        )
+
+    def topics_changed(self) -> None:
+        """Tell the groups what topics there are now."""
+        by_name = {
+            name: Topic(Uuid(topic.id), len(topic.partitions)) for name, topic in list(self._topics.by_name.items())
+        }
+        self._tell(TopicsChanged(Topics(self._topics.revision, by_name)))
+
+    def topics_deleted(self, names: frozenset[str]) -> None:
+        """Forget the offsets of topics that are gone."""
+        self._tell(TopicsDeleted(names))
+
+    def transaction_ended(self, producer_id: int, epoch: int, *, committed: bool) -> None:
+        """A marker is in the log: offsets that were committed in the transaction count from now on, or never."""
+        self._tell(TransactionEnded(producer_id, epoch, committed))
+
+    def close(self) -> None:
+        """End."""
+        self._shell.close()
+
+
+def _group_of(record: CoordinatorRecord) -> str:
+    group = getattr(record.key, "group", None)
+    return str(group if group is not None else getattr(record.key, "group_id", ""))
+
+
+def _producer_of(decision: Decision) -> Producer | None:
+    for effect in decision.effects:
+        if isinstance(effect, InTransaction):
+            return Producer(effect.producer_id, effect.producer_epoch)
+    return None

@@ -1,0 +1,193 @@
+"""Transactions at work: the pure coordinator, its topic, and the markers that end a transaction in every partition.
+
+A producer's first batch in a transaction may reach the disk before the coordinator's own record of it does. So at the
+start every open transaction in every log is held against what the coordinator knows, and one that it does not know, and
+so will never end, is aborted.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from headrace.broker.coordinator_log import CoordinatorLog
+from headrace.broker.coordinator_shell import CoordinatorShell, Durability
+from headrace.broker.deferred import Deferred
+from headrace.broker.groups import OFFSETS_TOPIC, Groups
+from headrace.broker.topics import TopicCatalog
+from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.transaction import adding
+from headrace.coordinator.transaction.config import TransactionConfig
+from headrace.coordinator.transaction.coordinator import TransactionCoordinator
+from headrace.coordinator.transaction.events import (
+    Loaded,
+    MarkersWritten,
+    Request,
+    TimerFired,
+    TransactionRequest,
+    VerifyOrAdd,
+    WriteMarkers,
+    WriterSupport,
+)
+from headrace.coordinator.transaction.records import decode, encode
+from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from headrace.protocol.schema import Message
+from headrace.records import ControlType, build_marker
+from headrace.storage.errors import ProducerError, StorageError
+from headrace.storage.log import Log
+from headrace.telemetry.logs import get_logger
+
+STATE_TOPIC = "__transaction_state"
+_RETRY_S = 1.0
+_log = get_logger(__name__)
+
+
+class Transactions:
+    """All transactional producers of the broker."""
+
+    def __init__(
+        self,
+        runtime: Durability,
+        topics: TopicCatalog,
+        groups: Groups,
+        config: TransactionConfig,
+        *,
+        partitions: int,
+        next_producer_id: Callable[[], int],
+    ) -> None:
+        self._runtime = runtime
+        self._topics = topics
+        self._groups = groups
+        self._next_producer_id = next_producer_id
+        self.coordinator = TransactionCoordinator(config, coordinator_epoch=runtime.leader_epoch)
+        self.log = CoordinatorLog(topics, STATE_TOPIC, partitions=partitions, encode=encode, owner_of=_id_of)
+        self._shell = CoordinatorShell(
+            runtime,
+            self.log,
+            decide=self.coordinator.decide,
+            apply=lambda record, _: self.coordinator.apply(record),
+            on_timer=self._fire,
+            on_effect=self._end,
+        )
+
+    def load(self) -> None:
+        """Take in what was written, end what was prepared, and abort what nobody will end."""
+        for header, records in self.log.batches():
+            for record in () if header.is_control else records:
+                decoded = decode(record.key or b"", record.value)
+                if decoded:
+                    self.coordinator.apply(decoded)
+        self._shell.tell(Loaded())
+        self._abort_hanging()
+
+    # --- asking
+
+    def ask(self, message: TransactionRequest, version: int) -> Deferred[Message | None]:
+        """Ask for a client."""
+
+        def event(token: int) -> Request:
+            asked = Request(token, message, version)  # type: ignore[arg-type]  # a token is an int
+            if self.coordinator.needs_producer_id(asked):
+                return Request(asked.token, message, version, self._next_producer_id())
+            return asked
+
+        return self._shell.request(event)
+
+    def check_write(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, support: WriterSupport
+    ) -> ErrorCode:
+        """Whether a producer may write to this partition in its transaction; adds it where the client expects that."""
+        answer = self._shell.request(
+            lambda token: VerifyOrAdd(token, transactional_id, producer_id, epoch, frozenset([partition]), support)
+        )
+        # What is decided here is decided at once; only being told of it waits for the disk, and the batch that is being
+        # written is not acknowledged before that either.
+        response = answer.peek() if answer.is_set else self._shell.decided(answer)
+        if not isinstance(response, AddPartitionsToTxnResponse):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return adding.errors_in(response)[partition]
+
+    def _fire(self, key: object) -> None:
+        event = TimerFired(key)  # type: ignore[arg-type]  # the coordinator's own timers come back
+        if self.coordinator.needs_producer_id(event):
+            event = TimerFired(event.key, self._next_producer_id())
+        self._shell.tell(event)
+
+    # --- markers
+
+    def _end(self, effect: object) -> None:
+        assert isinstance(effect, WriteMarkers)
+        left = set(effect.partitions)
+        if not left:
+            self._shell.tell(_written(effect))
+        for partition in effect.partitions:
+            self._write_marker(effect, partition, left)
+
+    def _write_marker(self, effect: WriteMarkers, partition: TopicPartition, left: set[TopicPartition]) -> None:
+        def done(error: StorageError | None) -> None:
+            if error:
+                self._retry(effect, partition, left)
+                return
+            left.discard(partition)
+            if not left:
+                self._shell.tell(_written(effect))
+
+        topic = self._topics.by_name.get(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            done(None)  # a partition that is gone has no transaction to end
+            return
+        log = topic.partitions[partition.partition]
+        try:
+            self._append_marker(log, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, effect.committed)
+        except ProducerError:
+            done(None)  # a later epoch has been here: the transaction is ended already
+            return
+        except StorageError as error:
+            _log.error("a transaction marker could not be written", log=str(partition), error=str(error))
+            self._retry(effect, partition, left)
+            return
+        self._runtime.appended(log, log.end_offset, done)
+
+    def _retry(self, effect: WriteMarkers, partition: TopicPartition, left: set[TopicPartition]) -> None:
+        asyncio.get_running_loop().call_later(_RETRY_S, self._write_marker, effect, partition, left)
+
+    def _append_marker(self, log: Log, producer_id: int, epoch: int, coordinator_epoch: int, committed: bool) -> None:
+        now_ms = self._runtime.now_ms()
+        marker = build_marker(
+            ControlType.COMMIT if committed else ControlType.ABORT,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=now_ms,
+        )
+        log.append(marker, now_ms=now_ms, leader_epoch=self._runtime.leader_epoch, from_client=False)
+        if log.topic_partition.topic == OFFSETS_TOPIC:
+            self._groups.transaction_ended(producer_id, epoch, committed=committed)
+
+    def _abort_hanging(self) -> None:
+        known = {
+            (transaction.producer_id, partition)
+            for transaction in self.coordinator.transactions.values()
+            for partition in transaction.partitions
+        }
+        for topic in list(self._topics.by_name.values()):
+            for log in topic.partitions:
+                for producer in list(log.producers.producers.values()):
+                    is_open = producer.transaction_start is not None
+                    if is_open and (producer.producer_id, log.topic_partition) not in known:
+                        _log.warning("aborted a transaction that nobody would end", log=str(log.topic_partition))
+                        self._append_marker(
+                            log, producer.producer_id, producer.epoch, producer.coordinator_epoch, committed=False
+                        )
+
+    def close(self) -> None:
+        """End."""
+        self._shell.close()
+
+
+def _written(effect: WriteMarkers) -> MarkersWritten:
+    return MarkersWritten(effect.transactional_id, effect.producer_id, effect.producer_epoch)
+
+
+def _id_of(record: CoordinatorRecord) -> str:
+    return str(getattr(record.key, "transactional_id", ""))

@@ -1,0 +1,92 @@
+"""Options and arguments that several commands share, and how their texts are read.
+
+A text that cannot be read is a wrong call: exit code 2, with a sentence that says what was expected.
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from headrace.cli.moment import parse_start, parse_timestamp
+from headrace.cli.where import parse
+from headrace.client.address import Address, parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.connection import ConnectionSettings
+from headrace.clock import SystemClock
+from headrace.errors import HeadraceError
+
+T = TypeVar("T")
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_COMPLETION_TIMEOUT_S = 0.5  # somebody is waiting with a finger on the tab key
+
+
+class Parsed(click.ParamType[T], Generic[T]):
+    """A parameter that is read by a function of ours; what the function refuses is a wrong call."""
+
+    def __init__(self, name: str, read: Callable[[str], T]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Read the text; a default may come already read."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        try:
+            return self._read(value)
+        except HeadraceError as error:
+            self.fail(str(error), param, ctx)
+
+
+class NotAPair(HeadraceError):
+    """A text without the equals sign that it should have."""
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise NotAPair(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value
+
+
+PAIR = Parsed("name=value", _pair)
+START = Parsed("start", lambda text: parse_start(text, SystemClock().now_ms()))
+TIMESTAMP = Parsed("time", lambda text: parse_timestamp(text, SystemClock().now_ms()))
+FILTER = Parsed("expression", parse)
+
+bootstrap_option = click.option(
+    "--bootstrap",
+    type=Parsed("addresses", parse_bootstrap),
+    default=DEFAULT_BOOTSTRAP,
+    envvar="HEADRACE_BOOTSTRAP",
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT[,…]",
+    help="Where the broker is, ours or any Kafka.",
+)
+
+
+def connect(bootstrap: tuple[Address, ...]) -> Cluster:
+    """The cluster that a command talks to."""
+    return Cluster(bootstrap, ConnectionSettings(client_id="headrace-cli"))
+
+
+def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
+    """The topics that begin so, if the broker tells quickly; nothing if not, because a shell is no place for errors."""
+    quick = ConnectionSettings(
+        client_id="headrace-completion",
+        connect_timeout_s=_COMPLETION_TIMEOUT_S,
+        request_timeout_s=_COMPLETION_TIMEOUT_S,
+    )
+    try:
+        bootstrap = ctx.params.get("bootstrap") or parse_bootstrap(DEFAULT_BOOTSTRAP)
+        with Cluster(bootstrap, quick) as cluster:
+            names = [topic.name for topic in cluster.topics() if not topic.is_internal or incomplete.startswith("_")]
+    except HeadraceError:
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+topic_argument = click.argument("topic", shell_complete=complete_topic)

@@ -1,0 +1,208 @@
+"""`headrace produce`: write records, from the command line or from standard input."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from headrace.cli.lines import lines_as_they_come
+from headrace.cli.output import json_option, print_json, print_table
+from headrace.cli.parameters import PAIR, TIMESTAMP, bootstrap_option, connect, topic_argument
+from headrace.cli.record_text import InvalidLine, from_json
+from headrace.client.address import Address
+from headrace.client.writer import NewRecord, Writer
+from headrace.clock import SystemClock
+from headrace.errors import HeadraceError
+from headrace.records import Codec, Header
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """What the options say about every record."""
+
+    key: bytes | None
+    headers: tuple[Header, ...]
+    partition: int | None
+    timestamp: int | None
+
+    def record(self, value: bytes | None, key: bytes | None = None) -> NewRecord:
+        """A record with this value."""
+        stamp = SystemClock().now_ms() if self.timestamp is None else self.timestamp
+        return NewRecord(self.key if key is None else key, value, stamp, self.headers, self.partition)
+
+
+class _NotWritten(HeadraceError):
+    """Something stopped the writing; the text says how far it had come."""
+
+
+@click.command()
+@topic_argument
+@click.argument("values", nargs=-1, metavar="[VALUE]…")
+@click.option("--key", help="The key of every record.")
+@click.option(
+    "--header", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; may be given several times."
+)
+@click.option("--partition", type=click.IntRange(min=0), help="Write there, instead of where the key belongs.")
+@click.option(
+    "--timestamp", type=TIMESTAMP, metavar="TIME", help="ISO-8601, milliseconds since the epoch, or how long ago: 10m."
+)
+@click.option(
+    "--compression",
+    type=click.Choice([codec.name.lower() for codec in Codec]),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
+)
+@click.option("--tombstone", is_flag=True, help="Write a record without a value: a compacted topic forgets the key.")
+@click.option("--key-separator", metavar="TEXT", help="Split each line from standard input into key and value here.")
+@click.option("--json-lines", is_flag=True, help="Read lines of JSON, as headrace tail --json writes them.")
+@bootstrap_option
+@json_option
+def produce(
+    topic: str,
+    values: tuple[str, ...],
+    key: str | None,
+    headers: tuple[tuple[str, str], ...],
+    partition: int | None,
+    timestamp: int | None,
+    compression: str,
+    tombstone: bool,
+    key_separator: str | None,
+    json_lines: bool,
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+) -> None:
+    """Write each VALUE to TOPIC or, without any, each line of standard input.
+
+    \b
+      headrace produce orders '{"cents": 500}' --key c7
+      headrace produce orders --key-separator : < orders.txt
+      headrace tail orders --no-follow --json | headrace produce copy --json-lines
+
+    With --json-lines a line is {"key": …, "value": …, "headers": …, "timestamp": …, "partition": …}, of which only the
+    value must be there. A value that is no text is written as JSON, and null is a tombstone.
+
+    A record is acknowledged before it is counted as written, and none is written twice.
+    """
+    if values and (key_separator is not None or json_lines):
+        raise click.UsageError("--key-separator and --json-lines are for standard input: leave the values out")
+    if tombstone and (values or key_separator is not None or json_lines or key is None):
+        raise click.UsageError("--tombstone takes a --key, and no values")
+    if key_separator is not None and (json_lines or not key_separator):
+        raise click.UsageError("--key-separator takes a text, and does not go with --json-lines")
+    template = _Template(
+        None if key is None else _bytes(key),
+        tuple(Header(name, _bytes(value)) for name, value in headers),
+        partition,
+        timestamp,
+    )
+    with connect(bootstrap) as cluster:
+        writer = Writer(cluster, topic, codec=Codec.named(compression))
+        if partition is not None:
+            cluster.partitions(topic, [partition])
+        if values or tombstone:
+            for value in values or [None]:
+                writer.add(template.record(None if value is None else _bytes(value)))
+            writer.flush()
+        else:
+            _write_lines(writer, _records(template, key_separator, json_lines=json_lines))
+    _report(topic, writer, as_json=as_json)
+
+
+def _bytes(argument: str) -> bytes:
+    # What the shell passed need not be UTF-8; it is written as it came.
+    return argument.encode(errors="surrogateescape")
+
+
+def _records(template: _Template, separator: str | None, *, json_lines: bool) -> Iterator[NewRecord | None]:
+    """A record for each line; None whenever the next line is not there yet."""
+    number = 0
+    for line in lines_as_they_come(sys.stdin.buffer):
+        if line is None:
+            yield None
+            continue
+        number += 1
+        try:
+            if json_lines:
+                yield _from_json(line, template) if line.strip() else None
+            else:
+                yield _from_line(line, template, separator)
+        except InvalidLine as error:
+            raise InvalidLine(f"line {number} of the input: {error}") from None
+
+
+def _from_json(line: bytes, template: _Template) -> NewRecord:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidLine(f"it is not UTF-8 ({error.reason} at byte {error.start})") from None
+    read = from_json(text, now_ms=SystemClock().now_ms())
+    return NewRecord(
+        template.key if read.key is None else read.key,
+        read.value,
+        read.timestamp if template.timestamp is None else template.timestamp,
+        (*template.headers, *read.headers),
+        read.partition if template.partition is None else template.partition,
+    )
+
+
+def _from_line(line: bytes, template: _Template, separator: str | None) -> NewRecord:
+    if separator is None:
+        return template.record(line)
+    key, found, value = line.partition(_bytes(separator))
+    if not found:
+        raise InvalidLine(f"there is no key separator {separator!r} in it")
+    return template.record(value, key)
+
+
+def _write_lines(writer: Writer, records: Iterable[NewRecord | None]) -> None:
+    terminal = Console(stderr=True)
+    if sys.stdin.isatty():
+        click.echo("one value a line; Ctrl-D ends", err=True)
+    is_watched = terminal.is_terminal and not sys.stdin.isatty()
+    try:
+        with Progress("writing: {task.completed:,} records", console=terminal, disable=not is_watched) as progress:
+            task = progress.add_task("", total=None)
+            for record in records:
+                if record is None:
+                    writer.flush()
+                    progress.update(task, completed=writer.written)
+                else:
+                    writer.add(record)
+    except HeadraceError as error:
+        # What is written is always the first so many lines, so whoever sent them can go on from there.
+        written = f"the first {writer.written:,} records were written" if writer.written else "nothing was written"
+        raise _NotWritten(f"{error}; {written}") from error
+
+
+def _report(topic: str, writer: Writer, *, as_json: bool) -> None:
+    totals = writer.totals
+    if as_json:
+        print_json(
+            {
+                "topic": topic,
+                "records": writer.written,
+                "partitions": [
+                    {
+                        "partition": partition,
+                        "records": total.records,
+                        "first_offset": total.first_offset,
+                        "last_offset": total.last_offset,
+                    }
+                    for partition, total in totals.items()
+                ],
+            }
+        )
+    elif writer.written == 1:
+        ((partition, total),) = totals.items()
+        click.echo(f"wrote 1 record to {topic}, partition {partition}, offset {total.first_offset}")
+    elif not totals:
+        click.echo("wrote nothing: there was no input")
+    else:
+        print_table(
+            [">partition", ">records", ">first offset", ">last offset"],
+            [(partition, total.records, total.first_offset, total.last_offset) for partition, total in totals.items()],
+        )

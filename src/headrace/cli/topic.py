@@ -1,0 +1,198 @@
+"""`headrace topic`: make topics, look at them, change them, delete them."""
+
+import base64
+import sys
+
+import click
+
+from headrace.cli.output import console, human_bytes, json_option, print_json, print_table
+from headrace.cli.parameters import PAIR, bootstrap_option, complete_topic, connect, topic_argument
+from headrace.client import admin
+from headrace.client.address import Address
+from headrace.client.topics import TopicDescription, alter_topic, describe_topic
+
+_partitions_type = click.IntRange(min=1)
+_config_option = click.option(
+    "--config",
+    "configs",
+    type=PAIR,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A topic setting under Kafka's name, as in retention.ms=3600000. May be given several times.",
+)
+
+
+@click.group()
+def topic() -> None:
+    """Make topics, look at them, change them, delete them."""
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", type=_partitions_type, help="How many; by default what the broker is set up for.")
+@_config_option
+@bootstrap_option
+@json_option
+def create(
+    name: str,
+    partitions: int | None,
+    configs: tuple[tuple[str, str], ...],
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+) -> None:
+    """Make a topic called NAME."""
+    with connect(bootstrap) as cluster:
+        admin.create_topic(cluster, name, partitions=partitions or admin.BROKERS_CHOICE, configs=dict(configs))
+        count = len(cluster.topic(name).partitions)
+    if as_json:
+        print_json({"topic": name, "partitions": count, "configs": dict(configs)})
+    else:
+        click.echo(f"created {name} with {_counted(count, 'partition')}")
+
+
+@topic.command("list")
+@click.option("--internal", is_flag=True, help="The broker's own topics as well.")
+@bootstrap_option
+@json_option
+def list_topics(internal: bool, bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """List the topics."""
+    with connect(bootstrap) as cluster:
+        topics = [found for found in cluster.topics() if internal or not found.is_internal]
+    if as_json:
+        print_json(
+            [
+                {
+                    "topic": found.name,
+                    "partitions": len(found.partitions),
+                    "replication_factor": found.replication_factor,
+                    "internal": found.is_internal,
+                }
+                for found in topics
+            ]
+        )
+    elif not topics:
+        click.echo("no topics yet: make one with headrace topic create NAME")
+    else:
+        rows = [(found.name, len(found.partitions), "internal" if found.is_internal else "") for found in topics]
+        print_table(["topic", ">partitions", ""], rows)
+
+
+@topic.command()
+@topic_argument
+@bootstrap_option
+@json_option
+def describe(topic: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """Show the partitions of TOPIC and the settings in which it differs from the defaults.
+
+    Records are end minus start: an upper bound where compaction or transactions left gaps in the offsets.
+    """
+    with connect(bootstrap) as cluster:
+        described = describe_topic(cluster, topic)
+    if as_json:
+        print_json(_as_json(described))
+        return
+    print_table(
+        [">partition", ">leader", ">start", ">end", ">records", ">size"],
+        [
+            (
+                found.partition.index,
+                found.partition.leader,
+                found.bounds.start,
+                found.bounds.end,
+                found.records,
+                "–" if found.size_bytes is None else human_bytes(found.size_bytes),
+            )
+            for found in described.partitions
+        ],
+    )
+    terminal = console()
+    terminal.print()
+    if described.configs:
+        print_table(["setting", "value"], [(config.name, config.value) for config in described.configs])
+    else:
+        terminal.print("all settings are the defaults")
+
+
+def _as_json(described: TopicDescription) -> dict[str, object]:
+    sizes = [found.size_bytes for found in described.partitions if found.size_bytes is not None]
+    return {
+        "topic": described.topic.name,
+        "id": base64.urlsafe_b64encode(described.topic.id).decode().rstrip("=") if described.topic.has_id else None,
+        "internal": described.topic.is_internal,
+        "records": sum(found.records for found in described.partitions),
+        "size_bytes": sum(sizes) if sizes else None,
+        "partitions": [
+            {
+                "partition": found.partition.index,
+                "leader": found.partition.leader,
+                "replicas": found.partition.replicas,
+                "in_sync": found.partition.in_sync,
+                "start_offset": found.bounds.start,
+                "end_offset": found.bounds.end,
+                "records": found.records,
+                "size_bytes": found.size_bytes,
+            }
+            for found in described.partitions
+        ],
+        "configs": {config.name: config.value for config in described.configs},
+    }
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topic)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@json_option
+def delete(names: tuple[str, ...], yes: bool, bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """Delete topics, with everything in them; if one does not exist none is deleted."""
+    chosen = list(dict.fromkeys(names))
+    with connect(bootstrap) as cluster:
+        if not yes:
+            if not sys.stdin.isatty():
+                raise click.UsageError(f"nobody is there to be asked: to delete {', '.join(chosen)}, give --yes")
+            cluster.refresh(chosen)  # a misspelt name is told before the question, not after it
+            click.confirm(f"delete {', '.join(chosen)} with all records?", abort=True, err=True)
+        admin.delete_topics(cluster, chosen)
+    if as_json:
+        print_json({"deleted": chosen})
+    else:
+        click.echo(f"deleted {', '.join(chosen)}")
+
+
+@topic.command()
+@topic_argument
+@click.option("--partitions", type=_partitions_type, help="How many there shall be in all; they can only become more.")
+@_config_option
+@click.option("--unset", multiple=True, metavar="NAME", help="Put a setting back to its default.")
+@bootstrap_option
+@json_option
+def alter(
+    topic: str,
+    partitions: int | None,
+    configs: tuple[tuple[str, str], ...],
+    unset: tuple[str, ...],
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+) -> None:
+    """Give TOPIC more partitions or other settings: all that is asked or, if a part is refused, nothing.
+
+    With more partitions new records of a key may go elsewhere than its old ones.
+    """
+    changes = dict(configs)
+    if partitions is None and not changes and not unset:
+        raise click.UsageError("nothing to change: give --partitions, --config or --unset")
+    if both := sorted(changes.keys() & set(unset)):
+        raise click.UsageError(f"{both[0]} is given to both --config and --unset")
+    with connect(bootstrap) as cluster:
+        alter_topic(cluster, topic, partitions=partitions, changes=changes, unset=unset)
+    if as_json:
+        print_json({"topic": topic, "partitions": partitions, "configs": changes, "unset": list(unset)})
+        return
+    done = [f"{_counted(partitions, 'partition')}"] if partitions else []
+    done += [f"{name}={value}" for name, value in changes.items()]
+    done += [f"{name} back to its default" for name in unset]
+    click.echo(f"changed {topic}: {', '.join(done)}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,221 @@
+"""Topics: make them, take them away, look at them, change their settings.
+
+What a broker refuses is raised as `Refused`, with the broker's own words; what it would refuse can be asked beforehand
+with `validate_only`.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError, Refused, UnknownTopic
+from headrace.client.leaders import Question, ask_leaders, by_topic, refused
+from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from headrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from headrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from headrace.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+BROKERS_CHOICE = -1  # as many partitions or replicas as the broker gives by default (KIP-464)
+TIMEOUT_MS = 30_000
+_ANSWER_TIMEOUT_S = TIMEOUT_MS / 1000 + 5
+
+_TOPIC_RESOURCE = 2
+_SET, _UNSET = 0, 1
+_FROM_TOPIC = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One setting of a topic; the value of a secret one is not told."""
+
+    name: str
+    value: str | None
+    is_own: bool  # set for this topic, and not what the broker would give it anyway
+
+
+def create_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int = BROKERS_CHOICE,
+    replication_factor: int = BROKERS_CHOICE,
+    configs: Mapping[str, str] | None = None,
+    validate_only: bool = False,
+) -> None:
+    """Make a topic."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replication_factor,
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+            )
+        ],
+        timeout_ms=TIMEOUT_MS,
+        validate_only=validate_only,
+    )
+
+    def ask() -> None:
+        response = cluster.controller().request(request, CreateTopicsResponse, timeout_s=_ANSWER_TIMEOUT_S)
+        for result in response.topics:
+            if result.error_code:
+                _refuse(cluster, f"cannot create topic {name!r}", name, result.error_code, result.error_message)
+
+    cluster.retried(ask, may_repeat=False)
+    cluster.forget(name)
+
+
+def delete_topics(cluster: Cluster, names: Collection[str]) -> None:
+    """Delete topics with all that they hold; if one does not exist none is deleted."""
+    cluster.refresh(names)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names], timeout_ms=TIMEOUT_MS)
+    by_name_alone = DeleteTopicsRequest(topic_names=list(names), timeout_ms=TIMEOUT_MS)
+
+    def ask() -> None:
+        connection = cluster.controller()
+        is_new = connection.version_of(DeleteTopicsRequest.__schema__.api_key or 0) >= 6
+        response = connection.request(
+            request if is_new else by_name_alone, DeleteTopicsResponse, timeout_s=_ANSWER_TIMEOUT_S
+        )
+        for result in response.responses:
+            if result.error_code:
+                name = result.name or ""
+                _refuse(cluster, f"cannot delete topic {name!r}", name, result.error_code, result.error_message)
+
+    cluster.retried(ask, may_repeat=False)
+    for name in names:
+        cluster.forget(name)
+
+
+def add_partitions(cluster: Cluster, name: str, total: int, *, validate_only: bool = False) -> None:
+    """Give a topic more partitions, so that it has this many in all."""
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
+        timeout_ms=TIMEOUT_MS,
+        validate_only=validate_only,
+    )
+
+    def ask() -> None:
+        response = cluster.controller().request(request, CreatePartitionsResponse, timeout_s=_ANSWER_TIMEOUT_S)
+        for result in response.results:
+            if result.error_code:
+                doing = f"cannot give topic {name!r} {total} partitions"
+                _refuse(cluster, doing, name, result.error_code, result.error_message)
+
+    cluster.retried(ask, may_repeat=False)
+    cluster.forget(name)
+
+
+def alter_configs(
+    cluster: Cluster,
+    name: str,
+    *,
+    changes: Mapping[str, str],
+    unset: Iterable[str] = (),
+    validate_only: bool = False,
+) -> None:
+    """Change some settings of a topic, put others back to their default, and leave the rest alone."""
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=_TOPIC_RESOURCE,
+                resource_name=name,
+                configs=[
+                    *(AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in changes.items()),
+                    *(AlterableConfig(name=key, config_operation=_UNSET, value=None) for key in unset),
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+
+    def ask() -> None:
+        response = cluster.controller().request(request, IncrementalAlterConfigsResponse)
+        for result in response.responses:
+            if result.error_code:
+                doing = f"cannot change topic {name!r}"
+                _refuse(cluster, doing, name, result.error_code, result.error_message)
+
+    cluster.retried(ask)
+
+
+def describe_configs(cluster: Cluster, name: str) -> list[Config]:
+    """Every setting of a topic, by name."""
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)]
+    )
+
+    def ask() -> list[Config]:
+        response = cluster.any_broker().request(request, DescribeConfigsResponse)
+        for result in response.results:
+            if result.error_code:
+                doing = f"cannot read the settings of topic {name!r}"
+                _refuse(cluster, doing, name, result.error_code, result.error_message)
+        return sorted(
+            (
+                Config(config.name, config.value, config.config_source == _FROM_TOPIC)
+                for result in response.results
+                for config in result.configs
+            ),
+            key=lambda config: config.name,
+        )
+
+    return cluster.retried(ask)
+
+
+def describe_log_dirs(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The bytes that each partition takes on its leader's disk."""
+
+    def ask(group: list[TopicPartition]) -> DescribeLogDirsRequest:
+        return DescribeLogDirsRequest(
+            topics=[DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in by_topic(group).items()]
+        )
+
+    return ask_leaders(cluster, partitions, Question(DescribeLogDirsResponse, ask, _sizes))
+
+
+def _sizes(response: DescribeLogDirsResponse) -> Iterator[tuple[TopicPartition, int | ClientError]]:
+    if response.error_code:
+        raise Refused("cannot read the sizes of partitions", ErrorCode.of(response.error_code))
+    for directory in response.results:
+        for topic in directory.topics:
+            for partition in topic.partitions:
+                where = TopicPartition(topic.name, partition.partition_index)
+                if directory.error_code:
+                    yield where, refused(where, directory.error_code)
+                elif not partition.is_future_key:  # a copy on its way to another disk
+                    yield where, partition.partition_size
+
+
+def _refuse(cluster: Cluster, doing: str, topic: str, code: int, message: str | None) -> NoReturn:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise UnknownTopic(topic, str(cluster))
+    raise Refused(doing, ErrorCode.of(code), message)

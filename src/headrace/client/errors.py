@@ -1,0 +1,115 @@
+"""What can go wrong between a client and a cluster, told apart because the remedy differs."""
+
+from headrace.client.address import Address
+from headrace.errors import HeadraceError
+from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
+
+
+class ClientError(HeadraceError):
+    """Something that a cluster did not do for us."""
+
+
+class LostConnection(ClientError):
+    """A broker that cannot be reached or went away: another try may find it, or another broker."""
+
+
+class BrokerUnreachable(LostConnection):
+    """No connection could be made to any of these addresses."""
+
+    def __init__(self, addresses: tuple[Address, ...], reason: str) -> None:
+        places = ", ".join(map(str, addresses))
+        super().__init__(
+            f"cannot reach a broker at {places} ({reason}): start one there (headrace broker start), "
+            "or give another bootstrap address"
+        )
+        self.addresses = addresses
+        self.reason = reason
+
+
+class ConnectionClosed(LostConnection):
+    """The broker ended the connection before it answered."""
+
+    def __init__(self, address: Address, doing: str, reason: str = "") -> None:
+        why = f" ({reason})" if reason else ""
+        super().__init__(
+            f"{address} closed the connection during {doing}{why}: see the broker's log, and check that this listener "
+            "takes plaintext connections"
+        )
+        self.address = address
+        self.doing = doing
+
+
+class RequestTimedOut(LostConnection):
+    """The broker holds the connection but did not answer in time; the connection is given up."""
+
+    def __init__(self, address: Address, doing: str, timeout_s: float) -> None:
+        super().__init__(
+            f"{address} did not answer {doing} within {timeout_s:g} s: check the broker's load and log, or wait longer"
+        )
+        self.address = address
+        self.doing = doing
+        self.timeout_s = timeout_s
+
+
+class NotKafka(ClientError):
+    """What answers at this address does not speak Kafka's protocol."""
+
+    def __init__(self, address: Address, reason: str) -> None:
+        super().__init__(
+            f"what answers at {address} does not speak Kafka's protocol ({reason}): check the host and the port"
+        )
+        self.address = address
+
+
+class VersionNotSpoken(ClientError):
+    """The broker has no version of an API in common with us, or only versions that cannot say what is wanted."""
+
+    def __init__(self, address: Address, api: str, reason: str) -> None:
+        super().__init__(f"{address} cannot be asked for {api}: {reason}; use a broker of another version")
+        self.address = address
+        self.api = api
+
+
+class UnsupportedSecurity(ClientError):
+    """A security protocol that this client does not speak."""
+
+
+class UnknownTopic(ClientError):
+    """A topic that the cluster does not have."""
+
+    def __init__(self, topic: str, cluster: str) -> None:
+        super().__init__(f"topic {topic!r} does not exist at {cluster}: check the name, or create it first")
+        self.topic = topic
+
+
+class UnknownPartition(ClientError):
+    """A partition that its topic does not have."""
+
+    def __init__(self, partition: TopicPartition, count: int) -> None:
+        numbers = "only partition 0" if count == 1 else f"partitions 0 to {count - 1}"
+        super().__init__(f"topic {partition.topic!r} has no partition {partition.partition}: it has {numbers}")
+        self.partition = partition
+
+
+class OffsetOutOfRange(ClientError):
+    """An offset that a partition does not hold, no longer or not yet."""
+
+    def __init__(self, partition: TopicPartition, offset: int, start: int, end: int) -> None:
+        holds = f"offsets {start} to {end - 1}" if end > start else f"nothing; its next offset is {end}"
+        super().__init__(f"offset {offset} is out of range: {partition} holds {holds}")
+        self.partition = partition
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class Refused(ClientError):
+    """The broker's own word on why not; `subject` is what was asked about."""
+
+    def __init__(self, subject: str, code: ErrorCode, message: str | None = None) -> None:
+        said = (message or "").strip().rstrip(".") or code.meaning
+        super().__init__(f"{subject}: {said} ({code.name})")
+        self.subject = subject
+        self.code = code
+        self.message = message

@@ -1,0 +1,80 @@
+"""ListOffsets: where a partition starts and ends, and where a time begins in it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
+from headrace.client.leaders import Question, ask_leaders, by_topic, refused
+from headrace.model import TopicPartition
+from headrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST = -1
+EARLIEST = -2
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+class FoundOffset(NamedTuple):
+    """An offset, and the timestamp of the record there; both -1 where no record is young enough."""
+
+    offset: int
+    timestamp: int
+
+
+class Bounds(NamedTuple):
+    """What a partition holds: the first offset, and the one that the next record will get."""
+
+    start: int
+    end: int
+
+
+def list_offsets(
+    cluster: Cluster, asked: Mapping[TopicPartition, int], *, committed: bool = False
+) -> dict[TopicPartition, FoundOffset]:
+    """For each partition the first offset at or after a time in milliseconds, or at `EARLIEST` or `LATEST`.
+
+    `committed` makes the end that of a read-committed reader: open transactions lie behind it.
+    """
+
+    def ask(partitions: list[TopicPartition]) -> ListOffsetsRequest:
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=index, timestamp=asked[TopicPartition(topic, index)])
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in by_topic(partitions).items()
+            ],
+        )
+
+    return ask_leaders(cluster, asked, Question(ListOffsetsResponse, ask, _read))
+
+
+def _read(response: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, FoundOffset | ClientError]]:
+    for topic in response.topics:
+        for answer in topic.partitions:
+            where = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code:
+                yield where, refused(where, answer.error_code)
+            else:
+                yield where, FoundOffset(answer.offset, answer.timestamp)
+
+
+def bounds(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, committed: bool = False
+) -> dict[TopicPartition, Bounds]:
+    """The start and the end of each partition."""
+    asked = list(partitions)
+    starts = list_offsets(cluster, dict.fromkeys(asked, EARLIEST))
+    ends = list_offsets(cluster, dict.fromkeys(asked, LATEST), committed=committed)
+    return {where: Bounds(starts[where].offset, ends[where].offset) for where in asked}

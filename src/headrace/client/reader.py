@@ -1,0 +1,64 @@
+"""Records, read on from a position in each of some partitions: for people, and for whoever wants few of them.
+
+Within a partition records come in the order of their offsets. Across partitions there is no order in Kafka; what one
+poll brought is merged by timestamp.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from headrace.client.cluster import Cluster
+from headrace.client.committed import visible_batches
+from headrace.client.fetch import LONG_POLL, Fetched, Fetcher, FetchOptions
+from headrace.model import TopicPartition
+from headrace.records import CorruptBatch, Record, crc_of, records_of
+
+
+class ReadRecord(NamedTuple):
+    """A record, and where it was read."""
+
+    partition: TopicPartition
+    record: Record
+
+
+def read_records(
+    cluster: Cluster,
+    starts: Mapping[TopicPartition, int],
+    *,
+    until: Mapping[TopicPartition, int] | None = None,
+    options: FetchOptions = LONG_POLL,
+) -> Iterator[list[ReadRecord]]:
+    """The records from `starts` on, as they come; an empty list each time that a wait ends without news.
+
+    With `until`, up to these offsets and no further; without, for ever.
+    """
+    fetcher = Fetcher(cluster, starts, options)
+    while True:
+        for partition, position in list(fetcher.positions.items()):
+            if until is not None and position >= until[partition]:
+                fetcher.drop(partition)
+        if not fetcher.positions:
+            return
+        read = [
+            _records(fetched, until[fetched.partition] if until else None, committed=options.committed)
+            for fetched in fetcher.poll()
+        ]
+        yield list(heapq.merge(*read, key=lambda found: found.record.timestamp))
+
+
+def _records(fetched: Fetched, until: int | None, *, committed: bool) -> list[ReadRecord]:
+    found: list[ReadRecord] = []
+    for header, batch in visible_batches(fetched, committed=committed):
+        if crc_of(batch) != header.crc:
+            raise CorruptBatch(
+                f"the checksum does not match at offset {header.base_offset} of {fetched.partition}: the batch was "
+                "altered on its way or on the broker's disk"
+            )
+        # A batch comes whole, though it may begin before what was asked for and end behind it.
+        found.extend(
+            ReadRecord(fetched.partition, record)
+            for record in records_of(batch)
+            if record.offset >= fetched.offset and (until is None or record.offset < until)
+        )
+    return found

@@ -1,0 +1,224 @@
+"""All consumer groups of a partition: which group an event is about, and what others may ask about it."""
+
+from collections.abc import Collection
+
+from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
+from headrace.coordinator.group.consumer import describe, facts, heartbeat, membership, timers
+from headrace.coordinator.group.consumer.draft import Draft
+from headrace.coordinator.group.consumer.member import LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, MemberState
+from headrace.coordinator.group.consumer.refusal import Refusal
+from headrace.coordinator.group.consumer.state import ConsumerGroup, TopicsSeen
+from headrace.coordinator.group.consumer.timers import MemberRebalanceTimer, MemberSessionTimer
+from headrace.coordinator.group.consumer.topics import Topics, TopicsChanged, TopicsKey
+from headrace.coordinator.group.decisions import together
+from headrace.coordinator.group.events import Loaded, Request, TimerFired, TopicsDeleted
+from headrace.coordinator.group.kinds import CommitClaim, ExpiryRule, GroupListing
+from headrace.coordinator.group.record_formats import consumer as log
+from headrace.coordinator.group.settings import GroupSettings
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+CONSUMER_REQUESTS = (ConsumerGroupHeartbeatRequest, ConsumerGroupDescribeRequest)
+
+_PROTOCOL_TYPE = "consumer"
+_EPOCHS_IN_COMMITS_SINCE = 9  # the version of OffsetCommit that knows STALE_MEMBER_EPOCH
+
+
+class ConsumerGroups:
+    """The kind `consumer`."""
+
+    type_name = "consumer"
+    record_keys: frozenset[type] = frozenset(
+        {
+            log.ConsumerGroupMetadataKey,
+            log.ConsumerGroupPartitionMetadataKey,
+            log.ConsumerGroupMemberMetadataKey,
+            log.ConsumerGroupTargetAssignmentMetadataKey,
+            log.ConsumerGroupTargetAssignmentMemberKey,
+            log.ConsumerGroupCurrentMemberAssignmentKey,
+            log.ConsumerGroupRegularExpressionKey,
+            TopicsSeen,
+            TopicsKey,
+        }
+    )
+    timer_keys: frozenset[type] = frozenset({MemberSessionTimer, MemberRebalanceTimer})
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self._settings = settings
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._topics: Topics | None = None
+
+    def group_ids(self) -> Collection[str]:
+        """All groups of this kind."""
+        return self._groups.keys()
+
+    def holds(self, group_id: str) -> bool:
+        """Whether there is a group of this kind and id."""
+        return group_id in self._groups
+
+    def group(self, group_id: str) -> ConsumerGroup:
+        """The group as it is; it must not be changed."""
+        return self._groups[group_id]
+
+    # The only mutation:
+
+    def apply(self, record: CoordinatorRecord) -> None:
+        """Take over a record of a group, or the news about topics."""
+        key = record.key
+        if isinstance(key, TopicsKey):
+            assert isinstance(record.value, Topics)
+            self._topics = record.value
+            return
+        group_id: str = key.group_id  # type: ignore[union-attr]  # every other key has one
+        group = self._groups.get(group_id)
+        if group is None:
+            if record.value is None:
+                return
+            group = self._groups[group_id] = ConsumerGroup(group_id)
+        group.apply(record)
+        if not group.exists:
+            del self._groups[group_id]
+
+    # Decisions:
+
+    def decide(self, event: Request | TimerFired | TopicsDeleted | Loaded | TopicsChanged, now_ms: int) -> Decision:
+        """What follows from a request of the consumer protocol, from a timer, or from news about topics."""
+        match event:
+            case Request(message=ConsumerGroupHeartbeatRequest() as asked):
+                return self._heartbeat(event, asked, now_ms)
+            case Request(message=ConsumerGroupDescribeRequest() as asked):
+                return Decision((Answer(event.token, self._describe(asked)),))
+            case TimerFired(key):
+                return self._time_is_up(key, now_ms)
+            case Loaded():
+                return self._loaded(now_ms)
+            case TopicsChanged(topics):
+                return Decision(records=(CoordinatorRecord(TopicsKey(), topics, is_kept=False),))
+        return Decision()
+
+    def _heartbeat(self, request: Request, asked: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
+        try:
+            heartbeat.check_request(asked, request.version)
+            if self._topics is None:
+                raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator does not know the topics yet")
+            draft = Draft(self._group_of(asked))
+            if asked.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH):
+                response = heartbeat.leave(draft, asked, self._topics, now_ms)
+            else:
+                response = heartbeat.beat(draft, request, asked, self._topics, self._settings, now_ms)
+        except Refusal as refusal:
+            answer = ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
+            return Decision((Answer(request.token, answer),))
+        return draft.decision(Answer(request.token, response))
+
+    def _group_of(self, asked: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+        group = self._groups.get(asked.group_id)
+        if group is None:
+            if asked.member_epoch != 0:
+                raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {asked.group_id!r}")
+            group = ConsumerGroup(asked.group_id)
+        return group
+
+    def _describe(self, asked: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+        return ConsumerGroupDescribeResponse(
+            groups=[
+                describe.describe(self._groups[group_id], self._topics)
+                if group_id in self._groups
+                else describe.not_found(group_id)
+                for group_id in asked.group_ids
+            ]
+        )
+
+    def _time_is_up(self, key: object, now_ms: int) -> Decision:
+        assert isinstance(key, MemberSessionTimer | MemberRebalanceTimer)
+        group = self._groups.get(key.group_id)
+        member = group.members.get(key.member_id) if group else None
+        if group is None or member is None:
+            return Decision()
+        is_waiting = member.holding.state is MemberState.UNREVOKED_PARTITIONS
+        if isinstance(key, MemberRebalanceTimer) and not is_waiting:
+            return Decision()
+        draft = Draft(group)
+        membership.remove(draft, [member.member_id], self._topics, now_ms)
+        return draft.decision()
+
+    def _loaded(self, now_ms: int) -> Decision:
+        """Every member has its whole session to show up again, and all its time to give up partitions."""
+        decisions = []
+        for group in self._groups.values():
+            draft = Draft(group)
+            for member in group.members.values():
+                timers.renew_session(draft, member, self._settings, now_ms)
+                if member.holding.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
+                    timers.watch_revocation(draft, member, now_ms)
+            decisions.append(draft.decision())
+        return together(*decisions)
+
+    # What others ask:
+
+    def is_empty(self, group_id: str) -> bool:
+        """Whether the group has no members."""
+        return not self._groups[group_id].members
+
+    def listing(self, group_id: str) -> GroupListing:
+        """What ListGroups tells."""
+        return GroupListing(self._groups[group_id].state.value, _PROTOCOL_TYPE)
+
+    def tombstones(self, group_id: str) -> tuple[CoordinatorRecord, ...]:
+        """The records that remove the group, its members and its assignments."""
+        group = self._groups[group_id]
+        return facts.no_group(group_id, sorted(group.members), sorted(group.expressions))
+
+    def check_commit(self, claim: CommitClaim) -> ErrorCode:
+        """Whether offsets may be committed: by a member in its epoch, or by anybody if there are no members."""
+        group = self._groups[claim.group_id]
+        if claim.generation < 0 and not group.members:
+            return ErrorCode.NONE
+        member = group.members.get(claim.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not claim.is_transactional and not member.is_classic and claim.version < _EPOCHS_IN_COMMITS_SINCE:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if claim.generation == member.holding.epoch:
+            return ErrorCode.NONE
+        # TxnOffsetCommit and the classic protocol have no word for a stale epoch.
+        is_told_by_generation = member.is_classic or claim.is_transactional
+        return ErrorCode.ILLEGAL_GENERATION if is_told_by_generation else ErrorCode.STALE_MEMBER_EPOCH
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Whether the offsets may be read: by a member in its epoch, or by anybody who does not claim to be one."""
+        if not member_id and member_epoch < 0:
+            return ErrorCode.NONE
+        member = self._groups[group_id].members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member_epoch == member.holding.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+    def check_offset_deletion(self, group_id: str) -> ErrorCode:
+        """Of every member it is known what it reads."""
+        del group_id
+        return ErrorCode.NONE
+
+    def is_subscribed(self, group_id: str, topic: str) -> bool:
+        """Whether a member is subscribed to the topic, by name or by regular expression."""
+        group = self._groups[group_id]
+        return any(topic in group.topic_names(member) for member in group.members.values())
+
+    def expiry(self, group_id: str) -> ExpiryRule | None:
+        """Each offset expires by its own age, if nobody is subscribed to its topic."""
+        del group_id
+        return ExpiryRule()
+
+    def session_timers(self, claim: CommitClaim, now_ms: int) -> tuple[Timer, ...]:
+        """A commit is no sign of life here."""
+        del claim, now_ms
+        return ()

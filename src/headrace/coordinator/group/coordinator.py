@@ -1,0 +1,161 @@
+"""The group coordinator of one partition of `__consumer_offsets`.
+
+`decide` says what follows from an event and changes nothing; `apply` takes over a record and is the only mutation. The
+shell writes a decision's records that are kept, applies all of them in their order, sets the timers, and sends the
+answers. After a restart it applies what it reads, then tells that all is `Loaded`.
+
+What always holds: a group id belongs to one kind of group at a time; an offset is acknowledged only by a decision whose
+records store it; a request that waits is known to the state, and is answered by the decision that ends the waiting.
+"""
+
+from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision
+from headrace.coordinator.group import description
+from headrace.coordinator.group.classic.kind import ClassicGroups
+from headrace.coordinator.group.consumer.topics import TopicsChanged
+from headrace.coordinator.group.decisions import together
+from headrace.coordinator.group.events import Event, Loaded, Request, TimerFired, TopicsDeleted, TransactionEnded
+from headrace.coordinator.group.kinds import GroupKind
+from headrace.coordinator.group.offsets import commit, fetch, forgetting
+from headrace.coordinator.group.offsets.forgetting import ExpiryTimer
+from headrace.coordinator.group.offsets.store import OffsetStore, TransactionMarker
+from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
+from headrace.coordinator.group.settings import GroupSettings
+from headrace.model import NO_PRODUCER_ID
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
+from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
+from headrace.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.protocol.messages.join_group import JoinGroupRequest
+from headrace.protocol.messages.leave_group import LeaveGroupRequest
+from headrace.protocol.messages.list_groups import ListGroupsRequest
+from headrace.protocol.messages.offset_commit import OffsetCommitRequest
+from headrace.protocol.messages.offset_delete import OffsetDeleteRequest
+from headrace.protocol.messages.offset_fetch import OffsetFetchRequest
+from headrace.protocol.messages.sync_group import SyncGroupRequest
+from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+
+class GroupCoordinator:
+    """The groups of one partition, of all kinds, and their offsets."""
+
+    def __init__(self, settings: GroupSettings, consumer: GroupKind | None = None) -> None:
+        """`consumer` are the groups of KIP-848; without them their requests are refused."""
+        self._settings = settings
+        self._classic = ClassicGroups(settings)
+        self._consumer = consumer
+        self._kinds: tuple[GroupKind, ...] = (self._classic,) if consumer is None else (self._classic, consumer)
+        self._kind_of_record = {key: kind for kind in self._kinds for key in kind.record_keys}
+        self._kind_of_timer = {key: kind for kind in self._kinds for key in kind.timer_keys}
+        assert not any(issubclass(key, tuple) for key in self._kind_of_timer), "equal tuples would be one timer"
+        self._offsets = OffsetStore()
+
+    # The only mutation:
+
+    def apply(self, record: CoordinatorRecord, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Take over a record; `producer_id` is that of its batch, if the batch is part of a transaction."""
+        key, value = record.key, record.value
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            if value is not None and self._kind_of(key.group) is None:
+                self._classic.adopt(key.group)
+            self._offsets.apply(key, value, producer_id)
+        elif isinstance(key, TransactionMarker):
+            self._offsets.apply_marker(key, committed=bool(value))
+        else:
+            kind = self._kind_of_record[type(key)]
+            kind.apply(record)
+            if kind is not self._classic:
+                self._settle_kind(kind, getattr(key, "group_id", ""))
+
+    def _settle_kind(self, kind: GroupKind, group_id: str) -> None:
+        """Compaction may leave a group's offsets in front of its own records, so that it seemed to be a classic one."""
+        if kind.holds(group_id):
+            self._classic.give_up(group_id)
+
+    # Decisions:
+
+    def decide(self, event: Event, now_ms: int) -> Decision:
+        """What follows from an event."""
+        match event:
+            case Request():
+                return self._answer(event, now_ms)
+            case TimerFired(key=ExpiryTimer()):
+                return forgetting.expire(self._offsets, self._kinds, self._settings, now_ms)
+            case TimerFired(key=key):
+                return self._kind_of_timer[type(key)].decide(event, now_ms)
+            case TransactionEnded(producer_id=producer_id, committed=committed):
+                marker = CoordinatorRecord(TransactionMarker(producer_id), committed, is_kept=False)
+                return Decision(records=(marker,))
+            case TopicsDeleted():
+                forgotten = forgetting.forget_topics(self._offsets, event)
+                return together(forgotten, *(kind.decide(event, now_ms) for kind in self._kinds))
+            case TopicsChanged():
+                return together(*(kind.decide(event, now_ms) for kind in self._kinds))
+            case Loaded():
+                loaded = (kind.decide(event, now_ms) for kind in self._kinds)
+                return together(*loaded, Decision(timers=(forgetting.next_expiry(self._settings, now_ms),)))
+
+    def _kind_of(self, group_id: str) -> GroupKind | None:
+        return next((kind for kind in self._kinds if kind.holds(group_id)), None)
+
+    def _answer(self, request: Request, now_ms: int) -> Decision:
+        asked, store, settings = request.message, self._offsets, self._settings
+        match asked:
+            case OffsetCommitRequest():
+                return commit.commit(self._kind_of(asked.group_id), settings, request, asked, now_ms)
+            case HeartbeatRequest() | JoinGroupRequest() | SyncGroupRequest() | LeaveGroupRequest():
+                return self._classic_request(request, asked.group_id, now_ms)
+            case ConsumerGroupHeartbeatRequest():
+                return self._consumer_heartbeat(request, asked, now_ms)
+            case OffsetFetchRequest():
+                return fetch.fetch(store, self._kind_of, request, asked)
+            case TxnOffsetCommitRequest():
+                kind = self._kind_of(asked.group_id)
+                return commit.commit_in_transaction(kind, settings, request, asked, now_ms)
+            case OffsetDeleteRequest():
+                return forgetting.delete(store, self._kind_of(asked.group_id), request, asked)
+            case ListGroupsRequest():
+                return description.list_groups(self._kinds, request, asked)
+            case DescribeGroupsRequest():
+                return description.describe(self._classic, self._kind_of, request, asked)
+            case DeleteGroupsRequest():
+                return description.delete_groups(store, self._kind_of, request, asked)
+            case ConsumerGroupDescribeRequest() if self._consumer is not None:
+                return self._consumer.decide(request, now_ms)
+        raise TypeError(f"{type(asked).__name__} is no request for the group coordinator")
+
+    # Where the kinds meet. A group without members changes its kind with whoever comes next.
+
+    def _classic_request(self, request: Request, group_id: str, now_ms: int) -> Decision:
+        consumer = self._consumer
+        if consumer is None or not consumer.holds(group_id):
+            return self._classic.decide(request, now_ms)
+        if not consumer.is_empty(group_id):
+            return consumer.decide(request, now_ms)
+        return _instead_of(consumer, group_id, self._classic.decide(request, now_ms))
+
+    def _consumer_heartbeat(self, request: Request, asked: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
+        consumer, group_id = self._consumer, asked.group_id
+        if consumer is None:
+            response = ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+            return Decision((Answer(request.token, response),))
+        if not self._classic.holds(group_id):
+            return consumer.decide(request, now_ms)
+        if not self._classic.is_empty(group_id):
+            response = ConsumerGroupHeartbeatResponse(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=f"Group {group_id} is not a consumer group."
+            )
+            return Decision((Answer(request.token, response),))
+        return _instead_of(self._classic, group_id, consumer.decide(request, now_ms))
+
+
+def _instead_of(former: GroupKind, group_id: str, decision: Decision) -> Decision:
+    """The decision with the group's former self removed first, if it makes a new one."""
+    if not decision.records:
+        return decision
+    return together(Decision(records=former.tombstones(group_id)), decision)

@@ -1,0 +1,57 @@
+"""What can happen to the group coordinator: requests, timers, and news from the rest of the broker."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from headrace.coordinator.decision import RequestToken
+from headrace.coordinator.group.consumer.topics import TopicsChanged
+from headrace.protocol.schema import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A client asks; the answer goes to `token`, in this decision or in a later one.
+
+    Only groups of this coordinator's partition are in the message: what names several groups is split before, and the
+    answers are merged. Where topics came by id, `name` has been filled in; the answer has both.
+    """
+
+    token: RequestToken
+    message: Message
+    version: int
+    client_id: str
+    client_host: str  # as Kafka shows it: "/127.0.0.1"
+    fresh_id: str  # never used before; what a new member's id is made of
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer of an earlier decision is due. One that was moved or taken back since must not fire any more."""
+
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    """A transaction's marker has been written to this partition of `__consumer_offsets`."""
+
+    producer_id: int
+    epoch: int
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsDeleted:
+    """Topics are gone, and with them the offsets that were committed for them."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The partition's records have all been applied: from here on time passes, and requests will come."""
+
+
+# What every kind of group hears of; the rest is about offsets alone.
+GroupEvent = Request | TimerFired | TopicsChanged | TopicsDeleted | Loaded
+Event = GroupEvent | TransactionEnded

@@ -1,0 +1,1 @@
+"""Committed offsets, of groups of every kind: stored, read, forgotten."""

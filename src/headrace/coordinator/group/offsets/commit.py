@@ -1,0 +1,132 @@
+"""OffsetCommit and TxnOffsetCommit: store how far a group has read, if whoever says so is entitled to."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision
+from headrace.coordinator.group.events import Request
+from headrace.coordinator.group.kinds import CommitClaim, GroupKind
+from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
+from headrace.coordinator.group.settings import GroupSettings
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+_GROUP_ID_NOT_FOUND_SINCE = 9
+_DEFAULT_RETENTION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class InTransaction:
+    """The effect that has the shell write a decision's records as a transactional batch of this producer.
+
+    They are applied with its id, both now and when they are read again.
+    """
+
+    producer_id: int
+    producer_epoch: int
+
+
+def commit(
+    kind: GroupKind | None, settings: GroupSettings, request: Request, asked: OffsetCommitRequest, now_ms: int
+) -> Decision:
+    """Store offsets."""
+    claim = CommitClaim(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        instance_id=asked.group_instance_id,
+        generation=asked.generation_id_or_member_epoch,
+        is_transactional=False,
+        version=request.version,
+    )
+    error = _check(kind, claim)
+    expires_at_ms = -1 if asked.retention_time_ms == _DEFAULT_RETENTION else now_ms + asked.retention_time_ms
+    records: list[CoordinatorRecord] = []
+    response = OffsetCommitResponse()
+    for topic in asked.topics:
+        outcomes = []
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            outcome = error or _check_metadata(metadata, settings)
+            outcomes.append(
+                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=outcome)
+            )
+            if not outcome:
+                key = OffsetCommitKey(group=asked.group_id, topic=topic.name, partition=partition.partition_index)
+                value = OffsetCommitValue(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=metadata,
+                    commit_timestamp=now_ms,
+                    expire_timestamp=expires_at_ms,
+                    topic_id=topic.topic_id,
+                )
+                records.append(CoordinatorRecord(key, value))
+        response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=outcomes))
+    timers = () if error or kind is None else kind.session_timers(claim, now_ms)
+    return Decision((Answer(request.token, response),), tuple(records), timers)
+
+
+def commit_in_transaction(
+    kind: GroupKind | None, settings: GroupSettings, request: Request, asked: TxnOffsetCommitRequest, now_ms: int
+) -> Decision:
+    """Store offsets that count once the transaction is committed."""
+    claim = CommitClaim(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        instance_id=asked.group_instance_id,
+        generation=asked.generation_id,
+        is_transactional=True,
+        version=request.version,
+    )
+    error = _check(kind, claim) if asked.group_id else ErrorCode.INVALID_GROUP_ID
+    if error is ErrorCode.STALE_MEMBER_EPOCH:  # which producers have never heard of
+        error = ErrorCode.ILLEGAL_GENERATION
+    records: list[CoordinatorRecord] = []
+    response = TxnOffsetCommitResponse()
+    for topic in asked.topics:
+        outcomes = []
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            outcome = error or _check_metadata(metadata, settings)
+            outcomes.append(
+                TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=outcome)
+            )
+            if not outcome:
+                key = OffsetCommitKey(group=asked.group_id, topic=topic.name, partition=partition.partition_index)
+                value = OffsetCommitValue(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=metadata,
+                    commit_timestamp=now_ms,
+                )
+                records.append(CoordinatorRecord(key, value))
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=outcomes))
+    effects: tuple[Hashable, ...] = (InTransaction(asked.producer_id, asked.producer_epoch),) if records else ()
+    return Decision((Answer(request.token, response),), tuple(records), effects=effects)
+
+
+def _check(kind: GroupKind | None, claim: CommitClaim) -> ErrorCode:
+    if kind is not None:
+        return kind.check_commit(claim)
+    if claim.generation < 0:  # an administrator, or a consumer that assigns itself: its group begins here
+        return ErrorCode.NONE
+    if not claim.is_transactional and claim.version >= _GROUP_ID_NOT_FOUND_SINCE:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.ILLEGAL_GENERATION
+
+
+def _check_metadata(metadata: str, settings: GroupSettings) -> ErrorCode:
+    if len(metadata) > settings.offset_metadata_max_bytes:  # characters, as Kafka counts
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE

@@ -1,0 +1,129 @@
+"""How far the groups have read: what is committed, and what is so once its transaction is.
+
+What always holds: of two commits for a partition the one that stands later in the log counts, whether it came with a
+transaction or not, and whenever its transaction ended.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
+from headrace.model import NO_PRODUCER_ID, TopicPartition
+from headrace.protocol.schema import Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMarker:
+    """The key of the record that ends a transaction here; its value says whether it was committed.
+
+    It is not written: the marker itself is, as a control batch.
+    """
+
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """The next offset to read, and what the client wants to be kept with it."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_at_ms: int
+    expires_at_ms: int | None
+    topic_id: Uuid
+    order: int = field(default=0, compare=False)  # of two, the later in the log has the higher one
+
+
+class GroupPartition(NamedTuple):
+    """A partition that a group reads."""
+
+    group_id: str
+    partition: TopicPartition
+
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+_NONE: Offsets = {}
+
+
+class OffsetStore:
+    """The offsets of all groups of one partition of `__consumer_offsets`."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._pending: dict[int, dict[GroupPartition, CommittedOffset]] = {}  # by the transaction's producer id
+        self._order = 0
+
+    # The only mutations:
+
+    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Take over a record; one of a transaction waits for its marker."""
+        where = GroupPartition(key.group, TopicPartition(key.topic, key.partition))
+        if value is None:
+            self._forget(where)
+            return
+        self._order += 1
+        offset = CommittedOffset(
+            offset=value.offset,
+            leader_epoch=value.leader_epoch,
+            metadata=value.metadata,
+            committed_at_ms=value.commit_timestamp,
+            expires_at_ms=None if value.expire_timestamp == -1 else value.expire_timestamp,
+            topic_id=value.topic_id,
+            order=self._order,
+        )
+        if producer_id == NO_PRODUCER_ID:
+            self._committed.setdefault(where.group_id, {})[where.partition] = offset
+        else:
+            self._pending.setdefault(producer_id, {})[where] = offset
+
+    def apply_marker(self, marker: TransactionMarker, *, committed: bool) -> None:
+        """End a transaction: its offsets count from now on, or never."""
+        for where, offset in self._pending.pop(marker.producer_id, {}).items():
+            known = self.committed(where.group_id).get(where.partition)
+            if committed and (known is None or known.order < offset.order):
+                self._committed.setdefault(where.group_id, {})[where.partition] = offset
+
+    def _forget(self, where: GroupPartition) -> None:
+        committed = self._committed.get(where.group_id, {})
+        committed.pop(where.partition, None)
+        if not committed:
+            self._committed.pop(where.group_id, None)
+        for producer_id, pending in tuple(self._pending.items()):
+            pending.pop(where, None)
+            if not pending:
+                del self._pending[producer_id]
+
+    # Questions:
+
+    def committed(self, group_id: str) -> Offsets:
+        """All that a group has committed."""
+        return self._committed.get(group_id, _NONE)
+
+    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether an open transaction is about to commit an offset for the partition."""
+        where = GroupPartition(group_id, partition)
+        return any(where in pending for pending in self._pending.values())
+
+    def pending(self, group_id: str) -> set[TopicPartition]:
+        """The partitions for which open transactions are about to commit offsets of the group."""
+        return {
+            where.partition for pending in self._pending.values() for where in pending if where.group_id == group_id
+        }
+
+    def known(self) -> Iterator[GroupPartition]:
+        """Every partition that a group has an offset for, committed or pending, each once."""
+        seen = {
+            GroupPartition(group_id, partition)
+            for group_id, committed in self._committed.items()
+            for partition in committed
+        }
+        return iter(sorted(seen.union(*self._pending.values())))
+
+
+def offset_tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:
+    """The record that forgets an offset."""
+    key = OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
+    return CoordinatorRecord(key, None)

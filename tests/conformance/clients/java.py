@@ -1,0 +1,102 @@
+"""Kafka's own command-line tools: the Java client. Each call is a JVM, so scenarios use few of them.
+
+A tool's outcome is its exit status, what it says on standard output with ids and addresses left out, and the names of
+the exceptions that it tells of.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from peers.kafka.tools import run_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_TOPICS = "org.apache.kafka.tools.TopicCommand"
+_CONFIGS = "kafka.admin.ConfigCommand"
+_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+_DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+_LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+_API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+
+_EXCEPTION = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)")
+_BY_CHANCE = re.compile(r"TopicId: \S+|127\.0\.0\.1:\d+")
+
+
+_PATIENCE = ("--timeout-ms", "20000")
+
+
+class Said(NamedTuple):
+    """What a tool said."""
+
+    status: int
+    lines: list[str]
+    errors: list[str]
+
+
+class Java:
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def _run(self, tool: str, *args: str, said: str = "", servers: str = "--bootstrap-server") -> Said:
+        finished = run_tool(tool, servers, self.servers, *args, check=False, standard_input=said)
+        lines = [_BY_CHANCE.sub("…", line.rstrip()) for line in finished.stdout.splitlines()]
+        errors = sorted(set(_EXCEPTION.findall(finished.stdout + finished.stderr)))
+        return Said(finished.returncode, [line for line in lines if line], errors)
+
+    def topics(self, *args: str) -> Said:
+        return self._run(_TOPICS, *args)
+
+    def configs(self, *args: str) -> Said:
+        return self._run(_CONFIGS, *args)
+
+    def produce(self, topic: str, lines: Iterable[str], *properties: str, codec: str = "none") -> Said:
+        """Lines of `headers TAB key TAB value`."""
+        args = ["--topic", topic, "--compression-codec", codec, "--reader-property", "parse.key=true"]
+        args += ["--reader-property", "parse.headers=true", "--reader-property", "null.marker=NULL"]
+        for each in properties:
+            args += ["--command-property", each]
+        return self._run(_PRODUCER, *args, said="".join(f"{line}\n" for line in lines))
+
+    def consume(self, topic: str, count: int, *args: str) -> Said:
+        shown = ("timestamp", "partition", "offset", "key", "headers")
+        formatting = [part for name in shown for part in ("--formatter-property", f"print.{name}=true")]
+        return self._run(_CONSUMER, "--topic", topic, "--max-messages", str(count), *_PATIENCE, *formatting, *args)
+
+    def offsets(self, topic: str, time: str) -> Said:
+        return self._run(_OFFSETS, "--topic", topic, "--time", time)
+
+    def delete_records(self, asked: str) -> Said:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "offsets.json"
+            path.write_text(asked, encoding="utf-8")
+            return self._run(_DELETE_RECORDS, "--offset-json-file", str(path))
+
+    def log_dirs(self, topic: str) -> Said:
+        return self._run(_LOG_DIRS, "--describe", "--topic-list", topic)
+
+    def performance(self, topic: str, records: int, *properties: str) -> Said:
+        """The producer's own benchmark; how fast it was is left out."""
+        args = ["--topic", topic, "--num-records", str(records), "--record-size", "100", "--throughput", "-1"]
+        for each in (f"bootstrap.servers={self.servers}", *properties):
+            args += ["--command-property", each]
+        finished = run_tool(_PERFORMANCE, *args, check=False)
+        return Said(finished.returncode, [], sorted(set(_EXCEPTION.findall(finished.stdout + finished.stderr))))
+
+    def api_versions(self) -> Said:
+        return self._run(_API_VERSIONS)

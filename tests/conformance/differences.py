@@ -1,0 +1,113 @@
+"""What a client can see that differs from Kafka on purpose: the one table of it.
+
+`docs/reference/differences.md` tells each entry to users under its title; a test holds the page against this table.
+Each entry names the places where the conformance tests see it, as `scenario[client]/path of the value`, with `*` for
+anything; one that no longer differs there fails its test. In a pattern `[[]` stands for `[`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Difference(NamedTuple):
+    """Something that Kafka does in another way."""
+
+    title: str
+    reason: str
+    at: tuple[str, ...]
+
+
+def _at(scenario: str, client: str, path: str) -> str:
+    return f"{scenario}[[]{client}]/{path}"
+
+
+# Kafka's APIs that our broker does not announce; those with a number are not in `headrace.protocol` either.
+NOT_SERVED = (
+    *("OFFSET_COMMIT", "OFFSET_FETCH", "JOIN_GROUP", "HEARTBEAT", "LEAVE_GROUP", "SYNC_GROUP", "DESCRIBE_GROUPS"),
+    *("LIST_GROUPS", "DELETE_GROUPS", "OFFSET_DELETE", "CONSUMER_GROUP_HEARTBEAT", "CONSUMER_GROUP_DESCRIBE"),
+    *("ADD_PARTITIONS_TO_TXN", "ADD_OFFSETS_TO_TXN", "END_TXN", "WRITE_TXN_MARKERS", "TXN_OFFSET_COMMIT"),
+    *("DESCRIBE_PRODUCERS", "DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS"),
+    *("SASL_HANDSHAKE", "SASL_AUTHENTICATE"),
+    *(f"api {key}" for key in (29, 30, 31)),  # access control
+    *(f"api {key}" for key in (34, 43, 45, 46)),  # moving replicas, electing leaders
+    *(f"api {key}" for key in (38, 39, 40, 41)),  # delegation tokens
+    *(f"api {key}" for key in (48, 49, 50, 51)),  # quotas, SCRAM credentials
+    *(f"api {key}" for key in (55, 57, 64, 80, 81)),  # KRaft's quorum and features, brokers that leave
+    "api 74",  # names of client-metrics resources
+    *(f"api {key}" for key in (*range(76, 80), *range(83, 88), 90, 91, 92)),  # share groups
+    *(f"api {key}" for key in (88, 89)),  # Kafka Streams groups
+)
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        "Some APIs are not served",
+        "A client learns at its connect which APIs there are. Consumer groups, transactions, access control and share "
+        "groups are on their way. What is about many brokers (moving replicas, electing leaders, KRaft's quorum, "
+        "features) has no meaning on one, and delegation tokens, client metrics and Kafka Streams' groups are not "
+        "planned.",
+        tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
+    ),
+    Difference(
+        "A topic that is made on demand is there in the first answer",
+        "Kafka asks its controller to make the topic and meanwhile answers UNKNOWN_TOPIC_OR_PARTITION, so a client asks "
+        "again; here the topic is made before the answer. A topic that cannot be made, for a name that collides with "
+        "another's, is refused with INVALID_TOPIC_EXCEPTION at once, where a Kafka client would ask until it gives up.",
+        (_at("auto_creation", "wire", "first asked"), _at("auto_creation", "wire", "colliding")),
+    ),
+    Difference(
+        "`min.insync.replicas` is an ordinary default",
+        "A new Kafka cluster keeps it as a dynamic setting of the cluster (eligible leader replicas, KIP-966) and tells "
+        "that as its source; here it is a default like the others. The value is the same.",
+        (
+            _at("creations", "wire", "*.configs.min.insync.replicas.config_source"),
+            _at("create_versions", "wire", "*.configs.min.insync.replicas.config_source"),
+            _at("topic_settings", "wire", "*.configs.min.insync.replicas.*"),
+            _at("broker_settings", "wire", "*.configs.min.insync.replicas.*"),
+            _at("settings_told", "*", "told.min.insync.replicas*"),
+        ),
+    ),
+    Difference(
+        "The broker's settings are given at its start",
+        "Kafka changes many of its broker's settings while it runs and keeps them in its metadata log. Here they are in "
+        "the command line or in the configuration file, where one can read them; so all of them are told as read-only, "
+        "and a request to change one is refused with INVALID_REQUEST. Settings of topics change at any time.",
+        (
+            _at("broker_settings", "wire", "shared.configs.*.read_only"),
+            _at("incremental_changes", "wire", "on the broker[[]0]"),
+        ),
+    ),
+    Difference(
+        "A batch is held against its header, not opened",
+        "Kafka reads every record of every batch that it is sent. Here a batch is opaque: its length, checksum, counts, "
+        "timestamps and producer are checked, which finds all damage on the way, and it is stored as it came. A client "
+        "that builds batches whose records contradict their header is not found out until somebody reads them. The "
+        "exception is a compacted topic, whose records must have keys.",
+        (
+            _at("lying_batches", "wire", "more records than there are"),
+            _at("lying_batches", "wire", "compressed, and it is not"),
+        ),
+    ),
+    Difference(
+        "A batch that claims the broker's clock is refused",
+        "Kafka takes a batch that is marked as log-append time in a topic of create time, and changes the mark. No "
+        "client sends one; it is answered with INVALID_TIMESTAMP.",
+        (_at("lying_batches", "wire", "the broker's clock"),),
+    ),
+    Difference(
+        "The youngest of no records is none",
+        "Asked for the offset of the largest timestamp after DeleteRecords has removed everything, Kafka names a record "
+        "that can no longer be read. Here there is none: offset -1, as in an empty log.",
+        (_at("deleted_records", "wire", "nothing left, the youngest.*"),),
+    ),
+    Difference(
+        "A request that makes no sense is told so",
+        "Where Kafka runs into an exception of its own and answers UNKNOWN_SERVER_ERROR, the client is told what is "
+        "wrong with its request: INVALID_REQUEST for an unknown operation on a setting, UNSUPPORTED_COMPRESSION_TYPE "
+        "for a codec that does not exist.",
+        (
+            _at("incremental_changes", "wire", "unknown operation[[]0]"),
+            _at("refusals", "wire", "unknown codec.*"),
+        ),
+    ),
+)

@@ -1,0 +1,181 @@
+"""What a broker says of itself: its APIs and versions, its cluster, its disks; and what it does with nonsense."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from headrace.protocol.api import APIS, ApiKey
+from headrace.protocol.frame import decode_response
+from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
+from headrace.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.protocol.messages.metadata import MetadataRequest
+from tests.conformance.clients.wire import Wire, batch_of, error_name, plain
+
+pytestmark = pytest.mark.java
+
+
+def announced(wire, topic):
+    """Every API with its versions, and the error to a version that is not there yet."""
+    told = {}
+    for version in range(5):
+        request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+        response = wire.ask(request, version)
+        told[f"version {version}"] = {
+            "error": error_name(response.error_code),
+            "apis": {_api_name(each.api_key): [each.min_version, each.max_version] for each in response.api_keys},
+        }
+    return told
+
+
+def _api_name(key: int) -> str:
+    return APIS[key].key.name if key in APIS else f"api {key}"
+
+
+def test_announced(brokers):
+    told = brokers.compare(announced, Wire)
+    assert told["version 4"]["apis"]["PRODUCE"] == [0, 13]
+
+
+def named_badly(wire, topic):
+    """A client that names itself in a way that is not allowed (KIP-511), and versions from the future."""
+
+    def ask(name, software_version):
+        request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
+        response = wire.ask(request, 3)
+        return error_name(response.error_code), len(response.api_keys) > 0
+
+    def future(version):
+        wire.send_bytes(struct.pack(">ihhih4sbb", 16, ApiKey.API_VERSIONS, version, 77, 4, b"wire", 0, 0))
+        header, body = decode_response(ApiVersionsResponse, 0, wire.receive())
+        versions = {each.api_key: (each.min_version, each.max_version) for each in body.api_keys}
+        return header.correlation_id, error_name(body.error_code), versions.get(ApiKey.API_VERSIONS)
+
+    return {
+        "good": ask("wire", "1.0-rc.2"),
+        "empty name": ask("", "1"),
+        "empty version": ask("wire", ""),
+        "spaces": ask("my client", "1"),
+        "ends in a dash": ask("wire-", "1"),
+        "version 5": future(5),
+        "version 99": future(99),
+    }
+
+
+def test_named_badly(brokers):
+    told = brokers.compare(named_badly, Wire)
+    assert told["version 99"][:2] == (77, "UNSUPPORTED_VERSION")
+
+
+def nonsense(wire, topic):
+    """Whatever is no request closes the connection, and harms nobody else."""
+
+    def send(data):
+        wire.reconnect()
+        wire.send_bytes(data)
+        try:
+            return f"{len(wire.receive())} bytes"
+        except OSError as error:
+            return str(error)
+
+    def request(key, version, body=b""):
+        header = struct.pack(">hhih", key, version, 5, -1)
+        return struct.pack(">i", len(header) + len(body)) + header + body
+
+    with Wire(wire.servers) as neighbour:
+        told = {
+            "http": send(b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n"),
+            "negative size": send(struct.pack(">i", -5)),
+            "huge size": send(struct.pack(">i", 2**31 - 1)),
+            "empty frame": send(struct.pack(">i", 0)),
+            "unknown api": send(request(999, 0)),
+            "negative api": send(request(-1, 0)),
+            "unknown version of metadata": send(request(ApiKey.METADATA, 99)),
+            "version of produce that is gone": send(request(ApiKey.PRODUCE, 2, b"\0" * 20)),
+            "version of fetch that is gone": send(request(ApiKey.FETCH, 3, b"\0" * 30)),
+            "body cut short": send(request(ApiKey.METADATA, 1, b"\0\0\0\5\0")),
+            "negative array": send(request(ApiKey.CREATE_TOPICS, 2, struct.pack(">i", -7) + b"\0" * 9)),
+            "neighbour": error_name(neighbour.ask(MetadataRequest(topics=[])).error_code),
+        }
+    wire.reconnect()
+    return told
+
+
+def test_nonsense(brokers):
+    brokers.compare(nonsense, Wire)
+
+
+def cluster(wire, topic):
+    """DescribeCluster in its versions, FindCoordinator, and the cluster as Metadata tells it."""
+    told = {
+        f"version {version}": plain(wire.ask(DescribeClusterRequest(), version))
+        for version in DescribeClusterRequest.__schema__.versions
+    }
+    controllers = DescribeClusterRequest(endpoint_type=2)
+    odd = DescribeClusterRequest(endpoint_type=9)
+    operations = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    asked = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
+    return told | {
+        "controllers": plain(wire.ask(controllers))["error_code"],
+        "an odd endpoint": plain(wire.ask(odd))["error_code"],
+        "operations": plain(wire.ask(operations)),
+        "metadata": plain(wire.ask(asked, 10)),
+    }
+
+
+def test_cluster(brokers):
+    brokers.compare(cluster, Wire)
+
+
+def coordinators(wire, topic):
+    """Who looks after a group, a transaction; what no kind of key is."""
+
+    def find(kind, *keys):
+        return plain(wire.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys))))["coordinators"]
+
+    def settled(kind, key):
+        # Kafka makes the internal topic first, and says until then that the coordinator is not available.
+        while True:
+            (answer,) = wire.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])).coordinators
+            if error_name(answer.error_code) != "COORDINATOR_NOT_AVAILABLE":
+                return plain(answer)
+
+    return {
+        "group": settled(0, topic),
+        "transaction": settled(1, topic),
+        "two groups": {key: find(0, key, f"{key}-b") for key in [topic]},
+        "no kind": find(77, topic),
+        "no key": find(0),
+    }
+
+
+def test_coordinators(brokers):
+    brokers.compare(coordinators, Wire)
+
+
+def disks(wire, topic):
+    """DescribeLogDirs: one directory, each partition's bytes."""
+    wire.create(topic, 2)
+    wire.create(f"{topic}-b")
+    for _ in range(3):
+        wire.produce(topic, batch_of(b"v" * 100))
+
+    def ask(*topics, version=None):
+        asked = [DescribableLogDirTopic(topic=name, partitions=partitions) for name, partitions in topics]
+        response = wire.ask(DescribeLogDirsRequest(topics=asked), version)
+        return plain(response)
+
+    return {
+        "one": ask((topic, [0])),
+        "two": ask((topic, [0, 1]), (f"{topic}-b", [0])),
+        "unknown": ask((topic, [9]), (f"{topic}-none", [0])),
+        "none": ask(),
+        **{f"version {version}": ask((topic, [0, 1]), version=version) for version in range(1, 6)},
+    }
+
+
+def test_disks(brokers):
+    brokers.compare(disks, Wire)

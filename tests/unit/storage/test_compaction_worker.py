@@ -1,0 +1,118 @@
+"""A cleaning job in a process of its own: used for large jobs, and of the same result as one done in place."""
+
+import os
+import shutil
+
+import pytest
+
+from headrace.model import TopicPartition
+from headrace.records import ControlType, Record
+from headrace.storage.compaction import cleaner, worker
+from headrace.storage.compaction.job import run
+from headrace.storage.compaction.worker import CleaningFailed, run_in_process
+from headrace.storage.config import LogConfig
+from headrace.storage.directory import LogDirectory
+from headrace.storage.filesystem import OsFileSystem
+from headrace.testing import FakeClock, MemoryFileSystem
+from tests.small_logs import EPOCH_MS, append, end_transaction, new_log, records_from, some_records
+
+CUSTOMERS = TopicPartition("customers", 0)
+CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=8 * 1024 * 1024)
+CLOCK = FakeClock(EPOCH_MS)
+
+
+def _fill(log, value_bytes):
+    for turn in range(40):
+        records = [
+            Record(
+                n, EPOCH_MS + turn, b"key-%d" % (n * (turn + 1) % 97), None if n == 13 else bytes([turn]) * value_bytes
+            )
+            for n in range(50)
+        ]
+        append(log, records)
+    for kind in ControlType:
+        append(log, some_records(3), producer_id=kind, producer_epoch=0, base_sequence=0, transactional=True)
+        end_transaction(log, kind, kind)
+    log.roll(EPOCH_MS)
+    append(log, some_records(2))
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """The jobs that went to a process of their own."""
+    started = []
+
+    def spy(job):
+        started.append(job)
+        return run_in_process(job)
+
+    monkeypatch.setattr(cleaner, "run_in_process", spy)
+    return started
+
+
+def test_a_large_job_runs_in_a_process_of_its_own_with_the_same_result(tmp_path, jobs):
+    with LogDirectory.open(str(tmp_path / "one"), clock=CLOCK) as directory:
+        _fill(directory.create(CUSTOMERS, CONFIG), 9000)
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+
+    outcomes, contents = [], []
+    for name, runner in (("one", cleaner.run_where_it_fits), ("other", run)):
+        with LogDirectory.open(str(tmp_path / name), clock=CLOCK, config_for=lambda _: CONFIG) as directory:
+            log = directory.log(CUSTOMERS)
+            assert log.size_bytes > cleaner.OWN_PROCESS_BYTES
+            latest = {record.key: record.value for record in records_from(log)}
+            outcomes.append(cleaner.clean(log, OsFileSystem(), checkpoint=0, now_ms=EPOCH_MS, runner=runner))
+            assert log.size_bytes < cleaner.OWN_PROCESS_BYTES
+            remaining = records_from(log)
+            assert {r.key: r.value for r in remaining if r.offset < 2000} == {
+                key: value for key, value in latest.items() if key in {r.key for r in remaining if r.offset < 2000}
+            }
+        folder = tmp_path / name / "customers-0"
+        contents.append(
+            {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".log", ".index", ".txnindex")}
+        )
+    assert len(jobs) == 1
+    assert outcomes[0] == outcomes[1]
+    assert contents[0] == contents[1]
+
+
+def test_a_small_job_and_another_file_system_need_no_process(tmp_path, jobs):
+    with LogDirectory.open(str(tmp_path), clock=CLOCK) as directory:
+        log = directory.create(CUSTOMERS, CONFIG)
+        _fill(log, 10)
+        assert cleaner.clean(log, OsFileSystem(), checkpoint=0, now_ms=EPOCH_MS)
+    filesystem = MemoryFileSystem()
+    log = new_log(filesystem, cleanup_policy=frozenset({"compact"}))
+    _fill(log, 9000)
+    assert log.size_bytes > cleaner.OWN_PROCESS_BYTES
+    assert cleaner.clean(log, filesystem, checkpoint=0, now_ms=EPOCH_MS)
+    assert jobs == []
+
+
+def test_a_worker_that_fails_is_one_sentence_and_changes_nothing(tmp_path):
+    with LogDirectory.open(str(tmp_path), clock=CLOCK) as directory:
+        log = directory.create(CUSTOMERS, CONFIG)
+        _fill(log, 10)
+        log.flush()
+        before = records_from(log)
+        path = log.segments[0].path
+        with open(path, "r+b") as file:
+            file.seek(200)
+            file.write(b"\xff\xff\xff")
+        with pytest.raises(CleaningFailed, match=r"compaction of .*customers-0 failed: .*checksum") as caught:
+            cleaner.clean(log, OsFileSystem(), checkpoint=0, now_ms=EPOCH_MS, runner=lambda job, _: run_in_process(job))
+        assert "\n" not in str(caught.value)
+        assert not [name for name in os.listdir(log.directory) if name.endswith((".cleaned", ".swap"))]
+        assert next(segment.path for segment in log.segments) == path
+        assert records_from(log, 50) == before[50:]
+
+
+def test_a_job_and_its_result_survive_json():
+    assert worker._decode_result(
+        {
+            "groups": [{"segments": [1, 2], "aborted": [[1, 2, 3, 4]], "size": 5}],
+            "end_offset": 9,
+            "bytes_read": 1,
+            "bytes_written": 2,
+        }
+    ).groups[0].aborted == ((1, 2, 3, 4),)
