@@ -9,6 +9,7 @@ is not declared in `differences.py` is a failure, and so is what is declared and
 from __future__ import annotations
 
 import pprint
+import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,14 @@ class Brokers:
 def _run(scenario: Callable[..., Any], client: type, servers: str, topic: str, options: dict[str, Any]) -> Any:
     with client(servers) as connected:
         return scenario(connected, topic, **options)
+
+
+def wait_until(ask: Callable[[], Any], wanted: Any, *, timeout_s: float = 30) -> Any:
+    """Ask until the answer is the wanted one: Kafka's brokers learn of changes a moment after they are acknowledged."""
+    deadline = time.monotonic() + timeout_s
+    while (answer := ask()) != wanted and time.monotonic() < deadline:
+        time.sleep(0.02)  # the pause of a poll
+    return answer
 
 
 def mismatch(case: str, ours: Any, kafka: Any) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Difference(NamedTuple):
-    """Something that Kafka does in another way."""
+    """Something that Kafka does in another way; `at` is empty where no comparison could show it."""
 
     title: str
     reason: str
@@ -42,36 +42,39 @@ NOT_SERVED = (
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some APIs are not served",
-        "A client learns at its connect which APIs there are. Consumer groups, transactions, access control and share "
-        "groups are on their way. What is about many brokers (moving replicas, electing leaders, KRaft's quorum, "
+        "A client learns at its connect which APIs there are. Consumer groups, transactions, access control and share"
+        " groups are on their way. What is about many brokers (moving replicas, electing leaders, KRaft's quorum, "
         "features) has no meaning on one, and delegation tokens, client metrics and Kafka Streams' groups are not "
         "planned.",
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
     ),
     Difference(
         "A topic that is made on demand is there in the first answer",
-        "Kafka asks its controller to make the topic and meanwhile answers UNKNOWN_TOPIC_OR_PARTITION, so a client asks "
-        "again; here the topic is made before the answer. A topic that cannot be made, for a name that collides with "
-        "another's, is refused with INVALID_TOPIC_EXCEPTION at once, where a Kafka client would ask until it gives up.",
+        "Kafka asks its controller to make the topic and meanwhile answers UNKNOWN_TOPIC_OR_PARTITION, so a client "
+        "asks again; here the topic is made before the answer. A topic that cannot be made, for a name that collides "
+        "with another's, is refused with INVALID_TOPIC_EXCEPTION at once, where a Kafka client would ask until it "
+        "gives up.",
         (_at("auto_creation", "wire", "first asked"), _at("auto_creation", "wire", "colliding")),
     ),
     Difference(
         "`min.insync.replicas` is an ordinary default",
-        "A new Kafka cluster keeps it as a dynamic setting of the cluster (eligible leader replicas, KIP-966) and tells "
-        "that as its source; here it is a default like the others. The value is the same.",
+        "A new Kafka cluster keeps it as a dynamic setting of the cluster (eligible leader replicas, KIP-966) and "
+        "tells that as its source; here it is a default like the others. The value is the same.",
         (
             _at("creations", "wire", "*.configs.min.insync.replicas.config_source"),
             _at("create_versions", "wire", "*.configs.min.insync.replicas.config_source"),
             _at("topic_settings", "wire", "*.configs.min.insync.replicas.*"),
             _at("broker_settings", "wire", "*.configs.min.insync.replicas.*"),
             _at("settings_told", "*", "told.min.insync.replicas*"),
+            _at("topics_tool", "java", "described.configs.min.insync.replicas"),
+            _at("configs_tool", "java", "described.min.insync.replicas"),
         ),
     ),
     Difference(
         "The broker's settings are given at its start",
-        "Kafka changes many of its broker's settings while it runs and keeps them in its metadata log. Here they are in "
-        "the command line or in the configuration file, where one can read them; so all of them are told as read-only, "
-        "and a request to change one is refused with INVALID_REQUEST. Settings of topics change at any time.",
+        "Kafka changes many of its broker's settings while it runs and keeps them in its metadata log. Here they are "
+        "in the command line or in the configuration file, where one can read them; so all of them are told as read-"
+        "only, and a request to change one is refused with INVALID_REQUEST. Settings of topics change at any time.",
         (
             _at("broker_settings", "wire", "shared.configs.*.read_only"),
             _at("incremental_changes", "wire", "on the broker[[]0]"),
@@ -79,10 +82,10 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "A batch is held against its header, not opened",
-        "Kafka reads every record of every batch that it is sent. Here a batch is opaque: its length, checksum, counts, "
-        "timestamps and producer are checked, which finds all damage on the way, and it is stored as it came. A client "
-        "that builds batches whose records contradict their header is not found out until somebody reads them. The "
-        "exception is a compacted topic, whose records must have keys.",
+        "Kafka reads every record of every batch that it is sent. Here a batch is opaque: its length, checksum, "
+        "counts, timestamps and producer are checked, which finds all damage on the way, and it is stored as it came."
+        " A client that builds batches whose records contradict their header is not found out until somebody reads "
+        "them. The exception is a compacted topic, whose records must have keys.",
         (
             _at("lying_batches", "wire", "more records than there are"),
             _at("lying_batches", "wire", "compressed, and it is not"),
@@ -95,10 +98,36 @@ DIFFERENCES: tuple[Difference, ...] = (
         (_at("lying_batches", "wire", "the broker's clock"),),
     ),
     Difference(
+        "A topic's `compression.type` does not compress",
+        "Kafka compresses a batch anew when its topic names another codec than its producer used. Here batches stay as "
+        "they came (see above), so the setting is kept and told, and has no effect: set it on the producer.",
+        (_at("another_codec", "wire", "stored"),),
+    ),
+    Difference(
         "The youngest of no records is none",
-        "Asked for the offset of the largest timestamp after DeleteRecords has removed everything, Kafka names a record "
-        "that can no longer be read. Here there is none: offset -1, as in an empty log.",
+        "Asked for the offset of the largest timestamp after DeleteRecords has removed everything, Kafka names a "
+        "record that can no longer be read. Here there is none: offset -1, as in an empty log.",
         (_at("deleted_records", "wire", "nothing left, the youngest.*"),),
+    ),
+    Difference(
+        "What is acknowledged is on the disk",
+        "Kafka leans on its replicas and leaves syncing to the operating system. One broker has no replicas, so with "
+        "`durability=fsync`, the default, acks=all is answered after a sync, and readers see a record once it is on "
+        "the disk. `durability=os` does as Kafka does. `flush.messages` and `flush.ms` are kept and have no effect.",
+        (),
+    ),
+    Difference(
+        "The leader epoch counts the starts",
+        "In Kafka it counts the leaders that a partition has had, for each partition by itself. Here all partitions "
+        "have the same one, and it grows by one at each start of the broker, so that a client which read what a "
+        "crash cut off notices (KIP-320).",
+        (),
+    ),
+    Difference(
+        "Errors are explained in other words",
+        "The codes of errors are Kafka's, and programs go by them. The sentence that comes with a code is written for"
+        " the person who reads it: what is wrong, and how to mend it.",
+        (_at("sentences", "wire", "*"),),
     ),
     Difference(
         "A request that makes no sense is told so",

@@ -1,17 +1,19 @@
-"""Where things are: ends, times, seeks, deleted records, compaction, retention and topics that go, as clients see it."""
+"""Where things are: ends, times, seeks, deleted records, compaction, retention, topics that go, as clients see it."""
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
 
+from headrace import Broker
+from headrace.records import headers_in, records_of
+from peers.kafka.broker import running_kafka
 from tests.conformance.clients.aio import Aio
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.python import Python
 from tests.conformance.clients.wire import NOON_MS, Wire, batch_of
-from tests.conformance.test_clients_topics import wait_until
+from tests.conformance.comparison import Brokers, wait_until
 
 pytestmark = pytest.mark.java
 
@@ -84,21 +86,18 @@ def test_start_moved(brokers, client):
 
 
 def woken(client, topic):
-    """A consumer that waits for records is woken by a produce, long before its longest wait is over."""
+    """A consumer that waits for records is woken by a produce, long before its longest wait of 20 s is over."""
     _make(client.servers, topic)
-    got = []
-    reader = threading.Thread(
-        target=lambda: got.append((client.consume(topic, {0: 0}, 1, **client.long_wait), time.monotonic()))
-    )
-    reader.start()
+    begin = time.monotonic()
     with Wire(client.servers) as wire:
-        # Until the consumer's own fetch waits: its first one has asked for this topic's partition.
-        reader.join(1.0)
-        begin = time.monotonic()
-        wire.produce(topic, batch_of(b"wakes"))
-    reader.join(30)
-    ((seen, at),) = got
-    return {"seen": seen, "soon": at - begin < 6}
+        wire.produce(topic, batch_of(b"0"))
+
+        def write_next(count):
+            wire.produce(topic, batch_of(b"%d" % count))
+
+        seen = client.consume(topic, {0: 0}, 6, on_record=write_next, **client.long_wait)
+    # Five waits, each of which could take 20 s.
+    return {"seen": seen, "soon": time.monotonic() - begin < 40}
 
 
 @_EVERY_CLIENT
@@ -113,9 +112,10 @@ def compacted(client, topic):
     """The latest value of each key is kept, in its place; tombstones stay for their time, or go at once."""
     settings = _SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     _make(client.servers, topic, 1, settings)
-    for i in range(40):
-        value = None if i == 20 else b"%d " % i * 30
-        client.produce(topic, [{"key": b"key-%d" % (i % 4), "value": value, "partition": 0, "timestamp": NOON_MS + i}])
+    with Wire(client.servers) as wire:
+        for i in range(40):
+            value = None if i == 20 else b"%d " % i * 30
+            wire.produce(topic, batch_of(value, key=b"key-%d" % (i % 4), timestamp=NOON_MS + i))
     # The cleaner leaves the active segment alone; what it has done is done when no key is double before it.
     with Wire(client.servers) as wire:
         offsets = wait_until(lambda: _cleaned(wire, topic), True)
@@ -131,8 +131,6 @@ def _latest(client, topic):
 
 
 def _all_offsets(wire, topic):
-    from headrace.records import headers_in, records_of
-
     offsets, at = [], 0
     while True:
         data = bytes(wire.fetch(topic, at).records)
@@ -164,10 +162,10 @@ def retained(client, topic):
     _make(client.servers, f"{topic}-size", 1, _SMALL | {"retention.bytes": "2000"})
     _make(client.servers, f"{topic}-age", 1, _SMALL | {"retention.ms": "1000"})
     now = int(time.time() * 1000)
-    for i in range(12):
-        record = {"value": b"v" * 300, "partition": 0}
-        client.produce(f"{topic}-size", [record | {"timestamp": now}])
-        client.produce(f"{topic}-age", [record | {"timestamp": NOON_MS + i}])
+    with Wire(client.servers) as wire:
+        for i in range(12):
+            wire.produce(f"{topic}-size", batch_of(b"v" * 300, timestamp=now))
+            wire.produce(f"{topic}-age", batch_of(b"v" * 300, timestamp=NOON_MS + i))
     by_size = wait_until(lambda: client.ends(f"{topic}-size")[0] > 0, True)
     by_age = wait_until(lambda: client.ends(f"{topic}-age")[0], 12)
     return {"by size": by_size, "end": client.ends(f"{topic}-size")[1], "by age": by_age}
@@ -205,3 +203,24 @@ def made_on_demand(client, topic):
 @_EVERY_CLIENT
 def test_made_on_demand(brokers, client):
     assert brokers.compare(made_on_demand, client)["told"] == [(0, 0)]
+
+
+def not_made(client, topic):
+    """Without auto-creation a producer is told that there is no such topic, and none is made."""
+    patience = {"Confluent": {"delivery_timeout_ms": 2000}, "Aio": {"request_timeout_ms": 2000}}
+    options = patience.get(type(client).__name__, {"max_block_ms": 2000})
+    return {"told": client.produce(topic, [{"value": b"v"}], **options), "topics": client.topics()}
+
+
+@pytest.fixture(scope="module")
+def strict_brokers(kafka_jars, tmp_path_factory):
+    settings = {"auto.create.topics.enable": "false"}
+    folder = tmp_path_factory.mktemp("strict-kafka")
+    with running_kafka(folder, properties=settings) as kafka, Broker(settings=settings, own_process=True) as broker:
+        yield Brokers(ours=broker.bootstrap_servers, kafka=kafka.bootstrap_servers)
+
+
+def test_not_made(strict_brokers):
+    # All clients in one test: the second Kafka is started in one worker alone.
+    for client in (Confluent, Aio, Python):
+        assert strict_brokers.compare(not_made, client)["topics"] == set()

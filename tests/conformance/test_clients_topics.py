@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.conformance.clients.aio import Aio
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.python import Python
+from tests.conformance.comparison import wait_until
 
 pytestmark = pytest.mark.java
 
 _EVERY_CLIENT = pytest.mark.parametrize("client", [Confluent, Aio, Python])
-
-
-def wait_until(ask, wanted, *, timeout_s=30):
-    """Ask until the answer is the wanted one: Kafka's brokers learn of changes a moment after they are acknowledged."""
-    deadline = time.monotonic() + timeout_s
-    while (answer := ask()) != wanted and time.monotonic() < deadline:
-        time.sleep(0.02)  # the pause of a poll
-    return answer
 
 
 def topic_life(client, topic):

@@ -6,12 +6,14 @@ import time
 
 import pytest
 
+from headrace.protocol.frame import decode_response
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -22,6 +24,7 @@ from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from headrace.protocol.schema import ZERO_UUID, Uuid
 from headrace.records import Record, build_batch
 from tests.conformance.clients.wire import NOON_MS, Wire, batch_of, plain
+from tests.conformance.comparison import wait_until
 
 pytestmark = pytest.mark.java
 
@@ -353,3 +356,39 @@ def epoch_ends(wire, topic):
 
 def test_epoch_ends(brokers):
     brokers.compare(epoch_ends, Wire)
+
+
+def deleted_under_way(wire, topic):
+    """A topic goes while a fetch waits for it, and while writers and readers still name it, by name or by id."""
+    wire.create(topic)
+    wire.produce(topic, batch_of(b"v"))
+    topic_id = wire.topic_id(topic)
+    partitions = [FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000)]
+    waiting = FetchRequest(topics=[FetchTopic(topic_id=topic_id, partitions=partitions)], max_wait_ms=8000, min_bytes=1)
+    begin = time.monotonic()
+    wire.send(waiting, 17)
+    with Wire(wire.servers) as other:
+        other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=9000))
+        other.wait_for(topic, None)
+    _, answer = decode_response(FetchResponse, 17, wire.receive())
+    waited = time.monotonic() - begin
+    # Kafka's broker stops serving a deleted partition a moment after its metadata forgets the topic.
+    by_name = wait_until(lambda: plain(wire.fetch(topic, 0))["error_code"], "UNKNOWN_TOPIC_OR_PARTITION")
+    waiting.max_wait_ms = 0
+    data = [PartitionProduceData(index=0, records=batch_of(b"v"))]
+    by_id = ProduceRequest(
+        acks=1, timeout_ms=9000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=data)]
+    )
+    return {
+        "the waiting one": plain(answer),
+        "at once": waited < 5,
+        "fetch by name": by_name,
+        "fetch by id": plain(wire.ask(waiting, 17)),
+        "produce by name": plain(wire.produce(topic, batch_of(b"v"))),
+        "produce by id": plain(wire.ask(by_id, 13)),
+        "offsets": _offsets(wire, topic, _LATEST),
+    }
+
+
+def test_deleted_under_way(brokers):
+    brokers.compare(deleted_under_way, Wire)

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.schema import ZERO_UUID, Uuid
-from headrace.records import Codec, Record, build_batch, build_marker, ControlType, crc_of, header_at
+from headrace.records import Codec, ControlType, Record, build_batch, build_marker, crc_of, header_at
 from tests.conformance.clients.wire import NOON_MS, Wire, batch_of, error_name, plain
 
 pytestmark = pytest.mark.java
@@ -205,6 +205,20 @@ def codecs(wire, topic):
 
 def test_codecs(brokers):
     brokers.compare(codecs, Wire)
+
+
+def another_codec(wire, topic):
+    """A topic that names a codec, and a producer that used none."""
+    wire.create(topic, configs={"compression.type": "gzip"})
+    told = wire.produce(topic, batch_of(b"value " * 100))
+    return {
+        "error": error_name(told.error_code),
+        "stored": Codec(header_at(bytes(wire.fetch(topic, 0).records)).codec).name,
+    }
+
+
+def test_another_codec(brokers):
+    brokers.compare(another_codec, Wire)
 
 
 def idempotence(wire, topic):

@@ -93,6 +93,16 @@ def test_creations(brokers):
     assert told["bad name"]["error_code"] == "INVALID_TOPIC_EXCEPTION"
 
 
+def sentences(wire, topic):
+    """The words that come with a refusal."""
+    wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=3)
+    return {"replicas": wire.ask(CreateTopicsRequest(topics=[wanted])).topics[0].error_message}
+
+
+def test_sentences(brokers):
+    assert "replication factor 1" in brokers.compare(sentences, Wire)["replicas"]
+
+
 def several_at_once(wire, topic):
     """One request with good, bad and doubled topics: each is judged by itself."""
     names = [f"{topic}-a", f"{topic}-twice", "no spaces", f"{topic}-twice", f"{topic}-b"]

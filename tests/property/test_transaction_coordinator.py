@@ -38,7 +38,7 @@ S = TransactionState
 NOT_YET = (-1, -1)
 
 names = st.sampled_from(["one", "other"])
-fates = st.sampled_from(["answered"] * 6 + ["answer lost", "crash before the write", "crash after the write"])
+fates = st.sampled_from(["answered"] * 9 + ["answer lost", "crash before the write", "crash after the write"])
 partitions = st.sets(st.sampled_from([A0, A1, B0]), min_size=1)
 indexes = st.integers(0, 1000)
 
@@ -51,7 +51,13 @@ class ModelledShell(SmallShell):
         self.pending = None  # the markers of the end that is decided and not complete
         self.last_end = None  # the way the last transaction ended
         self.holder = NOT_YET  # what the last producer that took over was given
+        self.cut_off = set()  # with which ids and epochs a transaction was open that the broker itself ended
         super().__init__(TransactionConfig(abort_timed_out_interval_ms=1000))
+
+    def write(self, decision):
+        before = self.coordinator.transactions.get(ID)
+        self.before = before and (before.producer_id, before.producer_epoch)
+        super().write(decision)
 
     def ask(self, event):
         decision = super().ask(event)
@@ -79,6 +85,8 @@ class ModelledShell(SmallShell):
             assert marker.partitions == self.open
             assert marker.coordinator_epoch == self.coordinator_epoch
             self.pending, self.last_end, self.open = marker, marker.committed, set()
+            if not (isinstance(event, Request) and isinstance(event.message, EndTxnRequest)):
+                self.cut_off.add(self.before)
         elif isinstance(event, MarkersWritten) and decision.records:
             marker = self.pending
             assert (event.producer_id, event.producer_epoch) == (marker.producer_id, marker.producer_epoch)
@@ -96,11 +104,11 @@ class ModelledShell(SmallShell):
         elif isinstance(message, AddPartitionsToTxnRequest):
             results = [one for topic in response.results_by_topic_v3_and_below for one in topic.results_by_partition]
             if {one.partition_error_code for one in results} == {0}:
-                self._must_not_be_fenced(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
+                self._may_write(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
                 named = message.v3_and_below_topics
                 self.open |= {(topic.name, number) for topic in named for number in topic.partitions}
         elif set(errors_in(response).values()) == {ErrorCode.NONE}:
-            self._must_not_be_fenced(message.producer_id, message.producer_epoch)
+            self._may_write(message.producer_id, message.producer_epoch)
             if message.support is WriterSupport.ADDS_PARTITIONS:
                 self.open |= message.partitions
             assert message.partitions <= self.open
@@ -119,21 +127,25 @@ class ModelledShell(SmallShell):
     def _must_not_be_fenced(self, producer_id, epoch):
         assert (producer_id, epoch) >= self.holder, "a producer that was replaced succeeds"
 
+    def _may_write(self, producer_id, epoch):
+        self._must_not_be_fenced(producer_id, epoch)
+        assert (producer_id, epoch) not in self.cut_off, "half a transaction is taken for a whole one"
+
 
 class TransactionsMachine(RuleBasedStateMachine):
     @initialize(
         speaks=st.fixed_dictionaries({"one": st.booleans(), "other": st.booleans()}),
-        epoch=st.sampled_from([0, 0, 32763, 32764, 32765, 32766]),
+        epoch=st.sampled_from([0, 0, 32763, 32764, 32765]),
     )
     def begin(self, speaks, epoch):
         self.shell = ModelledShell()
         self.speaks_new = speaks
-        self.held = {"one": NOT_YET, "other": NOT_YET}
         self.sent = []
         self.markers_written = []
-        if epoch:
-            self.shell.init()
-            self.shell.holder = self.shell.with_epoch(epoch)
+        self.shell.init()
+        # Both have been here: the other one first, and the one took over from it.
+        other = self.shell.with_epoch(epoch)
+        self.held = {"other": other, "one": self.shell.init()}
 
     def _send(self, event, fate):
         """The response, if it arrives."""
@@ -154,6 +166,9 @@ class TransactionsMachine(RuleBasedStateMachine):
     def _request(self, message, version, fate):
         return self._send(Request(self.shell.token(), message, version), fate)
 
+    def _write_to(self, name, wanted, support, fate):
+        self._send(VerifyOrAdd(self.shell.token(), ID, *self.held[name], frozenset(wanted), support), fate)
+
     @rule(name=names, is_own_wish=st.booleans(), fate=fates)
     def initialise(self, name, is_own_wish, fate):
         message = init_request(producer=self.held[name] if is_own_wish else NOT_YET)
@@ -164,16 +179,9 @@ class TransactionsMachine(RuleBasedStateMachine):
     @rule(name=names, wanted=partitions, fate=fates)
     def add(self, name, wanted, fate):
         if self.speaks_new[name]:
-            support = WriterSupport.ADDS_PARTITIONS
-            event = VerifyOrAdd(self.shell.token(), ID, *self.held[name], frozenset(wanted), support)
-            self._send(event, fate)
+            self._write_to(name, wanted, WriterSupport.ADDS_PARTITIONS, fate)
         else:
             self._request(add_request(self.held[name], *wanted), 3, fate)
-
-    @rule(name=names, wanted=partitions, fate=fates)
-    def verify(self, name, wanted, fate):
-        support = WriterSupport.ABORTABLE_ERROR
-        self._send(VerifyOrAdd(self.shell.token(), ID, *self.held[name], frozenset(wanted), support), fate)
 
     @rule(name=names, committed=st.booleans(), fate=fates)
     def end(self, name, committed, fate):
@@ -182,13 +190,21 @@ class TransactionsMachine(RuleBasedStateMachine):
         if response is not None and not response.error_code and version == 5:
             self.held[name] = (response.producer_id, response.producer_epoch)
 
+    @rule(name=names, committed=st.booleans(), first=partitions, then=partitions)
+    def transact(self, name, committed, first, then):
+        """All that belongs to a transaction, without a mishap; after a mishap it comes in pieces, as above."""
+        self.add(name, first, "answered")
+        self.add(name, then, "answered")
+        self.end(name, committed, "answered")
+        self.write_markers(crashes=False)
+
     @precondition(lambda self: self.sent)
-    @rule(index=indexes, fate=fates)
+    @rule(index=st.one_of(st.integers(0, 3), indexes), fate=fates)
     def repeat(self, index, fate):
         self._deliver(self.sent[-1 - index % len(self.sent)], fate)
 
     @precondition(lambda self: self.shell.markers)
-    @rule(crashes=st.booleans())
+    @rule(crashes=st.sampled_from([False, False, True]))
     def write_markers(self, crashes):
         self.markers_written.extend(self.shell.markers)
         if crashes:  # before the coordinator hears of it
@@ -202,13 +218,18 @@ class TransactionsMachine(RuleBasedStateMachine):
         marker = self.markers_written[index % len(self.markers_written)]
         self.shell.ask(MarkersWritten(ID, marker.producer_id, marker.producer_epoch))
 
-    @rule(ms=st.sampled_from([1, 500, TIMEOUT_MS // 2, TIMEOUT_MS + 1000]))
-    def wait(self, ms):
-        self.shell.wait(ms)
-
-    @rule()
-    def crash(self):
-        self.shell.restart()
+    @rule(
+        happens=st.sampled_from(["crash", "verify", "a moment", "a time-out"]),
+        name=names,
+        wanted=partitions,
+    )
+    def meanwhile(self, happens, name, wanted):
+        if happens == "crash":
+            self.shell.restart()
+        elif happens == "verify":
+            self._write_to(name, wanted, WriterSupport.ABORTABLE_ERROR, "answered")
+        else:
+            self.shell.wait(500 if happens == "a moment" else TIMEOUT_MS + 1000)
 
     def teardown(self):
         if not hasattr(self, "shell"):
@@ -227,5 +248,5 @@ class TransactionsMachine(RuleBasedStateMachine):
         assert shell.write_to(following, B0) == {B0: ErrorCode.NONE}
 
 
-TransactionsMachine.TestCase.settings = examples(60, stateful_step_count=40)
+TransactionsMachine.TestCase.settings = examples(150, stateful_step_count=40)
 TestTransactions = TransactionsMachine.TestCase

@@ -70,6 +70,7 @@ class Connection:
         self._max_frame = runtime.config.number("socket.request.max.bytes")
         host, port = sock.getsockname()[:2]
         self._local = Address(host.removeprefix("::ffff:"), port)
+        self._client_host = str(sock.getpeername()[0])
         # All connections read into one shared buffer; one that is in the middle of a frame has its own, and keeps it.
         self._shared = shared
         self._own: bytearray | None = None
@@ -170,7 +171,9 @@ class Connection:
             self._slots.append(slot := _Slot())
             self._answer(slot, fallback(SERVED), 0, error.correlation_id)
             return
-        answer = handler.run(Context(self._runtime, version, header.client_id, SERVED, self._local), body)
+        answer = handler.run(
+            Context(self._runtime, version, header.client_id, SERVED, self._client_host, self._local), body
+        )
         if answer is None:
             return
         slot = _Slot()
@@ -198,8 +201,11 @@ class Connection:
 
     # --- out
 
-    def _answer(self, slot: _Slot, message: Message, version: int, correlation_id: int) -> None:
+    def _answer(self, slot: _Slot, message: Message | None, version: int, correlation_id: int) -> None:
         if self.is_closed:
+            return
+        if message is None:  # what was asked for could not be written down: the client is to ask again
+            self.close()
             return
         slot.parts = encode_response_parts(message, version, correlation_id)  # type: ignore[assignment]  # with slices
         slot.is_ready = True

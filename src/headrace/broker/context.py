@@ -15,6 +15,7 @@ class Context:
     version: int
     client_id: str | None
     served: Mapping[int, range]  # every API that is served, and its versions
+    client_host: str
     local: Address  # where the client reached us, and so where it can come back to
 
     @property

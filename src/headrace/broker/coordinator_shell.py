@@ -25,6 +25,7 @@ class Durability(Protocol):
     """What the shell needs of the broker's runtime."""
 
     leader_epoch: int
+    syncs: bool
 
     def now_ms(self) -> int:
         """The time."""
@@ -74,32 +75,51 @@ class CoordinatorShell:
 
     def tell(self, event: object) -> bool:
         """Have the coordinator decide, and carry the decision out; False if it could not be written."""
+        decision = self._decide_and_write(event)
+        if decision is None:
+            return False
+        self._when_settled(decision)
+        return True
+
+    def ask_now(self, make_event: Callable[[RequestToken], object]) -> tuple[Message | None, list[Log]]:
+        """The answer at once, and the logs that must be durable before anybody outside is told of it."""
+        self._next_token += 1
+        token = RequestToken(self._next_token)
+        decision = self._decide_and_write(make_event(token))
+        if decision is None:
+            return None, []
+        answer = next((answer.response for answer in decision.answers if answer.to == token), None)
+        return answer, self._not_durable()
+
+    def _decide_and_write(self, event: object) -> Decision | None:
         now_ms = self._runtime.now_ms()
         decision = self._decide(event, now_ms)
         producer = self._producer_of(decision)
         kept = [record for record in decision.records if record.is_kept]
         if kept:
             try:
-                logs = self.log.append(
-                    kept, now_ms=now_ms, leader_epoch=self._runtime.leader_epoch, producer=producer
-                )
+                logs = self.log.append(kept, now_ms=now_ms, leader_epoch=self._runtime.leader_epoch, producer=producer)
             except HeadraceError as error:
                 _log.error("a coordinator's decision could not be written", error=str(error))
-                return False
+                return None
             self._unsettled.update(dict.fromkeys(logs))
         for record in decision.records:
             self._apply(record, producer.id if producer else -1)
         for timer in decision.timers:
             self._set_timer(timer.key, timer.at_ms, now_ms)
-        self._when_settled(decision)
-        return True
+        return decision
+
+    def _not_durable(self) -> list[Log]:
+        """The logs with something that is not on the disk yet."""
+        if not self._runtime.syncs:
+            return []
+        for log in [log for log in self._unsettled if log.durable_offset >= log.end_offset]:
+            del self._unsettled[log]
+        return list(self._unsettled)
 
     def _when_settled(self, decision: Decision) -> None:
         """Answer, and do what only the shell can do, once everything written so far is durable."""
-        if not decision.answers and not decision.effects:
-            logs: list[Log] = []
-        else:
-            logs = [log for log in self._unsettled if log.durable_offset < log.end_offset]
+        logs = self._not_durable() if decision.answers or decision.effects else []
         left = len(logs) + 1
         failed = False
 
@@ -113,8 +133,6 @@ class CoordinatorShell:
         for log in logs:
             self._runtime.appended(log, log.end_offset, settle)
         settle(None)
-        for log in [log for log in self._unsettled if log.durable_offset >= log.end_offset]:
-            del self._unsettled[log]
 
     def _carry_out(self, decision: Decision, *, failed: bool) -> None:
         for answer in decision.answers:

@@ -9,8 +9,8 @@ from headrace.broker.deferred import Deferred
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.schema import Message
 
-# A handler answers at once, later, or (Produce with acks=0) not at all.
-Answer = Message | Deferred[Message] | Coroutine[Any, Any, Message] | None
+# A handler answers at once, later, or (Produce with acks=0) not at all. A deferred None hangs up on the client.
+Answer = Message | Deferred[Message] | Deferred[Message | None] | Coroutine[Any, Any, Message] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,10 @@ def only_batch(records: Buffer | None, version: int, *, has_transactional_id: bo
         raise CorruptBatch(f"a batch of {size} bytes is smaller than its header")
     (attributes,) = _ATTRIBUTES.unpack_from(records, _ATTRIBUTES_AT)
     _check_codec(attributes & CODEC_MASK, version)
-    if attributes & TRANSACTIONAL:
-        _refuse_transaction(has_id=has_transactional_id)
+    if attributes & TRANSACTIONAL and not has_transactional_id:
+        raise BrokerError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a batch of a transaction comes with its transactional id"
+        )
     if size == len(records):
         return records
     if _size_at(records, size) is not None:
@@ -60,15 +62,6 @@ def _check_codec(codec: int, version: int) -> None:
         )
     if codec > Codec.ZSTD:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {codec}")
-
-
-def _refuse_transaction(*, has_id: bool) -> None:
-    if not has_id:
-        raise BrokerError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a batch of a transaction comes with its transactional id"
-        )
-    # Nobody could end it: its readers would wait at its first record for ever.
-    raise BrokerError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator yet, so no open transaction")
 
 
 def refused_records(batch: Buffer, log: Log, now_ms: int) -> list[BatchIndexAndErrorMessage]:

@@ -9,11 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from headrace.broker.config import BrokerConfig
+from headrace.broker.coordinator_settings import group_settings, transaction_config
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.groups import Groups
 from headrace.broker.identity import Identity
 from headrace.broker.settings import log_config
 from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
+from headrace.broker.transactions import Transactions
 from headrace.broker.waiting import Waiting
 from headrace.clock import Clock, SystemClock
 from headrace.model import TopicPartition
@@ -77,14 +80,41 @@ class Runtime:
             ),
         )
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.groups = Groups(
+            self, self.topics, group_settings(config), partitions=config.number("offsets.topic.num.partitions")
+        )
+        self.transactions = Transactions(
+            self,
+            self.topics,
+            self.groups,
+            transaction_config(config),
+            partitions=config.number("transaction.state.log.num.partitions"),
+            next_producer_id=self.identity.next_producer_id,
+        )
 
     def start(self) -> None:
         """Begin to work, on the running event loop."""
         self._loop = asyncio.get_running_loop()
+        self.groups.load()
+        self.transactions.load()
+        self.topics.on_change(self._topics_changed)
         self._housekeeper.start()
+
+    def _topics_changed(self, deleted: str | None) -> None:
+        """Tell the groups, on the event loop: topics are changed in a thread."""
+        if self._loop and not self._loop.is_closed():
+            if deleted:
+                self._loop.call_soon_threadsafe(self.groups.topics_deleted, frozenset([deleted]))
+            self._loop.call_soon_threadsafe(self.groups.topics_changed)
+
+    def now_ms(self) -> int:
+        """The time."""
+        return self.clock.now_ms()
 
     def close(self) -> None:
         """Finish what is under way, make everything durable, and let go of the directory."""
+        self.groups.close()
+        self.transactions.close()
         self._threads.shutdown(wait=True)
         self._housekeeper.stop()
         self._commit.close()

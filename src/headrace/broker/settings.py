@@ -266,6 +266,38 @@ BROKER_SETTINGS: dict[str, Setting] = {
             choices=("fsync", "os"),
         ),
         Setting("fetch.max.bytes", _INT, "57671680", "The most that one fetch answers.", at_least=1024),
+        Setting(
+            "group.consumer.heartbeat.interval.ms",
+            _INT,
+            "5000",
+            "How often new-style members are heard of.",
+            at_least=1,
+        ),
+        Setting(
+            "group.consumer.session.timeout.ms", _INT, "45000", "How long a new-style member may be silent.", at_least=1
+        ),
+        Setting(
+            "group.initial.rebalance.delay.ms", _INT, "3000", "How long a new group waits for more members.", at_least=0
+        ),
+        Setting(
+            "group.max.session.timeout.ms", _INT, "1800000", "The longest session a member may ask for.", at_least=1
+        ),
+        Setting("group.max.size", _INT, "2147483647", "How many members a group may have.", at_least=1),
+        Setting("group.min.session.timeout.ms", _INT, "6000", "The shortest session a member may ask for.", at_least=1),
+        Setting(
+            "offset.metadata.max.bytes", _INT, "4096", "How long the text beside a committed offset may be.", at_least=0
+        ),
+        Setting("offsets.retention.minutes", _INT, "10080", "How long offsets that nobody needs are kept.", at_least=1),
+        Setting("offsets.topic.num.partitions", _INT, "1", "Partitions of __consumer_offsets.", at_least=1),
+        Setting("transaction.max.timeout.ms", _INT, "900000", "How long a transaction may stay open.", at_least=1),
+        Setting("transaction.state.log.num.partitions", _INT, "1", "Partitions of __transaction_state.", at_least=1),
+        Setting(
+            "transactional.id.expiration.ms",
+            _INT,
+            "604800000",
+            "How long a silent transactional id is kept.",
+            at_least=1,
+        ),
         Setting("log.cleaner.backoff.ms", _LONG, "15000", "How often compaction looks for work.", at_least=0),
         Setting("log.retention.check.interval.ms", _LONG, "300000", "How often retention looks for work.", at_least=1),
         Setting(

@@ -6,7 +6,7 @@ directory that a Kafka broker wrote, is taken in as it is.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -61,6 +61,16 @@ class TopicCatalog:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.revision = 0
+        self._listeners: list[Callable[[str | None], None]] = []
+
+    def on_change(self, listener: Callable[[str | None], None]) -> None:
+        """Have `listener` called after each change, in the thread that made it; with the name of a topic that went."""
+        self._listeners.append(listener)
+
+    def _changed(self, deleted: str | None = None) -> None:
+        self.revision += 1
+        for listener in self._listeners:
+            listener(deleted)
 
     def load(self, files: Mapping[str, TopicFile]) -> None:
         """Take in what the directory holds, and finish what a crash interrupted."""
@@ -154,7 +164,7 @@ class TopicCatalog:
         topic = self.by_name[name]
         self._write(name, TopicFile(UUID(bytes=topic.id), len(topic.partitions), {}, deleted=True))
         del self.by_name[name], self.by_id[topic.id]
-        self.revision += 1
+        self._changed(name)
         self._remove(name, [log.topic_partition for log in topic.partitions])
 
     def _remove(self, name: str, partitions: list[TopicPartition]) -> None:
@@ -168,7 +178,7 @@ class TopicCatalog:
 
     def _put(self, topic: Topic) -> Topic:
         self.by_name[topic.name] = self.by_id[topic.id] = topic
-        self.revision += 1
+        self._changed()
         return topic
 
     # --- files

@@ -95,17 +95,18 @@ class Transactions:
 
     def check_write(
         self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, support: WriterSupport
-    ) -> ErrorCode:
-        """Whether a producer may write to this partition in its transaction; adds it where the client expects that."""
-        answer = self._shell.request(
+    ) -> tuple[ErrorCode, list[Log]]:
+        """Whether a producer may write to this partition in its transaction; adds it where the client expects that.
+
+        With the answer come the logs that must be durable before the write is acknowledged: a batch whose transaction
+        does not know of it would be aborted after a crash.
+        """
+        response, logs = self._shell.ask_now(
             lambda token: VerifyOrAdd(token, transactional_id, producer_id, epoch, frozenset([partition]), support)
         )
-        # What is decided here is decided at once; only being told of it waits for the disk, and the batch that is being
-        # written is not acknowledged before that either.
-        response = answer.peek() if answer.is_set else self._shell.decided(answer)
         if not isinstance(response, AddPartitionsToTxnResponse):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return adding.errors_in(response)[partition]
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        return adding.errors_in(response)[partition], logs
 
     def _fire(self, key: object) -> None:
         event = TimerFired(key)  # type: ignore[arg-type]  # the coordinator's own timers come back
@@ -138,7 +139,9 @@ class Transactions:
             return
         log = topic.partitions[partition.partition]
         try:
-            self._append_marker(log, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, effect.committed)
+            self._append_marker(
+                log, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, effect.committed
+            )
         except ProducerError:
             done(None)  # a later epoch has been here: the transaction is ended already
             return

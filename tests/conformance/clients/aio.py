@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
@@ -11,7 +11,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from headrace.protocol.errors import ErrorCode
-from tests.conformance.clients.record import CREATE_TIME, LOG_APPEND_TIME, Seen
+from tests.conformance.clients.record import CREATE_TIME, LOG_APPEND_TIME, OnRecord, Seen, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping
@@ -21,9 +21,9 @@ _TIMEOUT_S = 30
 
 class Aio:
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
-    large = {"max_request_size": 10_000_000}
-    small_fetch = {"fetch_max_bytes": 1000, "max_partition_fetch_bytes": 1000}
-    long_wait = {"fetch_max_wait_ms": 20_000}
+    large: ClassVar[dict[str, int]] = {"max_request_size": 10_000_000}
+    small_fetch: ClassVar[dict[str, int]] = {"fetch_max_bytes": 1000, "max_partition_fetch_bytes": 1000}
+    long_wait: ClassVar[dict[str, int]] = {"fetch_max_wait_ms": 20_000}
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -90,7 +90,12 @@ class Aio:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         (response,) = self._run(self._admin.describe_configs([resource], include_synonyms=True))
         code, _, _, _, entries = response.resources[0][:5]
-        return _code_name(code) if code else {entry[0]: [list(part) if isinstance(part, (list, tuple)) else part for part in entry[1:]] for entry in entries}  # fmt: skip
+        if code:
+            return _code_name(code)
+        return {
+            entry[0]: [list(part) if isinstance(part, (list, tuple)) else part for part in entry[1:]]
+            for entry in entries
+        }
 
     # --- records
 
@@ -108,8 +113,10 @@ class Aio:
         }
         return self._run(_produce(settings, topic, list(records)))
 
-    def consume(self, topic: str, places: Mapping[int, int], count: int, **options: Any) -> list[Seen]:
-        return self._run(_consume(self.servers, topic, places, count, options))
+    def consume(
+        self, topic: str, places: Mapping[int, int], count: int, on_record: OnRecord = ignore, **options: Any
+    ) -> list[Seen]:
+        return self._run(_consume(self.servers, topic, places, count, options, on_record))
 
     def error_at(self, topic: str, offset: int, partition: int = 0) -> str:
         try:
@@ -176,13 +183,22 @@ async def _sent(future: Awaitable[Any]) -> tuple[int, int] | str:
 
 
 async def _consume(
-    servers: str, topic: str, places: Mapping[int, int], count: int, options: Mapping[str, Any]
+    servers: str,
+    topic: str,
+    places: Mapping[int, int],
+    count: int,
+    options: Mapping[str, Any],
+    on_record: OnRecord = ignore,
 ) -> list[Seen]:
     async def read(consumer: AIOKafkaConsumer) -> list[Seen]:
         consumer.assign([TopicPartition(topic, partition) for partition in places])
         for partition, offset in places.items():
             consumer.seek(TopicPartition(topic, partition), offset)
-        return sorted([_seen(await consumer.getone()) for _ in range(count)])
+        seen = []
+        while len(seen) < count:
+            seen.append(_seen(await consumer.getone()))
+            on_record(len(seen))
+        return sorted(seen)
 
     return await _with_consumer(servers, read, **options)
 

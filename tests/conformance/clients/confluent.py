@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.protocol.errors import ErrorCode
-from tests.conformance.clients.record import CREATE_TIME, LOG_APPEND_TIME, Seen
+from tests.conformance.clients.record import CREATE_TIME, LOG_APPEND_TIME, OnRecord, Seen, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -34,9 +34,13 @@ _TIMEOUT_S = 30
 
 class Confluent:
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
-    large = {"message_max_bytes": 10_000_000}
-    small_fetch = {"fetch_max_bytes": 1000, "fetch_message_max_bytes": 1000, "message_max_bytes": 1000}
-    long_wait = {"fetch_wait_max_ms": 20_000}
+    large: ClassVar[dict[str, int]] = {"message_max_bytes": 10_000_000}
+    small_fetch: ClassVar[dict[str, int]] = {
+        "fetch_max_bytes": 1000,
+        "fetch_message_max_bytes": 1000,
+        "message_max_bytes": 1000,
+    }
+    long_wait: ClassVar[dict[str, int]] = {"fetch_wait_max_ms": 20_000}
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -145,7 +149,9 @@ class Confluent:
         assert producer.flush(_TIMEOUT_S) == 0
         return results
 
-    def consume(self, topic: str, places: Mapping[int, int], count: int, **options: Any) -> list[Seen]:
+    def consume(
+        self, topic: str, places: Mapping[int, int], count: int, on_record: OnRecord = ignore, **options: Any
+    ) -> list[Seen]:
         """So many records from these partitions and offsets on, by partition and offset."""
         consumer = self._consumer(**options)
         try:
@@ -157,13 +163,14 @@ class Confluent:
                 if message.error():
                     raise KafkaException(message.error())
                 seen.append(_seen(message))
+                on_record(len(seen))
             return sorted(seen)
         finally:
             consumer.close()
 
     def error_at(self, topic: str, offset: int, partition: int = 0) -> str:
         """What a consumer is told that begins there, without a policy to reset to."""
-        consumer = self._consumer(**{"auto_offset_reset": "error"})
+        consumer = self._consumer(auto_offset_reset="error")
         try:
             consumer.assign([TopicPartition(topic, partition, offset)])
             message = consumer.poll(_TIMEOUT_S)

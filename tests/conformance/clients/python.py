@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headrace.protocol.errors import ErrorCode
-from tests.conformance.clients.record import CREATE_TIME, LOG_APPEND_TIME, Seen
+from tests.conformance.clients.record import CREATE_TIME, LOG_APPEND_TIME, OnRecord, Seen, ignore
 
 with warnings.catch_warnings():
     # It reads its schemas, while it is imported, in a way that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, OffsetSpec
     from kafka.errors import KafkaError
+
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,9 +24,9 @@ _TIMEOUT_S = 30
 
 class Python:
     codecs = ("none", "gzip")
-    large = {"max_request_size": 10_000_000}
-    small_fetch = {"fetch_max_bytes": 1000, "max_partition_fetch_bytes": 1000}
-    long_wait = {"fetch_max_wait_ms": 20_000}
+    large: ClassVar[dict[str, int]] = {"max_request_size": 10_000_000}
+    small_fetch: ClassVar[dict[str, int]] = {"fetch_max_bytes": 1000, "max_partition_fetch_bytes": 1000}
+    long_wait: ClassVar[dict[str, int]] = {"fetch_max_wait_ms": 20_000}
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -116,7 +117,9 @@ class Python:
         finally:
             producer.close()
 
-    def consume(self, topic: str, places: Mapping[int, int], count: int, **options: Any) -> list[Seen]:
+    def consume(
+        self, topic: str, places: Mapping[int, int], count: int, on_record: OnRecord = ignore, **options: Any
+    ) -> list[Seen]:
         consumer = KafkaConsumer(bootstrap_servers=self.servers, consumer_timeout_ms=_TIMEOUT_S * 1000, **options)
         try:
             consumer.assign([TopicPartition(topic, partition) for partition in places])
@@ -125,6 +128,7 @@ class Python:
             seen = []
             for message in consumer:
                 seen.append(_seen(message))
+                on_record(len(seen))
                 if len(seen) == count:
                     break
             assert len(seen) == count, f"{len(seen)} of {count} records came"

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
+
+OnRecord = Callable[[int], None]
+"""Called with the count of records so far, each time one has come."""
+
+
+def ignore(_: int) -> None:
+    pass
+
 
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 

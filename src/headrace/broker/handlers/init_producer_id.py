@@ -1,19 +1,24 @@
 """InitProducerId: a number for an idempotent producer, so that what it sends twice is stored once.
 
-Transactional ids are answered with COORDINATOR_NOT_AVAILABLE until there is a transaction coordinator.
+With a transactional id it is the transaction coordinator that answers: it fences older instances of the producer, and
+ends what they left open.
 """
 
 from headrace.broker.context import Context
-from headrace.broker.handler import Handler
+from headrace.broker.handler import Answer, Handler
+from headrace.broker.transaction_requests import ask_transactions
 from headrace.protocol.api import ApiKey
-from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-async def handle(ctx: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
+def handle(ctx: Context, request: InitProducerIdRequest) -> Answer:
     """Give out the next id; which ids are given out is on disk before they are."""
     if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
+        return ask_transactions(ctx, request)
+    return _next(ctx)
+
+
+async def _next(ctx: Context) -> InitProducerIdResponse:
     producer_id = await ctx.broker.in_thread(ctx.broker.identity.next_producer_id)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 

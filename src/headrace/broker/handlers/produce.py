@@ -10,6 +10,7 @@ from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Handler
 from headrace.broker.produced_batch import only_batch, refused_records
 from headrace.broker.topics import Topic
+from headrace.coordinator.transaction.events import WriterSupport
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
@@ -21,7 +22,7 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.protocol.schema import Message
-from headrace.records import InvalidRecord
+from headrace.records import Buffer, InvalidRecord, header_at
 from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 
@@ -102,6 +103,7 @@ def _append(
     if acks not in (ALL, LEADER, NONE):
         raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is unknown: use 0, 1 or all (-1)")
     batch = only_batch(data.records, ctx.version, has_transactional_id=request.transactional_id is not None)
+    owing = _check_transaction(ctx, request, log, batch) if request.transactional_id is not None else ()
     try:
         info = log.append(batch, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch)
     except InvalidRecord:
@@ -112,9 +114,34 @@ def _append(
     answer.log_append_time_ms = info.append_time_ms
     answer.log_start_offset = log.start_offset
     if acks == ALL:
+        for coordinators in owing:
+            produce.wait_for(answer, ctx, coordinators, coordinators.end_offset)
         produce.wait_for(answer, ctx, log, info.last_offset + 1)
     elif not info.is_duplicate:
         ctx.broker.appended(log, info.last_offset + 1)
+
+
+def _check_transaction(ctx: Context, request: ProduceRequest, log: Log, batch: Buffer) -> list[Log]:
+    """Have the transaction coordinator agree to the write; the logs to be durable before it is acknowledged.
+
+    A partition that the open transaction has written to already was agreed to then.
+    """
+    header = header_at(batch)
+    if not header.is_transactional:
+        return []
+    known = log.producers.producers.get(header.producer_id)
+    if known and known.transaction_start is not None and known.epoch == header.producer_epoch:
+        return []
+    error, owing = ctx.broker.transactions.check_write(
+        request.transactional_id or "",
+        header.producer_id,
+        header.producer_epoch,
+        log.topic_partition,
+        WriterSupport.of_produce(ctx.version),
+    )
+    if error is not ErrorCode.NONE:
+        raise BrokerError(error, f"the write is not part of an open transaction ({error.name})")
+    return owing
 
 
 def _refuse(answer: PartitionProduceResponse, error: HeadraceError) -> None:

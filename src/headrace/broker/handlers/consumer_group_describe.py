@@ -1,0 +1,7 @@
+"""ConsumerGroupDescribe: new-style groups with their members and assignments (KIP-848)."""
+
+from headrace.broker.group_requests import ask_groups
+from headrace.broker.handler import Handler
+from headrace.protocol.api import ApiKey
+
+HANDLER = Handler.of(ApiKey.CONSUMER_GROUP_DESCRIBE, ask_groups)

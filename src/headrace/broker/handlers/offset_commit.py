@@ -1,0 +1,75 @@
+"""OffsetCommit: store how far a group has read.
+
+Offsets of topics or partitions that do not exist are refused here; the coordinator sees the rest, by name.
+"""
+
+from headrace.broker.context import Context
+from headrace.broker.deferred import Deferred
+from headrace.broker.group_requests import ask_groups
+from headrace.broker.handler import Answer, Handler
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+BY_ID_SINCE = 10
+
+
+def handle(ctx: Context, request: OffsetCommitRequest) -> Answer:
+    """Have the coordinator store what there is to store, and add what was refused to its answer."""
+    refused: list[OffsetCommitResponseTopic] = []
+    kept = []
+    for topic in request.topics:
+        known = _split(ctx, topic, refused)
+        if known:
+            kept.append(known)
+    request.topics = kept
+    if not kept and refused:
+        return OffsetCommitResponse(topics=refused)
+    answer = ask_groups(ctx, request)
+    if not refused or not isinstance(answer, Deferred):
+        return answer
+    merged: Deferred[object] = Deferred()
+
+    def merge(response: object) -> None:
+        if isinstance(response, OffsetCommitResponse):
+            response.topics += refused
+        merged.set(response)
+
+    answer.then(merge)
+    return merged  # type: ignore[return-value]  # what comes out is what went in
+
+
+def _split(
+    ctx: Context, topic: OffsetCommitRequestTopic, refused: list[OffsetCommitResponseTopic]
+) -> OffsetCommitRequestTopic | None:
+    """What of this topic can be stored; what cannot is added to `refused`."""
+    by_id = ctx.version >= BY_ID_SINCE
+    topics = ctx.broker.topics
+    found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
+    count = len(found.partitions) if found else 0
+    unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
+    if unknown:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refused.append(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in unknown
+                ],
+            )
+        )
+    topic.partitions = [partition for partition in topic.partitions if partition not in unknown]
+    if found:
+        topic.name = found.name
+    return topic if topic.partitions else None
+
+
+HANDLER = Handler.of(ApiKey.OFFSET_COMMIT, handle)
