@@ -218,18 +218,19 @@ class TransactionsMachine(RuleBasedStateMachine):
         marker = self.markers_written[index % len(self.markers_written)]
         self.shell.ask(MarkersWritten(ID, marker.producer_id, marker.producer_epoch))
 
-    @rule(
-        happens=st.sampled_from(["crash", "verify", "a moment", "a time-out"]),
-        name=names,
-        wanted=partitions,
-    )
-    def meanwhile(self, happens, name, wanted):
-        if happens == "crash":
-            self.shell.restart()
-        elif happens == "verify":
-            self._write_to(name, wanted, WriterSupport.ABORTABLE_ERROR, "answered")
-        else:
-            self.shell.wait(500 if happens == "a moment" else TIMEOUT_MS + 1000)
+    @precondition(lambda self: self.shell.open)
+    @rule(ms=st.sampled_from([500, TIMEOUT_MS, TIMEOUT_MS + 1000]))
+    def wait(self, ms):
+        self.shell.wait(ms)
+
+    @precondition(lambda self: self.shell.open)
+    @rule(name=names, wanted=partitions)
+    def verify(self, name, wanted):
+        self._write_to(name, wanted, WriterSupport.ABORTABLE_ERROR, "answered")
+
+    @rule()
+    def crash(self):
+        self.shell.restart()
 
     def teardown(self):
         if not hasattr(self, "shell"):

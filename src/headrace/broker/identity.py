@@ -3,6 +3,7 @@
 import base64
 import json
 from dataclasses import asdict, dataclass, replace
+from threading import Lock
 from uuid import uuid4
 
 from headrace.storage.atomic_file import write_atomically
@@ -25,6 +26,7 @@ class Identity:
     """Read and counted up at the start; written durably before anything of it is used."""
 
     def __init__(self, filesystem: FileSystem, data_dir: str, node_id: int) -> None:
+        self._lock = Lock()
         self._filesystem = filesystem
         self._path = f"{data_dir}/{_FILE}"
         state = self._read() or _State(_random_id(), _random_id())
@@ -45,11 +47,12 @@ class Identity:
 
     def next_producer_id(self) -> int:
         """A producer id that was never given out before."""
-        if self._next_producer_id == self._reserved_to:
-            self._reserved_to += _BLOCK
-            self._write(replace(self._state, next_producer_id=self._reserved_to))
-        self._next_producer_id += 1
-        return self._next_producer_id - 1
+        with self._lock:  # asked for on the event loop and in threads
+            if self._next_producer_id == self._reserved_to:
+                self._reserved_to += _BLOCK
+                self._write(replace(self._state, next_producer_id=self._reserved_to))
+            self._next_producer_id += 1
+            return self._next_producer_id - 1
 
     def _read(self) -> _State | None:
         if not self._filesystem.exists(self._path):

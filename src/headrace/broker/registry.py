@@ -39,6 +39,7 @@ from headrace.broker.handlers import (
     produce,
     sync_group,
     txn_offset_commit,
+    write_txn_markers,
 )
 
 HANDLERS: dict[int, Handler] = {
@@ -81,6 +82,7 @@ HANDLERS: dict[int, Handler] = {
         offset_fetch.HANDLER,
         sync_group.HANDLER,
         txn_offset_commit.HANDLER,
+        write_txn_markers.HANDLER,
     )
 }
 

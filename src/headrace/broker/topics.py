@@ -8,6 +8,7 @@ directory that a Kafka broker wrote, is taken in as it is.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
@@ -51,7 +52,7 @@ class TopicFile(NamedTuple):
 
 
 class TopicCatalog:
-    """All topics. Changes are made by one thread at a time; reading needs no lock."""
+    """All topics. One lock orders those who change them; reading needs none."""
 
     def __init__(self, directory: LogDirectory, filesystem: FileSystem, defaults: Mapping[str, str]) -> None:
         self._directory = directory
@@ -62,6 +63,7 @@ class TopicCatalog:
         self.by_id: dict[bytes, Topic] = {}
         self.revision = 0
         self._listeners: list[Callable[[str | None], None]] = []
+        self._lock = RLock()
 
     def on_change(self, listener: Callable[[str | None], None]) -> None:
         """Have `listener` called after each change, in the thread that made it; with the name of a topic that went."""
@@ -101,21 +103,22 @@ class TopicCatalog:
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str], *, validate_only: bool = False) -> Topic:
         """Make a topic; it is on disk when this returns."""
-        check_topic_name(name)
-        self._check_clash(name)
-        if not 1 <= partitions <= MAX_PARTITIONS:
-            raise BrokerError(
-                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions for {name}: give 1 to {MAX_PARTITIONS}"
-            )
-        check_topic_settings(settings)
-        config = self.config_of(settings)
-        file = TopicFile(uuid4(), partitions, dict(settings))
-        if validate_only:
-            return Topic(name, file.id.bytes, (), file.settings)
-        self._write(name, file)
-        for index in range(partitions):
-            self._directory.create(TopicPartition(name, index), config, file.id)
-        return self._publish(name, file)
+        with self._lock:
+            check_topic_name(name)
+            self._check_clash(name)
+            if not 1 <= partitions <= MAX_PARTITIONS:
+                raise BrokerError(
+                    ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions for {name}: give 1 to {MAX_PARTITIONS}"
+                )
+            check_topic_settings(settings)
+            config = self.config_of(settings)
+            file = TopicFile(uuid4(), partitions, dict(settings))
+            if validate_only:
+                return Topic(name, file.id.bytes, (), file.settings)
+            self._write(name, file)
+            for index in range(partitions):
+                self._directory.create(TopicPartition(name, index), config, file.id)
+            return self._publish(name, file)
 
     def _check_clash(self, name: str) -> None:
         if name in self.by_name:
@@ -131,41 +134,44 @@ class TopicCatalog:
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
         """Give a topic more partitions; keys may hash to others from then on."""
-        topic = self.by_name[name]
-        if total <= len(topic.partitions):
-            raise BrokerError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"{name} has {len(topic.partitions)} partitions already, and {total} is not more: partitions only grow",
-            )
-        if total > MAX_PARTITIONS:
-            raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions are over {MAX_PARTITIONS}")
-        if validate_only:
-            return
-        file = TopicFile(UUID(bytes=topic.id), total, dict(topic.settings))
-        self._write(name, file)
-        for index in range(len(topic.partitions), total):
-            self._directory.create(TopicPartition(name, index), self.config_of(topic.settings), file.id)
-        self._publish(name, file)
+        with self._lock:
+            topic = self.by_name[name]
+            if total <= len(topic.partitions):
+                raise BrokerError(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"{name} has {len(topic.partitions)} partitions already, and {total} is not more: partitions only grow",
+                )
+            if total > MAX_PARTITIONS:
+                raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions are over {MAX_PARTITIONS}")
+            if validate_only:
+                return
+            file = TopicFile(UUID(bytes=topic.id), total, dict(topic.settings))
+            self._write(name, file)
+            for index in range(len(topic.partitions), total):
+                self._directory.create(TopicPartition(name, index), self.config_of(topic.settings), file.id)
+            self._publish(name, file)
 
     def alter(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
         """Replace a topic's settings."""
-        check_topic_settings(settings)
-        config = self.config_of(settings)
-        if validate_only:
-            return
-        topic = self.by_name[name]
-        self._write(name, TopicFile(UUID(bytes=topic.id), len(topic.partitions), dict(settings)))
-        for log in topic.partitions:
-            log.config = config
-        self._put(replace(topic, settings=dict(settings)))
+        with self._lock:
+            check_topic_settings(settings)
+            config = self.config_of(settings)
+            if validate_only:
+                return
+            topic = self.by_name[name]
+            self._write(name, TopicFile(UUID(bytes=topic.id), len(topic.partitions), dict(settings)))
+            for log in topic.partitions:
+                log.config = config
+            self._put(replace(topic, settings=dict(settings)))
 
     def delete(self, name: str) -> None:
         """Remove a topic for good."""
-        topic = self.by_name[name]
-        self._write(name, TopicFile(UUID(bytes=topic.id), len(topic.partitions), {}, deleted=True))
-        del self.by_name[name], self.by_id[topic.id]
-        self._changed(name)
-        self._remove(name, [log.topic_partition for log in topic.partitions])
+        with self._lock:
+            topic = self.by_name[name]
+            self._write(name, TopicFile(UUID(bytes=topic.id), len(topic.partitions), {}, deleted=True))
+            del self.by_name[name], self.by_id[topic.id]
+            self._changed(name)
+            self._remove(name, [log.topic_partition for log in topic.partitions])
 
     def _remove(self, name: str, partitions: list[TopicPartition]) -> None:
         for partition in partitions:

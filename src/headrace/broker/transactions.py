@@ -139,8 +139,8 @@ class Transactions:
             return
         log = topic.partitions[partition.partition]
         try:
-            self._append_marker(
-                log, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, effect.committed
+            self.append_marker(
+                log, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, committed=effect.committed
             )
         except ProducerError:
             done(None)  # a later epoch has been here: the transaction is ended already
@@ -154,7 +154,8 @@ class Transactions:
     def _retry(self, effect: WriteMarkers, partition: TopicPartition, left: set[TopicPartition]) -> None:
         asyncio.get_running_loop().call_later(_RETRY_S, self._write_marker, effect, partition, left)
 
-    def _append_marker(self, log: Log, producer_id: int, epoch: int, coordinator_epoch: int, committed: bool) -> None:
+    def append_marker(self, log: Log, producer_id: int, epoch: int, coordinator_epoch: int, *, committed: bool) -> None:
+        """Write the marker that ends a producer's open transaction in one partition."""
         now_ms = self._runtime.now_ms()
         marker = build_marker(
             ControlType.COMMIT if committed else ControlType.ABORT,
@@ -179,7 +180,7 @@ class Transactions:
                     is_open = producer.transaction_start is not None
                     if is_open and (producer.producer_id, log.topic_partition) not in known:
                         _log.warning("aborted a transaction that nobody would end", log=str(log.topic_partition))
-                        self._append_marker(
+                        self.append_marker(
                             log, producer.producer_id, producer.epoch, producer.coordinator_epoch, committed=False
                         )
 

@@ -11,8 +11,16 @@ from headrace.broker.context import Context
 from headrace.broker.handler import Handler
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from headrace.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
+# What a client may count on beyond the versions of single APIs: groups by KIP-848, transactions by KIP-890.
+FEATURES = {"group.version": 1, "transaction.version": 2}
 NAMED_SINCE = 3  # since then a client says what software it is (KIP-511)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -23,7 +31,17 @@ def handle(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=_announced(ctx.served))
+    return ApiVersionsResponse(
+        api_keys=_announced(ctx.served),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in FEATURES.items()
+        ],
+    )
 
 
 def fallback(served: Mapping[int, range]) -> ApiVersionsResponse:

@@ -1,7 +1,8 @@
 """FindCoordinator: who looks after a group or a transaction; with one broker, always this one."""
 
 from headrace.broker.context import Context
-from headrace.broker.handler import Handler
+from headrace.broker.coordinator_log import CoordinatorLog
+from headrace.broker.handler import Answer, Handler
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -10,8 +11,20 @@ GROUP, TRANSACTION = 0, 1
 KEYS_SINCE = 4
 
 
-def handle(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Name this broker for every key of a kind that it knows."""
+def handle(ctx: Context, request: FindCoordinatorRequest) -> Answer:
+    """Name this broker; the first one to ask has the coordinator's topic made before it is answered."""
+    log = {GROUP: ctx.broker.groups.log, TRANSACTION: ctx.broker.transactions.log}.get(request.key_type)
+    return _make_and_answer(ctx, request, log) if log and not log.is_made else _answer(ctx, request)
+
+
+async def _make_and_answer(
+    ctx: Context, request: FindCoordinatorRequest, log: CoordinatorLog
+) -> FindCoordinatorResponse:
+    await ctx.broker.in_thread(log.make)
+    return _answer(ctx, request)
+
+
+def _answer(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     is_known = request.key_type in (GROUP, TRANSACTION)
     host, port = ctx.advertised if is_known else ("", -1)
     node_id = ctx.broker.node_id if is_known else -1
