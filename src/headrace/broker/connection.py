@@ -9,7 +9,6 @@ What always holds:
 """
 
 import asyncio
-import os
 import socket
 import time
 from collections import deque
@@ -19,6 +18,7 @@ from typing import Any
 from headrace.broker.config import Address
 from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
+from headrace.broker.file_views import view_of
 from headrace.broker.handlers.api_versions import fallback
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
@@ -80,6 +80,7 @@ class Connection:
         self._unsent_bytes = 0
         self._is_reading = False
         self._is_writing = False
+        self._is_gathering = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.last_active = time.monotonic()
@@ -126,11 +127,16 @@ class Connection:
     def _take_frames(self, buffer: bytearray) -> None:
         view = memoryview(buffer)[: self._filled]
         frames, consumed, wanted = split_frames(view, self._max_frame)
+        # Answers to what came together go together: one system call for all of them.
+        self._is_gathering = True
         for frame in frames:
             if self.is_closed:
                 return
             self._handle(frame)
+        self._is_gathering = False
         frames.clear()
+        if self._out and not self._is_writing:
+            self._send()
         left = self._filled - consumed
         if left or wanted > len(buffer):
             self._keep_rest(view, consumed, wanted)
@@ -217,19 +223,14 @@ class Connection:
             for part in slots.popleft().parts:
                 out.append(part)
                 self._unsent_bytes += len(part)
-        if not self._is_writing:
+        if not self._is_writing and not self._is_gathering:
             self._send()
 
     def _send(self) -> None:
         """Write as much as the socket takes; the rest when it takes more."""
-        out = self._out
         try:
-            while out:
-                part = out[0]
-                if isinstance(part, FileSlice):
-                    self._send_slice(part)
-                else:
-                    self._send_bytes()
+            while self._out:
+                self._send_some()
         except (BlockingIOError, InterruptedError):
             if not self._is_writing:
                 self._is_writing = True
@@ -246,39 +247,29 @@ class Connection:
         if not self._is_reading and len(self._slots) < _MAX_UNDER_WAY:
             self._read()
 
-    def _send_bytes(self) -> None:
+    def _send_some(self) -> None:
+        """One system call: as many parts as it takes, up to and including the beginning of a large slice."""
         out = self._out
-        parts: list[bytes | bytearray | memoryview] = []
+        views: list[bytes | bytearray | memoryview] = []
         for part in out:
-            if isinstance(part, FileSlice) or len(parts) == _IOV:
+            if not isinstance(part, FileSlice):
+                views.append(part)
+            elif part.size:
+                views.append(view := view_of(part))
+                if len(view) < part.size:
+                    break
+            if len(views) == _IOV:
                 break
-            parts.append(part)
-        more = socket.MSG_MORE if len(parts) < len(out) else 0  # the file's bytes belong into the same packets
-        sent = self._socket.sendmsg(parts, (), more)
+        sent = self._socket.sendmsg(views)
         self._unsent_bytes -= sent
-        for part in parts:
-            if sent < len(part):
-                if sent:
-                    out[0] = memoryview(part)[sent:]
-                return
-            sent -= len(part)
-            out.popleft()
-
-    def _send_slice(self, part: FileSlice) -> None:
-        out = self._out
-        if part.size:
-            descriptor = part.file.fileno()
-            if descriptor < 0:
-                out[0] = part.read()
-                return
-            sent = os.sendfile(self._fd, descriptor, part.position, part.size)
-            if not sent:
-                raise ConnectionError("a log file ended before the slice that was promised")
-            self._unsent_bytes -= sent
-            if sent < part.size:
+        while out and sent >= len(out[0]):
+            sent -= len(out.popleft())
+        if sent:
+            part = out[0]
+            if isinstance(part, FileSlice):
                 out[0] = FileSlice(part.file, part.position + sent, part.size - sent)
-                return
-        out.popleft()
+            else:
+                out[0] = memoryview(part)[sent:]
 
     # --- the end
 

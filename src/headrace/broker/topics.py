@@ -139,7 +139,7 @@ class TopicCatalog:
             if total <= len(topic.partitions):
                 raise BrokerError(
                     ErrorCode.INVALID_PARTITIONS,
-                    f"{name} has {len(topic.partitions)} partitions already, and {total} is not more: partitions only grow",
+                    f"{name} has {len(topic.partitions)} partitions, and {total} is not more: they only grow",
                 )
             if total > MAX_PARTITIONS:
                 raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions are over {MAX_PARTITIONS}")

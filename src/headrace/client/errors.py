@@ -1,5 +1,7 @@
 """What can go wrong between a client and a cluster, told apart because the remedy differs."""
 
+from collections.abc import Sequence
+
 from headrace.client.address import Address
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
@@ -113,3 +115,35 @@ class Refused(ClientError):
         self.subject = subject
         self.code = code
         self.message = message
+
+
+class UnknownGroup(ClientError):
+    """A group that the cluster does not have, or not as a group of consumers."""
+
+    def __init__(self, group: str, cluster: str) -> None:
+        super().__init__(f"group {group!r} does not exist at {cluster}: check the name (headrace group list)")
+        self.group = group
+
+
+class GroupHasMembers(ClientError):
+    """A group that cannot be changed from outside, because consumers are at work in it."""
+
+    def __init__(self, group: str, members: Sequence[str]) -> None:
+        count = "1 member" if len(members) == 1 else f"{len(members)} members"
+        who = f" has {count} ({', '.join(members)})" if members else " has members"
+        super().__init__(f"group {group!r}{who}: stop them first, and wait until the broker has noticed")
+        self.group = group
+        self.members = tuple(members)
+
+
+class NothingCommitted(ClientError):
+    """A group without committed offsets where some were needed."""
+
+    def __init__(self, group: str, partition: TopicPartition | None = None) -> None:
+        if partition is None:
+            text = f"group {group!r} has no committed offsets: name the topics to set them for"
+        else:
+            text = f"group {group!r} has no committed offset for {partition} to count from: give an absolute place"
+        super().__init__(text)
+        self.group = group
+        self.partition = partition

@@ -17,6 +17,8 @@ M = TypeVar("M", bound=Message)
 
 MAX_FRAME_BYTES = 104_857_600  # Kafka's default for socket.request.max.bytes
 
+_SMALL_PART = 4096
+
 _SIZE = Layout(">i")
 _REQUEST_START = Layout(">hhi")  # API key, version and correlation id: the same in every header version
 _SIZE_AND_ID = Layout(">ii")
@@ -138,13 +140,30 @@ def encode_request(body: Message, version: int, correlation_id: int, client_id: 
 def encode_response_parts(body: Message, version: int, correlation_id: int) -> list[Buffer]:
     """A whole frame with a response in it, in parts for a gathering write; record batches are not copied."""
     _api_key(type(body))
-    parts = encode_parts(body, version)
+    parts = _joined(encode_parts(body, version))
     size = sum(map(len, parts))
     if response_header_version(type(body), version):
         parts.insert(0, _SIZE_AND_ID_AND_NO_TAGS.pack(size + 5, correlation_id))
     else:
         parts.insert(0, _SIZE_AND_ID.pack(size + 4, correlation_id))
     return parts
+
+
+def _joined(parts: list[Buffer]) -> list[Buffer]:
+    """Runs of small parts as one each: a gathering write costs more for a part than copying a few bytes does."""
+    joined: list[Buffer] = []
+    run: list[Buffer] = []
+    for part in parts:
+        if type(part) is bytes and len(part) < _SMALL_PART:
+            run.append(part)
+            continue
+        if run:
+            joined.append(b"".join(run))
+            run = []
+        joined.append(part)
+    if run:
+        joined.append(b"".join(run))
+    return joined
 
 
 def encode_response(body: Message, version: int, correlation_id: int) -> bytes:

@@ -164,11 +164,13 @@ def test_records_in_a_request_are_views_into_its_frame():
     assert records[-1] == 1
 
 
-def test_records_in_a_response_are_not_copied():
-    batch = bytes(1000)
+@pytest.mark.parametrize(("size", "part_count"), [(1000, 2), (100_000, 4)])
+def test_large_records_in_a_response_are_not_copied_and_small_parts_are_joined(size, part_count):
+    batch = bytes(size)
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=batch)])])
     parts = encode_response_parts(response, 13, 7)
-    assert any(part is batch for part in parts)
+    assert len(parts) == part_count  # the size and header, what is before the batch, the batch, what is behind it
+    assert any(part is batch for part in parts) == (size > 4096)
     whole = b"".join(parts)
     assert whole == encode_response(response, 13, 7)
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4

@@ -108,6 +108,8 @@ class _Parser:
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             if self._looks_at(r"\Q"):
                 parts += map(self._literal, self._quoted())
+                if parts:
+                    parts.append(self._quantified(parts.pop()))
             elif (atom := self._atom()) is not None:
                 parts.append(self._quantified(atom))
         return Node.sequence(parts)

@@ -3,15 +3,34 @@
 from collections.abc import Collection
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
-from headrace.coordinator.group.consumer import describe, facts, heartbeat, membership, timers
+from headrace.coordinator.group.classic.state import ClassicGroup
+from headrace.coordinator.group.consumer import (
+    classic_voice,
+    describe,
+    facts,
+    heartbeat,
+    membership,
+    migration,
+    timers,
+)
 from headrace.coordinator.group.consumer.draft import Draft
-from headrace.coordinator.group.consumer.member import LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, MemberState
+from headrace.coordinator.group.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    MemberState,
+)
 from headrace.coordinator.group.consumer.refusal import Refusal
-from headrace.coordinator.group.consumer.state import ConsumerGroup, TopicsSeen
-from headrace.coordinator.group.consumer.timers import MemberRebalanceTimer, MemberSessionTimer
+from headrace.coordinator.group.consumer.state import ConsumerGroup, RejoinDeadline, TopicsSeen
+from headrace.coordinator.group.consumer.timers import (
+    MemberRebalanceTimer,
+    MemberRejoinTimer,
+    MemberSessionTimer,
+    MemberSyncTimer,
+)
 from headrace.coordinator.group.consumer.topics import Topics, TopicsChanged, TopicsKey
 from headrace.coordinator.group.decisions import together
-from headrace.coordinator.group.events import Loaded, Request, TimerFired, TopicsDeleted
+from headrace.coordinator.group.events import GroupEvent, Loaded, Request, TimerFired
 from headrace.coordinator.group.kinds import CommitClaim, ExpiryRule, GroupListing
 from headrace.coordinator.group.record_formats import consumer as log
 from headrace.coordinator.group.settings import GroupSettings
@@ -24,8 +43,13 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headrace.protocol.schema import Message
 
-CONSUMER_REQUESTS = (ConsumerGroupHeartbeatRequest, ConsumerGroupDescribeRequest)
+ClassicRequest = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest
 
 _PROTOCOL_TYPE = "consumer"
 _EPOCHS_IN_COMMITS_SINCE = 9  # the version of OffsetCommit that knows STALE_MEMBER_EPOCH
@@ -45,10 +69,13 @@ class ConsumerGroups:
             log.ConsumerGroupCurrentMemberAssignmentKey,
             log.ConsumerGroupRegularExpressionKey,
             TopicsSeen,
+            RejoinDeadline,
             TopicsKey,
         }
     )
-    timer_keys: frozenset[type] = frozenset({MemberSessionTimer, MemberRebalanceTimer})
+    timer_keys: frozenset[type] = frozenset(
+        {MemberSessionTimer, MemberRebalanceTimer, MemberRejoinTimer, MemberSyncTimer}
+    )
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
@@ -88,9 +115,11 @@ class ConsumerGroups:
 
     # Decisions:
 
-    def decide(self, event: Request | TimerFired | TopicsDeleted | Loaded | TopicsChanged, now_ms: int) -> Decision:
-        """What follows from a request of the consumer protocol, from a timer, or from news about topics."""
+    def decide(self, event: GroupEvent, now_ms: int) -> Decision:
+        """What follows from a request to a consumer group, from a timer, or from news about topics."""
         match event:
+            case Request(message=JoinGroupRequest() | SyncGroupRequest() | HeartbeatRequest() | LeaveGroupRequest()):
+                return self._classic_request(event, now_ms)
             case Request(message=ConsumerGroupHeartbeatRequest() as asked):
                 return self._heartbeat(event, asked, now_ms)
             case Request(message=ConsumerGroupDescribeRequest() as asked):
@@ -111,12 +140,62 @@ class ConsumerGroups:
             draft = Draft(self._group_of(asked))
             if asked.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH):
                 response = heartbeat.leave(draft, asked, self._topics, now_ms)
-            else:
-                response = heartbeat.beat(draft, request, asked, self._topics, self._settings, now_ms)
+                return self._without_leavers(draft, now_ms, Answer(request.token, response))
+            response = heartbeat.beat(draft, request, asked, self._topics, self._settings, now_ms)
         except Refusal as refusal:
             answer = ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
             return Decision((Answer(request.token, answer),))
         return draft.decision(Answer(request.token, response))
+
+    def _without_leavers(self, draft: Draft, now_ms: int, *answers: Answer) -> Decision:
+        """What follows when somebody has left: perhaps those who stay all speak the classic protocol."""
+        before = self._groups[draft.group.group_id]
+        if len(draft.group.members) < len(before.members):
+            downgraded = migration.downgraded(before, draft.group, self._topics, self._settings, now_ms)
+            if downgraded is not None:
+                return together(Decision(answers), downgraded)
+        return draft.decision(*answers)
+
+    def upgrade(self, request: Request, classic: ClassicGroup, now_ms: int) -> Decision | None:
+        """What follows when somebody who speaks the new protocol joins a classic group; None if it stays one."""
+        asked = request.message
+        assert isinstance(asked, ConsumerGroupHeartbeatRequest)
+        if self._topics is None or asked.member_epoch != JOIN_EPOCH:
+            return None
+        records = migration.upgraded(classic, self._topics, self._settings)
+        if records is None:
+            return None
+        draft = Draft(ConsumerGroup(classic.group_id))
+        draft.write(*records)
+        try:
+            heartbeat.check_request(asked, request.version)
+            response = heartbeat.beat(draft, request, asked, self._topics, self._settings, now_ms)
+        except Refusal as refusal:
+            answer = ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
+            return Decision((Answer(request.token, answer),))
+        farewell = migration.farewell(classic, draft.group, now_ms)
+        return together(farewell, draft.decision(Answer(request.token, response)))
+
+    def _classic_request(self, request: Request, now_ms: int) -> Decision:
+        asked, topics, settings = request.message, self._topics, self._settings
+        assert isinstance(asked, ClassicRequest)
+        draft = Draft(self._groups[asked.group_id])
+        response: Message
+        try:
+            if topics is None:
+                raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator does not know the topics yet")
+            match asked:
+                case JoinGroupRequest():
+                    response = classic_voice.join(draft, request, asked, topics, settings, now_ms)
+                case SyncGroupRequest():
+                    response = classic_voice.sync(draft, asked, topics, settings, now_ms)
+                case HeartbeatRequest():
+                    response = classic_voice.heartbeat(draft, asked, settings, now_ms)
+                case LeaveGroupRequest():
+                    response = classic_voice.leave(draft, request, asked, topics, now_ms)
+        except Refusal as refusal:
+            return Decision((Answer(request.token, _classic_refusal(asked, refusal.code)),))
+        return self._without_leavers(draft, now_ms, Answer(request.token, response))
 
     def _group_of(self, asked: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
         group = self._groups.get(asked.group_id)
@@ -137,7 +216,7 @@ class ConsumerGroups:
         )
 
     def _time_is_up(self, key: object, now_ms: int) -> Decision:
-        assert isinstance(key, MemberSessionTimer | MemberRebalanceTimer)
+        assert isinstance(key, timers.TimerKey)
         group = self._groups.get(key.group_id)
         member = group.members.get(key.member_id) if group else None
         if group is None or member is None:
@@ -147,7 +226,7 @@ class ConsumerGroups:
             return Decision()
         draft = Draft(group)
         membership.remove(draft, [member.member_id], self._topics, now_ms)
-        return draft.decision()
+        return self._without_leavers(draft, now_ms)
 
     def _loaded(self, now_ms: int) -> Decision:
         """Every member has its whole session to show up again, and all its time to give up partitions."""
@@ -222,3 +301,15 @@ class ConsumerGroups:
         """A commit is no sign of life here."""
         del claim, now_ms
         return ()
+
+
+def _classic_refusal(asked: ClassicRequest, code: ErrorCode) -> Message:
+    match asked:
+        case JoinGroupRequest():
+            return JoinGroupResponse(error_code=code, member_id=asked.member_id)
+        case SyncGroupRequest():
+            return SyncGroupResponse(error_code=code)
+        case HeartbeatRequest():
+            return HeartbeatResponse(error_code=code)
+        case LeaveGroupRequest():
+            return LeaveGroupResponse(error_code=code)

@@ -83,7 +83,7 @@ def _take_over(draft: Draft, old: Member, member_id: str) -> Member:
     group = draft.group
     new = Member(member_id, old.profile, _started_over(old.holding))
     target = group.target(old.member_id)
-    timers.forget(draft, old.member_id)
+    timers.forget(draft, old)
     draft.write(
         *facts.no_member(group.group_id, old.member_id),
         facts.member_profile(group.group_id, member_id, new.profile),
@@ -109,8 +109,8 @@ def remove(draft: Draft, member_ids: list[str], topics: Topics | None, now_ms: i
     """Remove members, and have the others share what they had as soon as one of them is heard of."""
     group = draft.group
     for member_id in member_ids:
+        timers.forget(draft, group.members[member_id])
         draft.write(*facts.no_member(group.group_id, member_id))
-        timers.forget(draft, member_id)
     if topics is not None:
         update_epoch(draft, topics, now_ms, has_changed=True)
     else:

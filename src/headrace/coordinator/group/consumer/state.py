@@ -33,6 +33,13 @@ class TopicsSeen(NamedTuple):
     group_id: str
 
 
+class RejoinDeadline(NamedTuple):
+    """The key of a record that is not kept: until when a classic member has been told to join again."""
+
+    group_id: str
+    member_id: str
+
+
 @dataclass(slots=True)
 class ConsumerGroup:
     """The state of one group."""
@@ -51,6 +58,7 @@ class ConsumerGroup:
     instances: dict[str, str] = field(default_factory=dict)  # instance id → member id
     # Not kept over a restart, and so no part of what makes two states equal:
     topics_seen: int | None = field(default=None, compare=False)
+    rejoin_deadlines: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def state(self) -> GroupState:
@@ -100,6 +108,7 @@ class ConsumerGroup:
             self.owners.copy(),
             self.instances.copy(),
             self.topics_seen,
+            self.rejoin_deadlines.copy(),
         )
 
     def apply(self, record: CoordinatorRecord) -> None:
@@ -108,6 +117,11 @@ class ConsumerGroup:
         if isinstance(key, TopicsSeen):
             assert isinstance(value, int)
             self.topics_seen = value
+            return
+        if isinstance(key, RejoinDeadline):
+            self.rejoin_deadlines.pop(key.member_id, None)
+            if isinstance(value, int):
+                self.rejoin_deadlines[key.member_id] = value
             return
         assert isinstance(key, Message)
         if value is None:
@@ -148,6 +162,7 @@ class ConsumerGroup:
                     self._put(member._replace(holding=Holding()))
             case log.ConsumerGroupMemberMetadataKey():
                 self._drop(key.member_id)
+                self.rejoin_deadlines.pop(key.member_id, None)
             case log.ConsumerGroupRegularExpressionKey():
                 self.expressions.pop(key.regular_expression, None)
             case log.ConsumerGroupPartitionMetadataKey():

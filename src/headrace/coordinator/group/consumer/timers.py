@@ -27,6 +27,25 @@ class MemberRebalanceTimer:
     member_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class MemberRejoinTimer:
+    """When a classic member is removed that was told to join again, and has not."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSyncTimer:
+    """When a classic member is removed that has joined, and has not fetched its assignment."""
+
+    group_id: str
+    member_id: str
+
+
+TimerKey = MemberSessionTimer | MemberRebalanceTimer | MemberRejoinTimer | MemberSyncTimer
+
+
 def renew_session(draft: Draft, member: Member, settings: GroupSettings, now_ms: int) -> None:
     """Expect the next sign of life within the session timeout."""
     classic = member.profile.classic
@@ -43,7 +62,24 @@ def watch_revocation(draft: Draft, member: Member, now_ms: int) -> None:
         draft.cancel_timers([key])
 
 
-def forget(draft: Draft, member_id: str) -> None:
+def await_sync(draft: Draft, member: Member, now_ms: int) -> None:
+    """Expect a classic member to fetch its assignment within its own rebalance timeout."""
+    key = MemberSyncTimer(draft.group.group_id, member.member_id)
+    draft.set_timer(key, now_ms + member.profile.rebalance_timeout_ms)
+
+
+def forget(draft: Draft, member: Member) -> None:
     """Expect nothing of the member any more."""
-    group_id = draft.group.group_id
-    draft.cancel_timers([MemberSessionTimer(group_id, member_id), MemberRebalanceTimer(group_id, member_id)])
+    draft.cancel_timers(all_of(draft.group.group_id, member))
+
+
+def all_of(group_id: str, member: Member) -> tuple[TimerKey, ...]:
+    """Every timer that the member may have."""
+    member_id = member.member_id
+    if member.is_classic:
+        return (
+            MemberSessionTimer(group_id, member_id),
+            MemberRejoinTimer(group_id, member_id),
+            MemberSyncTimer(group_id, member_id),
+        )
+    return MemberSessionTimer(group_id, member_id), MemberRebalanceTimer(group_id, member_id)

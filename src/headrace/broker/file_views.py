@@ -1,0 +1,34 @@
+"""The bytes of a slice of a log file, to be handed to the kernel and never looked at.
+
+A small slice is read; a large one is mapped, so that sending it copies once, from the page cache to the socket. On a
+local connection that is about twice as fast as `sendfile`, which moves page by page. A mapping is dropped as soon as
+it is sent: kept ones would count as memory of ours.
+
+Nothing here may touch what is mapped: if the file is cut meanwhile, the kernel answers a send with an error, but a
+read of ours with a signal.
+"""
+
+import mmap
+
+from headrace.storage.segment import FileSlice
+
+READ_UP_TO = 128 * 1024
+WINDOW = 1024 * 1024
+_PAGE = mmap.ALLOCATIONGRANULARITY
+
+
+def view_of(part: FileSlice) -> memoryview:
+    """The first bytes of a slice: all of a small one, at most `WINDOW` of a large one."""
+    size = min(part.size, WINDOW)
+    descriptor = part.file.fileno()
+    if size <= READ_UP_TO or descriptor < 0:
+        return memoryview(part.file.read_at(size, part.position))
+    before = part.position % _PAGE
+    mapped = mmap.mmap(
+        descriptor,
+        before + size,
+        flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
+        prot=mmap.PROT_READ,
+        offset=part.position - before,
+    )
+    return memoryview(mapped)[before:]

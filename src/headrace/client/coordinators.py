@@ -1,0 +1,70 @@
+"""FindCoordinator: which broker looks after a group, and questions put to it.
+
+The answer is kept until it proves wrong: a broker that is gone, or that says it is not the one, is forgotten, and the
+next try looks anew.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from headrace.client.cluster import Cluster
+from headrace.client.connection import Connection
+from headrace.client.errors import LostConnection, Refused
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+R = TypeVar("R")
+
+_GROUP = 0
+_MANY_SINCE = 4  # KIP-699
+_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class Coordinators:
+    """The coordinators of the groups that were asked about so far."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._nodes: dict[str, int] = {}
+
+    def node_of(self, group: str) -> int:
+        """The node that coordinates a group, whether the group exists or not."""
+        return self.cluster.retried(lambda: self._node_of(group))
+
+    def ask(self, group: str, question: Callable[[Connection], R], *, may_repeat: bool = True) -> R:
+        """What `question` learns from the group's coordinator, asked again while its error may pass."""
+
+        def attempt() -> R:
+            node = self._node_of(group)
+            try:
+                return question(self.cluster.broker(node))
+            except LostConnection:
+                self._nodes.pop(group, None)
+                raise
+            except Refused as refusal:
+                if refusal.code in _MOVED:
+                    self._nodes.pop(group, None)
+                raise
+
+        return self.cluster.retried(attempt, may_repeat=may_repeat)
+
+    def _node_of(self, group: str) -> int:
+        if group not in self._nodes:
+            self._nodes[group] = self._find(group)
+        return self._nodes[group]
+
+    def _find(self, group: str) -> int:
+        self.cluster.brokers()  # once the cluster has answered, trouble is worth another try
+        connection = self.cluster.any_broker()
+        is_new = connection.version_of(ApiKey.FIND_COORDINATOR) >= _MANY_SINCE
+        request = (
+            FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[group])
+            if is_new
+            else FindCoordinatorRequest(key_type=_GROUP, key=group)
+        )
+        response = connection.request(request, FindCoordinatorResponse)
+        found = response.coordinators[0] if is_new and response.coordinators else response
+        if found.error_code:
+            raise Refused(f"coordinator of group {group!r}", ErrorCode.of(found.error_code), found.error_message)
+        return found.node_id

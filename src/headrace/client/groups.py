@@ -1,0 +1,322 @@
+"""Groups: list them, look at them, read and set their offsets, take them away.
+
+Two kinds are told apart, because two APIs describe them: those of the classic protocol and those of the new one
+(KIP-848). A group that exists is one of the two; whether it is there is found out by asking for both.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.client.address import Address
+from headrace.client.assignment import assigned_partitions
+from headrace.client.cluster import Cluster
+from headrace.client.connection import Connection
+from headrace.client.coordinators import Coordinators
+from headrace.client.errors import GroupHasMembers, Refused, UnknownGroup, VersionNotSpoken
+from headrace.client.leaders import by_topic
+from headrace.model import TopicPartition
+from headrace.protocol.api import ApiKey
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from headrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from headrace.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from headrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from headrace.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+
+CLASSIC, CONSUMER = "classic", "consumer"
+
+_LAST_VERSION_BY_NAME = 9  # of OffsetCommit and OffsetFetch
+_GROUPS_SINCE = 8  # OffsetFetch for several groups (KIP-709)
+_CONSUMER_PROTOCOL = "consumer"
+_DEAD = "Dead"
+_NO_GENERATION = -1
+# How a coordinator says that somebody outside may not commit now.
+_OCCUPIED = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.NON_EMPTY_GROUP,
+)
+
+
+class GroupListing(NamedTuple):
+    """A group in a list; `state` and `kind` are empty where the broker is too old to tell."""
+
+    name: str
+    state: str
+    kind: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member, and the partitions that it reads."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+    def __str__(self) -> str:
+        return f"{self.client_id or self.id} at {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group as its coordinator sees it."""
+
+    name: str
+    kind: str
+    state: str
+    protocol_type: str
+    assignor: str  # empty while there is none
+    coordinator: int
+    address: Address
+    members: tuple[GroupMember, ...]
+
+    def check_empty(self) -> None:
+        """Refuse a group that has members."""
+        if self.members:
+            raise GroupHasMembers(self.name, [str(member) for member in self.members])
+
+
+class Committed(NamedTuple):
+    """The next offset that a group will read, and the text that was stored beside it."""
+
+    offset: int
+    metadata: str
+
+
+# --- looking
+
+
+def list_groups(cluster: Cluster, states: Collection[str] = ()) -> list[GroupListing]:
+    """Every group of every broker, or those in one of these states, by name."""
+    request = ListGroupsRequest(states_filter=list(states))
+
+    def ask(node: int) -> list[GroupListing]:
+        response = cluster.broker(node).request(request, ListGroupsResponse)
+        if response.error_code:
+            raise Refused(f"cannot list the groups of broker {node}", ErrorCode.of(response.error_code))
+        return [
+            GroupListing(group.group_id, group.group_state, group.group_type, group.protocol_type)
+            for group in response.groups
+        ]
+
+    nodes = list(cluster.brokers(refresh=True).addresses)
+    return sorted(group for node in nodes for group in cluster.retried(lambda node=node: ask(node)))  # type: ignore[misc]
+
+
+def describe_group(coordinators: Coordinators, name: str) -> Group:
+    """A group and its members."""
+
+    def ask(connection: Connection) -> Group | None:
+        node = coordinators.node_of(name)
+        return _describe_consumer(connection, node, name) or _describe_classic(connection, node, name)
+
+    group = coordinators.ask(name, ask)
+    if group is None:
+        raise UnknownGroup(name, str(coordinators.cluster))
+    return group
+
+
+def _describe_consumer(connection: Connection, node: int, name: str) -> Group | None:
+    try:
+        response = connection.request(ConsumerGroupDescribeRequest(group_ids=[name]), ConsumerGroupDescribeResponse)
+    except VersionNotSpoken:
+        return None  # older than KIP-848, so all its groups are classic
+    (found,) = response.groups
+    if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    _check(f"cannot describe group {name!r}", found.error_code, found.error_message)
+    return Group(
+        name,
+        CONSUMER,
+        found.group_state,
+        _CONSUMER_PROTOCOL,
+        found.assignor_name,
+        node,
+        connection.address,
+        tuple(
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host.removeprefix("/"),
+                _partitions(member.assignment),
+            )
+            for member in found.members
+        ),
+    )
+
+
+def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, index)
+            for topic in assignment.topic_partitions
+            for index in topic.partitions
+        )
+    )
+
+
+def _describe_classic(connection: Connection, node: int, name: str) -> Group | None:
+    response = connection.request(DescribeGroupsRequest(groups=[name]), DescribeGroupsResponse)
+    (found,) = response.groups
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == _DEAD:
+        return None
+    _check(f"cannot describe group {name!r}", found.error_code, found.error_message)
+    speaks_consumer = found.protocol_type == _CONSUMER_PROTOCOL
+    return Group(
+        name,
+        CLASSIC,
+        found.group_state,
+        found.protocol_type,
+        found.protocol_data,
+        node,
+        connection.address,
+        tuple(
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host.removeprefix("/"),
+                assigned_partitions(bytes(member.member_assignment)) if speaks_consumer else (),
+            )
+            for member in found.members
+        ),
+    )
+
+
+# --- offsets
+
+
+def committed_offsets(coordinators: Coordinators, name: str) -> dict[TopicPartition, Committed]:
+    """How far a group has read, for every partition that it has an offset for."""
+
+    def ask(connection: Connection) -> dict[TopicPartition, Committed]:
+        is_new = connection.version_of(ApiKey.OFFSET_FETCH, _LAST_VERSION_BY_NAME) >= _GROUPS_SINCE
+        request = (
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None)])
+            if is_new
+            else OffsetFetchRequest(group_id=name, topics=None)
+        )
+        response = connection.request(request, OffsetFetchResponse, highest=_LAST_VERSION_BY_NAME)
+        answer = response.groups[0] if is_new else response
+        _check(f"cannot read the offsets of group {name!r}", answer.error_code)
+        found = {}
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                where = TopicPartition(topic.name, partition.partition_index)
+                _check(f"cannot read the offset of group {name!r} for {where}", partition.error_code)
+                if partition.committed_offset >= 0:
+                    found[where] = Committed(partition.committed_offset, partition.metadata or "")
+        return dict(sorted(found.items()))
+
+    return coordinators.ask(name, ask)
+
+
+def alter_offsets(coordinators: Coordinators, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set where a group goes on reading; it must have no members."""
+    request = OffsetCommitRequest(
+        group_id=name,
+        generation_id_or_member_epoch=_NO_GENERATION,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=offsets[TopicPartition(topic, index)],
+                        committed_metadata="",
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in by_topic(offsets).items()
+        ],
+    )
+
+    def ask(connection: Connection) -> None:
+        response = connection.request(request, OffsetCommitResponse, highest=_LAST_VERSION_BY_NAME)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code in _OCCUPIED:
+                    raise GroupHasMembers(name, [])
+                where = TopicPartition(topic.name, partition.partition_index)
+                _check(f"cannot set the offset of group {name!r} for {where}", partition.error_code)
+
+    coordinators.ask(name, ask)
+
+
+def delete_offsets(coordinators: Coordinators, name: str, partitions: Iterable[TopicPartition]) -> None:
+    """Forget how far a group has read in some partitions; no member may be subscribed to their topics."""
+    request = OffsetDeleteRequest(
+        group_id=name,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+            )
+            for topic, indexes in by_topic(partitions).items()
+        ],
+    )
+
+    def ask(connection: Connection) -> None:
+        response = connection.request(request, OffsetDeleteResponse)
+        if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            raise UnknownGroup(name, str(coordinators.cluster))
+        _check(f"cannot delete offsets of group {name!r}", response.error_code)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                where = TopicPartition(topic.name, partition.partition_index)
+                _check(f"cannot delete the offset of group {name!r} for {where}", partition.error_code)
+
+    coordinators.ask(name, ask)
+
+
+# --- taking away
+
+
+def delete_groups(coordinators: Coordinators, names: Collection[str]) -> None:
+    """Delete groups with their offsets; if one does not exist or has members none is deleted."""
+    for name in names:
+        describe_group(coordinators, name).check_empty()
+    for name in names:
+        _delete_group(coordinators, name)
+
+
+def _delete_group(coordinators: Coordinators, name: str) -> None:
+    def ask(connection: Connection) -> None:
+        response = connection.request(DeleteGroupsRequest(groups_names=[name]), DeleteGroupsResponse)
+        for result in response.results:
+            if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                raise UnknownGroup(name, str(coordinators.cluster))
+            if result.error_code == ErrorCode.NON_EMPTY_GROUP:
+                raise GroupHasMembers(name, [])
+            _check(f"cannot delete group {name!r}", result.error_code)
+
+    coordinators.ask(name, ask, may_repeat=False)
+
+
+def _check(doing: str, code: int, message: str | None = None) -> None:
+    if code:
+        raise Refused(doing, ErrorCode.of(code), message)

@@ -1,0 +1,257 @@
+"""Exactly once, with the broker and the workers killed at random: each input's result is there, once, and in order."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from headrace.broker.embedded import Broker
+from headrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from headrace.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from headrace.records import Record, build_batch
+from tests.integration.transforming_worker import GROUP, INPUT, NEVER_SEEN, OUTPUT, transformed
+from tests.integration.wire import Wire
+
+PARTITIONS = 4
+WORKERS = 2
+KILLS = 16  # of the broker, and as many of workers
+PATIENCE_S = 60.0
+
+
+class Steps:
+    """What the workers say they did."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.seen: Counter[str] = Counter()
+        self.total = 0
+
+    def add(self, step: str) -> None:
+        with self._changed:
+            self.seen[step] += 1
+            self.total += 1
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool], why: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE_S), f"{why}; steps: {self.seen}"
+
+
+class WorkerProcess:
+    """A worker; one that ends by itself (it was fenced, or its broker was gone for too long) is started again."""
+
+    def __init__(self, bootstrap: str, index: int, chance: random.Random, steps: Steps) -> None:
+        self._bootstrap, self._index, self._chance, self._steps = bootstrap, index, chance, steps
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.integration.transforming_worker"]
+        arguments = [self._bootstrap, str(self._index), str(self._chance.randrange(1 << 30))]
+        self._process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE)
+        self._reader = threading.Thread(target=self._read, args=(self._process,))
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._steps.add(line.decode().strip())
+
+    def keep_going(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self.kill()
+            self.start()
+
+    def kill(self) -> None:
+        if self._process is None or self._reader is None:
+            return
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process = None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def end_offsets(wire: Wire, topic: str, partitions: int, *, committed: bool) -> list[int]:
+    asked = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions)]
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=int(committed), topics=[ListOffsetsTopic(name=topic, partitions=asked)]
+    )
+    (answer,) = wire.ask(request, ListOffsetsResponse, 7).topics
+    assert all(partition.error_code == 0 for partition in answer.partitions), answer
+    return [partition.offset for partition in sorted(answer.partitions, key=lambda found: found.partition_index)]
+
+
+def committed_offsets(wire: Wire) -> list[int] | None:
+    """How far the group is; None while a transaction may still change it."""
+    topics = [OffsetFetchRequestTopics(name=INPUT, partition_indexes=list(range(PARTITIONS)))]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=topics)], require_stable=True)
+    (group,) = wire.ask(request, OffsetFetchResponse, 8).groups
+    assert group.error_code == 0
+    partitions = sorted(group.topics[0].partitions, key=lambda found: found.partition_index)
+    return None if any(found.error_code for found in partitions) else [found.committed_offset for found in partitions]
+
+
+def read_committed(bootstrap: str) -> dict[int, list[tuple[bytes, bytes]]]:
+    """All of the output that a reader of committed records sees."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "auditor",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(OUTPUT, number, 0) for number in range(PARTITIONS)])
+    found: dict[int, list[tuple[bytes, bytes]]] = {number: [] for number in range(PARTITIONS)}
+    at_end: set[int] = set()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(at_end) < PARTITIONS:
+        assert time.monotonic() < deadline
+        for message in consumer.consume(500, 0.2):
+            error = message.error()
+            if error is None:
+                found[message.partition() or 0].append((message.key() or b"", message.value() or b""))
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                at_end.add(message.partition() or 0)
+    consumer.close()
+    return found
+
+
+class Inputs:
+    """What is there to be transformed, by partition, in order."""
+
+    def __init__(self) -> None:
+        self.written: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+
+    def feed(self, wire: Wire, count: int) -> None:
+        for partition, written in enumerate(self.written):
+            values = [b"%d/%d" % (partition, len(written) + place) for place in range(count)]
+            batch = build_batch(
+                [Record(place, 1_700_000_000_000, value, value) for place, value in enumerate(values)]
+            )
+            assert wire.produce(INPUT, batch, partition=partition) == (0, len(written))
+            written += values
+
+
+@pytest.mark.timeout(400)
+def test_every_result_is_seen_once_whatever_is_killed(tmp_path: Path) -> None:
+    seed = int(os.environ.get("HEADRACE_SEED", time.time_ns() % 1_000_000))
+    print(f"HEADRACE_SEED={seed}")
+    chance = random.Random(seed)
+    began = time.monotonic()
+    broker = Broker(
+        tmp_path / "data",
+        listen=f"127.0.0.1:{free_port()}",
+        own_process=True,
+        settings={"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "500"},
+    ).start()
+    bootstrap = broker.bootstrap_servers
+    steps, inputs = Steps(), Inputs()
+    workers = [WorkerProcess(bootstrap, index, chance, steps) for index in range(WORKERS)]
+    victims = ["broker"] * KILLS + ["worker"] * KILLS
+    chance.shuffle(victims)
+    try:
+        with Wire(bootstrap) as wire:
+            wire.create(INPUT, PARTITIONS)
+            wire.create(OUTPUT, PARTITIONS)
+        for victim in victims:
+            with Wire(bootstrap) as wire:
+                inputs.feed(wire, chance.randrange(5, 25))
+            for worker in workers:
+                worker.keep_going()
+            goal = steps.total + chance.randrange(1, 12)
+            wait_for_steps(steps, goal, workers)
+            threading.Event().wait(chance.random() * 0.02)  # anywhere within a step
+            if victim == "broker":
+                os.kill(broker.pid, signal.SIGKILL)
+                broker.stop()
+                broker.start()
+            else:
+                chance.choice(workers).kill()
+        killed_s = time.monotonic() - began
+
+        ends = [len(written) for written in inputs.written]
+        with Wire(bootstrap) as wire:
+            wait_until(lambda: committed_offsets(wire) == ends, workers, "the group did not reach the ends", steps)
+            for worker in workers:
+                worker.kill()
+            for topic, count in ((OUTPUT, PARTITIONS), (INPUT, PARTITIONS), ("__consumer_offsets", 1)):
+                wait_until(
+                    lambda topic=topic, count=count: (  # type: ignore[misc]
+                        end_offsets(wire, topic, count, committed=True)
+                        == end_offsets(wire, topic, count, committed=False)
+                    ),
+                    [],
+                    f"a transaction is left open in {topic}",
+                    steps,
+                )
+            assert committed_offsets(wire) == ends
+            states = wire.ask(ListTransactionsRequest(), ListTransactionsResponse, 1).transaction_states
+            assert {state.transactional_id for state in states} == {"worker-0", "worker-1"}
+            assert {state.transaction_state for state in states} <= {"CompleteCommit", "CompleteAbort", "Empty"}
+        found = read_committed(bootstrap)
+    finally:
+        for worker in workers:
+            worker.kill()
+        broker.stop()
+    print(
+        f"{KILLS} kills of the broker and {KILLS} of workers in {killed_s:.1f} s, {sum(ends)} inputs,"
+        f" {time.monotonic() - began:.1f} s in all; {dict(steps.seen)}"
+    )
+    for partition, written in enumerate(inputs.written):
+        assert NEVER_SEEN not in {value for _, value in found[partition]}
+        assert found[partition] == [(value, transformed(value)) for value in written]
+    assert steps.seen["committed"] >= KILLS
+    assert steps.seen["aborted"] > 0
+
+
+def wait_for_steps(steps: Steps, goal: int, workers: list[WorkerProcess]) -> None:
+    """Until so much work is done; a worker that ended by itself is started again meanwhile."""
+    deadline = time.monotonic() + PATIENCE_S
+    while steps.total < goal:
+        assert time.monotonic() < deadline, f"the workers are stuck: {steps.seen}"
+        for worker in workers:
+            worker.keep_going()
+        seen = steps.total
+        with steps._changed:
+            steps._changed.wait_for(lambda seen=seen: steps.total > seen, 0.5)  # type: ignore[misc]
+
+
+def wait_until(condition: Callable[[], bool], workers: list[WorkerProcess], why: str, steps: Steps) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{why}; steps: {steps.seen}"
+        for worker in workers:
+            worker.keep_going()
+        threading.Event().wait(0.05)
