@@ -8,12 +8,15 @@ from copy import deepcopy
 from headrace.coordinator.decision import RequestToken
 from headrace.coordinator.group.classic.state import Phase
 from headrace.coordinator.group.classic.stored import group_record
+from headrace.coordinator.group.consumer.kind import ConsumerGroups
+from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
 from headrace.coordinator.group.coordinator import GroupCoordinator
 from headrace.coordinator.group.events import Loaded, Request, TimerFired, TransactionEnded
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import NO_PRODUCER_ID
+from headrace.protocol.schema import Uuid
 
 START_MS = 1_700_000_000_000
 
@@ -21,16 +24,27 @@ START_MS = 1_700_000_000_000
 class GroupShell:
     """One coordinator, asked as the broker asks it."""
 
-    def __init__(self, settings=None, *, check_replay=True):
+    def __init__(self, settings=None, *, check_replay=True, topics=None):
+        """`topics` are partition counts by name: with them there are consumer groups, too."""
         self.settings = settings or GroupSettings(group_initial_rebalance_delay_ms=0)
         self.now_ms = START_MS
         self.log = []  # (key, value, producer id) of each record; (marker,) of each end of a transaction
         self.timers = {}
         self.answers = {}
         self.check_replay = check_replay
-        self.coordinator = GroupCoordinator(self.settings)
+        self.topics = topics
         self._last_token = 0
         self.last = None
+        self.coordinator = self._new_coordinator()
+        self._begin()
+
+    def _new_coordinator(self):
+        return GroupCoordinator(self.settings, None if self.topics is None else ConsumerGroups(self.settings))
+
+    def _begin(self):
+        if self.topics is not None:
+            by_name = {name: Topic(Uuid(name.encode().ljust(16)), count) for name, count in self.topics.items()}
+            self.tell(TopicsChanged(Topics(1, by_name)))
         self.tell(Loaded())
 
     # Events:
@@ -91,7 +105,7 @@ class GroupShell:
 
     def replayed(self):
         """A new coordinator that has read the log."""
-        coordinator = GroupCoordinator(self.settings)
+        coordinator = self._new_coordinator()
         for entry in self.log:
             if isinstance(entry[0], TransactionEnded):
                 for record in coordinator.decide(entry[0], self.now_ms).records:
@@ -105,11 +119,12 @@ class GroupShell:
         """Lose everything but the log; requests that wait are never answered."""
         self.coordinator = self.replayed()
         self.timers.clear()
-        self.tell(Loaded())
+        self._begin()
 
     def assert_replay_is_equal(self):
         replayed = self.replayed()
         assert offsets_of(replayed) == offsets_of(self.coordinator)
+        assert consumers_of(replayed) == consumers_of(self.coordinator)
         groups, stored = self.coordinator._classic._groups, replayed._classic._groups
         assert groups.keys() == stored.keys()
         for group_id, group in groups.items():
@@ -134,5 +149,10 @@ def offsets_of(coordinator):
     return store._committed, store._pending
 
 
+def consumers_of(coordinator):
+    return {} if coordinator._consumer is None else coordinator._consumer._groups
+
+
 def state_of(coordinator):
-    return coordinator._classic._groups, *offsets_of(coordinator), coordinator._offsets._order
+    groups = (coordinator._classic._groups, consumers_of(coordinator))
+    return *groups, *offsets_of(coordinator), coordinator._offsets._order

@@ -109,52 +109,41 @@ _SMALL = {"internal.segment.bytes": "1000", "file.delete.delay.ms": "0"}
 
 
 def compacted(client, topic):
-    """The latest value of each key is kept, in its place; tombstones stay for their time, or go at once."""
+    """The latest value of each key is kept, in its place, and so is the tombstone of one that is gone."""
     settings = _SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     _make(client.servers, topic, 1, settings)
     with Wire(client.servers) as wire:
         for i in range(40):
-            value = None if i == 20 else b"%d " % i * 30
+            value = None if i == 39 else b"%d " % i * 30
             wire.produce(topic, batch_of(value, key=b"key-%d" % (i % 4), timestamp=NOON_MS + i))
-    # The cleaner leaves the active segment alone; what it has done is done when no key is double before it.
-    with Wire(client.servers) as wire:
-        offsets = wait_until(lambda: _cleaned(wire, topic), True)
-    low, high = client.ends(topic)
-    return {"cleaned": offsets, "ends": (low, high), "last of each": _latest(client, topic)}
+        # The cleaner leaves the active segment alone: two records that fill one each bring all others before it.
+        for key in (b"full", b"active"):
+            wire.produce(topic, batch_of(b"v" * 1000, key=key, timestamp=NOON_MS + 50))
+        wait_until(lambda: _all_offsets(wire, topic), _CLEANED)
+    return {"ends": client.ends(topic), "left": client.consume(topic, {0: 0}, len(_CLEANED))}
 
 
-def _latest(client, topic):
-    with Wire(client.servers) as wire:
-        count = len(_all_offsets(wire, topic))
-    seen = client.consume(topic, {0: 0}, count)
-    return {each.key: (each.offset, each.value) for each in seen}
+_CLEANED = [36, 37, 38, 39, 40, 41]
 
 
 def _all_offsets(wire, topic):
     offsets, at = [], 0
-    while True:
-        data = bytes(wire.fetch(topic, at).records)
-        if not data:
-            return offsets
+    while data := bytes(wire.fetch(topic, at).records):
         for position, header in headers_in(data):
             offsets += [each.offset for each in records_of(data[position : position + header.size])]
             at = header.next_offset
-
-
-def _cleaned(wire, topic):
-    return len(_all_offsets(wire, topic)) <= 14
+    return offsets
 
 
 @_EVERY_CLIENT
 def test_compacted(brokers, client):
     told = brokers.compare(compacted, client)
-    assert told["cleaned"]
-    assert {key: offset for key, (offset, _) in told["last of each"].items()} == {
-        b"key-0": 36,
-        b"key-1": 37,
-        b"key-2": 38,
-        b"key-3": 39,
-    }
+    assert told["ends"] == (0, 42)
+    assert [(each.offset, each.key, each.value is None) for each in told["left"]] == [
+        *((36 + i, b"key-%d" % i, i == 3) for i in range(4)),
+        (40, b"full", False),
+        (41, b"active", False),
+    ]
 
 
 def retained(client, topic):

@@ -27,7 +27,6 @@ def topics_tool(java, topic):
     told = {
         "created": java.topics("--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=5000"),
         "again": java.topics("--create", "--topic", topic),
-        "bad": java.topics("--create", "--topic", f"{topic}-c", "--replication-factor", "3"),
     }
     with Wire(java.servers) as wire:
         wire.wait_for(topic, 2)

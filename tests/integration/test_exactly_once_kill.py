@@ -36,7 +36,7 @@ from tests.integration.wire import Wire
 PARTITIONS = 4
 WORKERS = 2
 KILLS = 16  # of the broker, and as many of workers
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 
 
 class Steps:
@@ -187,7 +187,7 @@ def test_every_result_is_seen_once_whatever_is_killed(tmp_path: Path) -> None:
             wire.create(OUTPUT, PARTITIONS)
         for victim in victims:
             with Wire(bootstrap) as wire:
-                inputs.feed(wire, chance.randrange(5, 25))
+                inputs.feed(wire, chance.randrange(15, 40))  # more than is done before the next kill
             for worker in workers:
                 worker.keep_going()
             goal = steps.total + chance.randrange(1, 12)

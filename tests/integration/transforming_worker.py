@@ -7,6 +7,7 @@ then it aborts on purpose, after writing records that nobody may ever see.
 import os
 import random
 import sys
+import threading
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -14,6 +15,7 @@ INPUT, OUTPUT, GROUP = "inputs", "outputs", "transformers"
 NEVER_SEEN = b"never"
 _AT_ONCE = 15
 _REQUEST_S = 10.0
+_HANGING_S = 1.5
 
 
 def transformed(value: bytes) -> bytes:
@@ -79,7 +81,14 @@ class Worker:
         for message in messages:
             ends[message.partition() or 0] = (message.offset() or 0) + 1
         offsets = [TopicPartition(INPUT, partition, offset) for partition, offset in ends.items()]
-        producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _REQUEST_S)
+        # librdkafka ignores this call's time-out (its issue 5456) and may wait for ever when the broker comes back
+        # (5511): a worker that hangs here ends, and is started again.
+        watch = threading.Timer(_HANGING_S, os._exit, (4,))
+        watch.start()
+        try:
+            producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _REQUEST_S)
+        finally:
+            watch.cancel()
         tell("offsets")
         if is_aborted:
             producer.flush(_REQUEST_S)

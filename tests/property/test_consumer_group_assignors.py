@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.coordinator.group.assignors import ASSIGNORS, Subscriber
 from headrace.protocol.schema import Uuid
+from tests.property.storage_model import examples
 
 
 def topic(number: int) -> Uuid:
@@ -48,6 +49,7 @@ def moved(before, after):
     )
 
 
+@examples(100)
 @given(assignors, groups, counts, holdings)
 def test_every_partition_goes_to_exactly_one_subscriber(name, wanted, counts, held):
     members = subscribers(wanted, held)
@@ -60,6 +62,7 @@ def test_every_partition_goes_to_exactly_one_subscriber(name, wanted, counts, he
         assert all(share.values())
 
 
+@examples(100)
 @given(assignors, groups, counts, holdings, st.randoms(use_true_random=False))
 def test_the_order_of_mappings_does_not_matter(name, wanted, counts, held, random):
     def shuffled(mapping):
@@ -71,6 +74,7 @@ def test_the_order_of_mappings_does_not_matter(name, wanted, counts, held, rando
     assert ASSIGNORS[name](subscribers(shuffled(wanted), shuffled(held)), shuffled(counts)) == first
 
 
+@examples(100)
 @given(same_topics, counts, holdings)
 def test_uniform_is_even_and_keeps_all_that_an_even_share_allows(wanted, counts, held):
     after = ASSIGNORS["uniform"](subscribers(wanted, held), counts)
@@ -92,6 +96,7 @@ def test_uniform_is_even_and_keeps_all_that_an_even_share_allows(wanted, counts,
         )
 
 
+@examples(100)
 @given(mixed_topics, counts, holdings)
 def test_uniform_is_as_even_as_the_subscriptions_allow(wanted, counts, held):
     """Nobody could hand a partition on, directly or through others, to somebody with at least two less."""
@@ -107,12 +112,14 @@ def test_uniform_is_as_even_as_the_subscriptions_allow(wanted, counts, held):
         assert load[giver] - min(load[member_id] for member_id in reached) < 2
 
 
+@examples(100)
 @given(groups, counts)
 def test_uniform_leaves_what_it_has_made(wanted, counts):
     before = ASSIGNORS["uniform"](subscribers(wanted), counts)
     assert ASSIGNORS["uniform"](subscribers(wanted, before), counts) == before
 
 
+@examples(100)
 @given(same_topics, counts)
 def test_a_newcomer_gets_its_share_and_nothing_else_moves(wanted, counts):
     before = ASSIGNORS["uniform"](subscribers(wanted), counts)
@@ -122,6 +129,7 @@ def test_a_newcomer_gets_its_share_and_nothing_else_moves(wanted, counts):
     assert loads(after)["newcomer"] == sum(loads(before).values()) // len(grown)
 
 
+@examples(100)
 @given(same_topics.filter(lambda wanted: len(wanted) > 1), counts)
 def test_when_somebody_leaves_only_its_share_moves(wanted, counts):
     before = ASSIGNORS["uniform"](subscribers(wanted), counts)
@@ -131,6 +139,7 @@ def test_when_somebody_leaves_only_its_share_moves(wanted, counts):
     assert moved({who: share for who, share in before.items() if who != leaver}, after) == 0
 
 
+@examples(100)
 @given(same_topics, st.integers(1, 12))
 def test_range_gives_the_same_numbers_of_every_topic(wanted, count):
     assignment = ASSIGNORS["range"](subscribers(wanted), dict.fromkeys(TOPICS, count))

@@ -3,16 +3,24 @@
 A member here is as honest as a real client: it has what it was assigned until it is told otherwise, gives up partitions
 when it gets round to it, and says so in its next heartbeat. Answers get lost. After every step nobody has a partition
 that somebody else has, and epochs have not shrunk; in the end, when everybody keeps beating, all have their share.
+Some of the members speak the classic protocol, eager or cooperative.
 """
 
 from dataclasses import dataclass, field
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
+from headrace.coordinator.group.consumer.embedded import EmbeddedSubscription, NamedPartitions, read_assignment
 from headrace.coordinator.group.consumer.state import GroupState
+from headrace.coordinator.group.settings import GroupSettings
+from headrace.protocol import codec
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from headrace.protocol.messages.sync_group import SyncGroupRequest
+from tests.property.storage_model import examples
 from tests.unit.coordinator.group_consumer.harness import GROUP, Shell, topic_id
 
 TOPICS = ("orders", "orders.eu", "payments", "refunds")
@@ -26,7 +34,12 @@ SUBSCRIPTIONS = st.sampled_from(
         {"subscribed_topic_names": ["refunds"], "subscribed_topic_regex": r"orders\..+"},
     ]
 )
-REFUSED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+REFUSED = (
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.ILLEGAL_GENERATION,
+)
 
 
 @dataclass(eq=False)
@@ -40,6 +53,7 @@ class Client:
     epoch: int = 0
     has: dict = field(default_factory=dict)
     told: dict = field(default_factory=dict)
+    classic: str | None = None  # how it speaks the classic protocol, if it does
     is_gone: bool = False  # crashed or left: it reads nothing any more
     must_tell_all: bool = False  # the last answer was lost
 
@@ -66,7 +80,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     @initialize(counts=st.lists(st.integers(0, 5), min_size=4, max_size=4))
     def begin(self, counts):
-        self.shell = Shell()
+        # A group of classic members alone would leave this kind of groups; here it stays.
+        self.shell = Shell(GroupSettings(group_consumer_migration_policy="disabled"))
         self.shell.checks_replay = False  # it is checked when the broker restarts, and when all is settled
         self.counts = dict(zip(TOPICS, counts, strict=True))
         self.everybody: list[Client] = []
@@ -77,7 +92,53 @@ class GroupMachine(RuleBasedStateMachine):
     def _tell_topics(self):
         self.shell.set_topics(**{name: count for name, count in self.counts.items() if count})
 
+    def _beat_classic(self, client: Client):
+        if not self._has_group():
+            client.start_over()
+            return
+        if client.epoch > 0:
+            beat = HeartbeatRequest(group_id=GROUP, member_id=client.member_id, generation_id=client.epoch)
+            error = self.shell.ask(beat, 4).error_code
+            if error in REFUSED:
+                client.start_over()
+            if error != ErrorCode.REBALANCE_IN_PROGRESS:
+                return
+        if client.classic == "eager":
+            client.has = {}
+        names = {topic_id(name): name for name in TOPICS}
+        owned = [NamedPartitions(topic=names[topic], partitions=sorted(had)) for topic, had in client.has.items()]
+        subscription = EmbeddedSubscription(
+            topics=client.subscription["subscribed_topic_names"], owned_partitions=owned
+        )
+        metadata = b"\0\1" + codec.encode(subscription, 1)
+        joined = self.shell.ask(
+            JoinGroupRequest(
+                group_id=GROUP,
+                session_timeout_ms=45_000,
+                rebalance_timeout_ms=60_000,
+                member_id=client.member_id,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="some", metadata=metadata)],
+            ),
+            5,
+        )
+        assert joined.error_code == 0, ErrorCode(joined.error_code)
+        client.epoch = joined.generation_id
+        synced = self.shell.ask(
+            SyncGroupRequest(group_id=GROUP, member_id=client.member_id, generation_id=client.epoch), 4
+        )
+        assert synced.error_code == 0, ErrorCode(synced.error_code)
+        client.told = dict(read_assignment(synced.assignment, self.shell.topics))
+        for topic, partitions in client.told.items():
+            client.has[topic] = client.has.get(topic, frozenset()) | partitions
+
+    def _has_group(self):
+        return self.shell.kind.holds(GROUP) and not self.shell.kind.is_empty(GROUP)
+
     def _beat(self, client: Client, *, is_lost: bool = False):
+        if client.classic is not None:
+            self._beat_classic(client)
+            return
         fields = {"instance_id": client.instance_id}
         if client.epoch == 0 or client.must_tell_all:
             fields |= client.everything()
@@ -108,6 +169,19 @@ class GroupMachine(RuleBasedStateMachine):
     def join_as_static(self, subscription, instance):
         return self._new(subscription, None, instance)
 
+    @precondition(lambda self: self._has_group())
+    @rule(
+        target=clients,
+        topics=st.lists(st.sampled_from(TOPICS), min_size=1, unique=True),
+        classic=st.sampled_from(["eager", "cooperative"]),
+    )
+    def join_as_classic(self, topics, classic):
+        self.count += 1
+        client = Client(f"member-{self.count}", {"subscribed_topic_names": topics}, classic=classic)
+        self.everybody.append(client)
+        self._beat(client)
+        return client
+
     @rule(client=clients, is_lost=st.booleans())
     def beat(self, client, is_lost):
         if not client.is_gone:
@@ -121,7 +195,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(client=clients, subscription=SUBSCRIPTIONS)
     def change_subscription(self, client, subscription):
-        if not client.is_gone and client.epoch > 0:
+        if not client.is_gone and client.epoch > 0 and client.classic is None:
             client.subscription = {"subscribed_topic_regex": "", **subscription}
             client.must_tell_all = True
             self._beat(client)
@@ -133,7 +207,10 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(client=consumes(clients), for_a_while=st.booleans())
     def leave(self, client, for_a_while):
-        if not client.is_gone and client.epoch > 0:
+        if client.classic is not None and self._has_group():
+            leaving = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=client.member_id)])
+            self.shell.ask(leaving, 4)
+        elif not client.is_gone and client.epoch > 0:
             epoch = -2 if for_a_while and client.instance_id else -1
             self.shell.beat(client.member_id, epoch, instance_id=client.instance_id)
         client.is_gone = True
@@ -180,6 +257,8 @@ class GroupMachine(RuleBasedStateMachine):
         for _ in range(len(alive) + 4):
             for client in alive:
                 self._drive(client)
+        if not self._has_group():
+            return  # only classic members are left over, and they go elsewhere
         group = self.shell.group
         assert group.state is GroupState.STABLE, group.state
         for member in group.members.values():
@@ -242,5 +321,5 @@ class GroupMachine(RuleBasedStateMachine):
         assert dict(held) == self.shell.group.owners
 
 
-GroupMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
-TestGroup = GroupMachine.TestCase
+TestConsumerGroup = GroupMachine.TestCase
+TestConsumerGroup.settings = examples(40, stateful_step_count=30)

@@ -65,16 +65,32 @@ class GroupMachine(RuleBasedStateMachine):
 
     # What clients do:
 
-    @rule(instance=st.sampled_from([None, None, "i", "j"]))
+    @rule(instances=st.lists(st.sampled_from([None, None, "i", "j"]), min_size=1, max_size=3))
     @precondition(lambda self: len(self.clients) < 4)
-    def start(self, instance):
-        self.started += 1
-        self.clients.append(Client(f"c{self.started}", instance))
+    def start(self, instances):
+        for instance in instances:
+            self.started += 1
+            self.clients.append(Client(f"c{self.started}", instance))
 
     @rule(data=st.data())
     @precondition(lambda self: self.clients)
     def act(self, data):
         self._act(data.draw(st.sampled_from(self.clients), label="client"))
+
+    @rule(rounds=st.integers(1, 6), delay_ms=st.sampled_from([0, 0, 1_000]), backwards=st.booleans())
+    @precondition(lambda self: self.clients)
+    def act_in_turn(self, rounds, delay_ms, backwards):
+        for _ in range(rounds):
+            for client in reversed(self.clients) if backwards else self.clients:
+                self._act(client)
+            self.shell.advance(delay_ms)
+
+    @rule(rounds=st.integers(1, 3))
+    @precondition(lambda self: len(self.clients) > 1)
+    def act_without_one(self, rounds):
+        for _ in range(rounds):
+            for client in self.clients[1:]:
+                self._act(client)
 
     def _act(self, client):
         """One step of an honest client."""
@@ -277,4 +293,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = examples(40, stateful_step_count=40)
+TestGroupMachine.settings = examples(60, stateful_step_count=40)

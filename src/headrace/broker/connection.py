@@ -250,26 +250,28 @@ class Connection:
     def _send_some(self) -> None:
         """One system call: as many parts as it takes, up to and including the beginning of a large slice."""
         out = self._out
-        views: list[bytes | bytearray | memoryview] = []
-        for part in out:
+        parts: list[bytes | bytearray | memoryview] = []
+        while out and len(parts) < _IOV:
+            part = out.popleft()
             if not isinstance(part, FileSlice):
-                views.append(part)
-            elif part.size:
-                views.append(view := view_of(part))
-                if len(view) < part.size:
-                    break
-            if len(views) == _IOV:
+                parts.append(part)
+                continue
+            parts.append(view := view_of(part))
+            if len(view) < part.size:
+                out.appendleft(FileSlice(part.file, part.position + len(view), part.size - len(view)))
                 break
-        sent = self._socket.sendmsg(views)
+        try:
+            sent = self._socket.sendmsg(parts)
+        except OSError:
+            out.extendleft(reversed(parts))
+            raise
         self._unsent_bytes -= sent
-        while out and sent >= len(out[0]):
-            sent -= len(out.popleft())
-        if sent:
-            part = out[0]
-            if isinstance(part, FileSlice):
-                out[0] = FileSlice(part.file, part.position + sent, part.size - sent)
-            else:
-                out[0] = memoryview(part)[sent:]
+        for index, part in enumerate(parts):
+            if sent < len(part):
+                # What is mapped stays mapped until it is sent: mapping it again would cost more than sending it.
+                out.extendleft(reversed([memoryview(part)[sent:], *parts[index + 1 :]]))
+                return
+            sent -= len(part)
 
     # --- the end
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headrace.broker.topics import Topic, TopicCatalog
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.transaction.partitioning import partition_for
-from headrace.records import BatchHeader, Record, build_batch, header_at, headers_in, records_of
+from headrace.records import Record, build_batch, headers_in
 from headrace.storage.log import Log
 
 _READ_BYTES = 1024 * 1024
@@ -84,17 +84,25 @@ class CoordinatorLog:
             logs.append(log)
         return logs
 
-    def batches(self) -> Iterator[tuple[BatchHeader, list[Record]]]:
+    def batches(self) -> Iterator[bytes]:
         """Everything that was written, partition by partition, in order."""
+        for log in self.partitions():
+            yield from batches_of(log)
+
+    def partitions(self) -> list[Log]:
+        """The topic's logs; none before it is made."""
         topic = self._topics.by_name.get(self._name)
-        for log in topic.partitions if topic else ():
-            offset = log.start_offset
-            while offset < log.end_offset:
-                found = log.read(offset, _READ_BYTES).slice
-                if found is None:
-                    break
-                data = found.read()
-                for position, header in headers_in(data):
-                    batch = data[position : position + header.size]
-                    yield header_at(batch), records_of(batch)
-                    offset = header.next_offset
+        return list(topic.partitions) if topic else []
+
+
+def batches_of(log: Log) -> Iterator[bytes]:
+    """Everything that is in a log, in order."""
+    offset = log.start_offset
+    while offset < log.end_offset:
+        found = log.read(offset, _READ_BYTES).slice
+        if found is None:
+            break
+        data = found.read()
+        for position, header in headers_in(data):
+            yield data[position : position + header.size]
+            offset = header.next_offset

@@ -1,8 +1,10 @@
 """Consumer groups at work: the pure coordinator, its topic, and what it has to know of the rest of the broker."""
 
+from bisect import bisect_left
+from typing import NamedTuple
 from uuid import uuid4
 
-from headrace.broker.coordinator_log import CoordinatorLog, Producer
+from headrace.broker.coordinator_log import CoordinatorLog, Producer, batches_of
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
 from headrace.broker.deferred import Deferred
 from headrace.broker.topics import TopicCatalog
@@ -14,8 +16,10 @@ from headrace.coordinator.group.events import Loaded, Request, TimerFired, Topic
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.schema import Message, Uuid
-from headrace.records import ControlType, marker_in
+from headrace.records import ControlType, control_type_of, header_at, records_of
+from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -41,20 +45,35 @@ class Groups:
 
     def load(self) -> None:
         """Take in what was written, and begin."""
-        for header, records in self.log.batches():
-            if header.is_control:
-                marker = marker_in(records[0]) if records else None
-                if marker:
-                    ended = TransactionEnded(header.producer_id, header.producer_epoch, marker[0] is ControlType.COMMIT)
-                    for entry in self.coordinator.decide(ended, header.max_timestamp).records:
-                        self.coordinator.apply(entry)
-                continue
-            for record in records:
-                decoded = decode(record.key or b"", record.value)
-                if decoded:
-                    self.coordinator.apply(decoded, header.producer_id if header.is_transactional else -1)
+        for log in self.log.partitions():
+            self._take_in(log)
         self.topics_changed()
         self._tell(Loaded())
+
+    def _take_in(self, log: Log) -> None:
+        """Apply one partition.
+
+        A marker ends what its transaction wrote to this partition, and the coordinator, which serves all of them, does
+        not know partitions: a marker of an old transaction here would end the producer's open one in another partition.
+        So what was ended is applied by its outcome where it stands, and only what is still open waits for its marker.
+        """
+        ends = _ends_in(log)
+        for batch in batches_of(log):
+            header = header_at(batch)
+            if header.is_control:
+                continue
+            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+            if producer_id != NO_PRODUCER_ID:
+                mine = ends.get(producer_id, [])
+                end = bisect_left(mine, (header.base_offset, False))
+                if end < len(mine):
+                    if not mine[end].committed:
+                        continue
+                    producer_id = NO_PRODUCER_ID
+            for record in records_of(batch):
+                decoded = decode(record.key or b"", record.value)
+                if decoded:
+                    self.coordinator.apply(decoded, producer_id)
 
     def _tell(self, event: object) -> None:
         self._shell.tell(event)
@@ -83,6 +102,24 @@ class Groups:
     def close(self) -> None:
         """End."""
         self._shell.close()
+
+
+class _End(NamedTuple):
+    """Where a transaction ends in a log, and how."""
+
+    offset: int
+    committed: bool
+
+
+def _ends_in(log: Log) -> dict[int, list[_End]]:
+    """The ends of transactions in a log, in order, by producer id."""
+    ends: dict[int, list[_End]] = {}
+    for batch in batches_of(log):
+        header = header_at(batch)
+        marker = control_type_of(batch) if header.is_control and header.record_count else None
+        if marker:
+            ends.setdefault(header.producer_id, []).append(_End(header.base_offset, marker[0] is ControlType.COMMIT))
+    return ends
 
 
 def _group_of(record: CoordinatorRecord) -> str:

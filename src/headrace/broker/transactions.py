@@ -1,8 +1,9 @@
 """Transactions at work: the pure coordinator, its topic, and the markers that end a transaction in every partition.
 
 A producer's first batch in a transaction may reach the disk before the coordinator's own record of it does. So at the
-start every open transaction in every log is held against what the coordinator knows, and one that it does not know, and
-so will never end, is aborted.
+start every open transaction in every log is held against what the coordinator knows. If its producer can still go on
+with it, the partition is added again: were it aborted alone, the producer, whose batch the log knows, would be told
+that it is there, and commit the rest. One that nobody will end is aborted, and its epoch fenced off.
 """
 
 import asyncio
@@ -27,12 +28,13 @@ from headrace.coordinator.transaction.events import (
     WriteMarkers,
     WriterSupport,
 )
+from headrace.coordinator.transaction.machine import MAX_EPOCH
 from headrace.coordinator.transaction.records import decode, encode
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from headrace.protocol.schema import Message
-from headrace.records import ControlType, build_marker
+from headrace.records import ControlType, build_marker, header_at, records_of
 from headrace.storage.errors import ProducerError, StorageError
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
@@ -71,14 +73,14 @@ class Transactions:
         )
 
     def load(self) -> None:
-        """Take in what was written, end what was prepared, and abort what nobody will end."""
-        for header, records in self.log.batches():
-            for record in () if header.is_control else records:
+        """Take in what was written, end what was prepared, and settle what is open in the logs."""
+        for batch in self.log.batches():
+            for record in () if header_at(batch).is_control else records_of(batch):
                 decoded = decode(record.key or b"", record.value)
                 if decoded:
                     self.coordinator.apply(decoded)
         self._shell.tell(Loaded())
-        self._abort_hanging()
+        self._settle_hanging()
 
     # --- asking
 
@@ -168,21 +170,32 @@ class Transactions:
         if log.topic_partition.topic == OFFSETS_TOPIC:
             self._groups.transaction_ended(producer_id, epoch, committed=committed)
 
-    def _abort_hanging(self) -> None:
+    def _settle_hanging(self) -> None:
+        """Give every open transaction in a log somebody who will end it, or end it."""
         known = {
             (transaction.producer_id, partition)
             for transaction in self.coordinator.transactions.values()
             for partition in transaction.partitions
         }
+        owners = {transaction.producer_id: name for name, transaction in self.coordinator.transactions.items()}
         for topic in list(self._topics.by_name.values()):
             for log in topic.partitions:
                 for producer in list(log.producers.producers.values()):
                     is_open = producer.transaction_start is not None
                     if is_open and (producer.producer_id, log.topic_partition) not in known:
-                        _log.warning("aborted a transaction that nobody would end", log=str(log.topic_partition))
-                        self.append_marker(
-                            log, producer.producer_id, producer.epoch, producer.coordinator_epoch, committed=False
-                        )
+                        self._settle(log, owners.get(producer.producer_id), producer.producer_id, producer.epoch)
+
+    def _settle(self, log: Log, owner: str | None, producer_id: int, epoch: int) -> None:
+        if owner is not None:
+            error, _ = self.check_write(owner, producer_id, epoch, log.topic_partition, WriterSupport.ADDS_PARTITIONS)
+            if error is ErrorCode.NONE:
+                _log.warning("added a partition to its transaction again", log=str(log.topic_partition), id=owner)
+                return
+        _log.warning("aborted a transaction that nobody would end", log=str(log.topic_partition))
+        # Under the next epoch: the batches of this one, sent again, are refused, not taken for what is there already.
+        next_epoch = min(epoch + 1, MAX_EPOCH)
+        self._append_marker(log, producer_id, next_epoch, self._runtime.leader_epoch, committed=False)
+        self._runtime.appended(log, log.end_offset)
 
     def close(self) -> None:
         """End."""

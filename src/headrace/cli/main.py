@@ -27,7 +27,9 @@ class CommandsByName(UserDict[str, click.Command]):
 
 
 _NOT_LOADED = click.Command(None)
-_COMMANDS = CommandsByName(dict.fromkeys(("broker", "completion", "log", "produce", "tail", "topic"), _NOT_LOADED))
+_COMMANDS = CommandsByName(
+    dict.fromkeys(("broker", "completion", "group", "log", "produce", "tail", "topic"), _NOT_LOADED)
+)
 
 
 class QuietGroup(click.Group):

@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 
+from headrace.client.resets import Shift
 from headrace.client.starts import Start, StartKind
 from headrace.errors import HeadraceError
 
@@ -53,4 +54,18 @@ def parse_start(text: str, now_ms: int) -> Start:
         raise InvalidMoment(
             f"{text!r} is no place to begin: write earliest, latest, an offset as in 1200, the last so many as in -10, "
             "a time as in 2026-05-01T12:30:00Z, or how long ago as in 10m, 2h, 1d"
+        ) from None
+
+
+def parse_target(text: str, now_ms: int) -> Start | Shift:
+    """Where a group shall go on: earliest, latest, an offset, so many on or back from where it is, or a time."""
+    text = text.strip()
+    if re.fullmatch(r"[+-][0-9]{1,18}", text):
+        return Shift(int(text))
+    try:
+        return parse_start(text, now_ms)
+    except InvalidMoment:
+        raise InvalidMoment(
+            f"{text!r} is no place to go on from: write earliest, latest, an offset as in 1200, so many back or on as "
+            "in -10 or +10, a time as in 2026-05-01T12:30:00Z, or how long ago as in 10m, 2h, 1d"
         ) from None

@@ -3,17 +3,19 @@
 A text that cannot be read is a wrong call: exit code 2, with a sentence that says what was expected.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from headrace.cli.moment import parse_start, parse_timestamp
+from headrace.cli.moment import parse_start, parse_target, parse_timestamp
 from headrace.cli.where import parse
 from headrace.client.address import Address, parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
+from headrace.client.groups import list_groups
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
 
@@ -51,8 +53,22 @@ def _pair(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
+class NotPartitions(HeadraceError):
+    """A text that names no topic, or partitions that are no numbers."""
+
+
+def _topic_partitions(text: str) -> tuple[str, tuple[int, ...]]:
+    topic, colon, listed = text.strip().partition(":")
+    numbers = [number.strip() for number in listed.split(",")] if colon else []
+    if not topic or not all(re.fullmatch(r"[0-9]{1,9}", number) for number in numbers):
+        raise NotPartitions(f"{text!r} is not TOPIC or TOPIC:PARTITION,…: write for example orders or orders:0,2")
+    return topic, tuple(map(int, numbers))
+
+
 PAIR = Parsed("name=value", _pair)
+TOPIC_PARTITIONS = Parsed("topic", _topic_partitions)
 START = Parsed("start", lambda text: parse_start(text, SystemClock().now_ms()))
+TARGET = Parsed("target", lambda text: parse_target(text, SystemClock().now_ms()))
 TIMESTAMP = Parsed("time", lambda text: parse_timestamp(text, SystemClock().now_ms()))
 FILTER = Parsed("expression", parse)
 
@@ -74,7 +90,24 @@ def connect(bootstrap: tuple[Address, ...]) -> Cluster:
 
 
 def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
-    """The topics that begin so, if the broker tells quickly; nothing if not, because a shell is no place for errors."""
+    """The topics that begin so."""
+    is_internal_wanted = incomplete.startswith("_")
+    return _complete(
+        ctx,
+        incomplete,
+        lambda cluster: (topic.name for topic in cluster.topics() if is_internal_wanted or not topic.is_internal),
+    )
+
+
+def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
+    """The groups that begin so."""
+    return _complete(ctx, incomplete, lambda cluster: (group.name for group in list_groups(cluster)))
+
+
+def _complete(
+    ctx: click.Context, incomplete: str, names_in: Callable[[Cluster], Iterable[str]]
+) -> list[CompletionItem]:
+    """Names, if the broker tells quickly; nothing if not, because a shell is no place for errors."""
     quick = ConnectionSettings(
         client_id="headrace-completion",
         connect_timeout_s=_COMPLETION_TIMEOUT_S,
@@ -83,10 +116,10 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
     try:
         bootstrap = ctx.params.get("bootstrap") or parse_bootstrap(DEFAULT_BOOTSTRAP)
         with Cluster(bootstrap, quick) as cluster:
-            names = [topic.name for topic in cluster.topics() if not topic.is_internal or incomplete.startswith("_")]
+            return [CompletionItem(name) for name in names_in(cluster) if name.startswith(incomplete)]
     except HeadraceError:
         return []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 topic_argument = click.argument("topic", shell_complete=complete_topic)
+group_argument = click.argument("name", metavar="GROUP", shell_complete=complete_group)

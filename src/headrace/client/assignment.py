@@ -1,32 +1,33 @@
 """What members of a classic consumer group are assigned, as their leader wrote it.
 
-To the broker the bytes are opaque; consumers of all kinds agree on Kafka's ConsumerProtocolAssignment: a version, the
-topics with their partitions, and bytes of the assignor's own. Later versions only add at the end.
+To the broker the bytes are opaque; consumers of all kinds agree on Kafka's ConsumerProtocolAssignment, of which every
+version starts in the same way.
 """
 
-import struct
-
 from headrace.model import TopicPartition
+from headrace.protocol import codec
+from headrace.protocol.errors import ProtocolError
+from headrace.protocol.schema import INT32, Message, Struct, array, int16, string
+
+
+class AssignedTopic(Struct):
+    """Partitions of one topic."""
+
+    topic: str = string()
+    partitions: list[int] = array(INT32)
+
+
+class AssignmentPrefix(Message, versions=range(1)):
+    """How an assignment starts in every version of it."""
+
+    version: int = int16()
+    topics: list[AssignedTopic] = array(AssignedTopic)
 
 
 def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions in an assignment, in order; none if it is empty, or in a language of its own."""
+    """The partitions in an assignment, in order; none if it is empty, or is not one."""
     try:
-        return tuple(sorted(_partitions(data)))
-    except (struct.error, UnicodeDecodeError):
+        prefix, _ = codec.decode_prefix(AssignmentPrefix, 0, data)
+    except ProtocolError:
         return ()
-
-
-def _partitions(data: bytes) -> list[TopicPartition]:
-    found = []
-    _, topics = struct.unpack_from(">hi", data)
-    position = 6
-    for _ in range(topics):
-        (length,) = struct.unpack_from(">h", data, position)
-        (name,) = struct.unpack_from(f">{max(length, 0)}s", data, position + 2)
-        position += 2 + len(name)
-        (count,) = struct.unpack_from(">i", data, position)
-        indexes = struct.unpack_from(f">{max(count, 0)}i", data, position + 4)
-        position += 4 + 4 * len(indexes)
-        found += [TopicPartition(name.decode(), index) for index in indexes]
-    return found
+    return tuple(sorted(TopicPartition(topic.topic, index) for topic in prefix.topics for index in topic.partitions))

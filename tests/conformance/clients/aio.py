@@ -226,7 +226,8 @@ def _seen(message: Any) -> Seen:
 
 
 def _name(error: KafkaError) -> str:
-    return _code_name(error.errno) if error.errno >= 0 else type(error).__name__
+    code = getattr(error, "errno", -1)  # the client's own errors have no number
+    return _code_name(code) if code >= 0 else type(error).__name__
 
 
 def _code_name(code: int) -> str:

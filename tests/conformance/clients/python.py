@@ -214,4 +214,5 @@ def _error(call: Callable[[], object]) -> str:
 
 
 def _name(error: KafkaError) -> str:
-    return ErrorCode(error.errno).name if error.errno >= 0 else type(error).__name__
+    code = getattr(error, "errno", -1)  # the client's own errors have no number
+    return ErrorCode(code).name if code >= 0 else type(error).__name__

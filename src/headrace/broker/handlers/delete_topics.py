@@ -33,6 +33,8 @@ async def handle(ctx: Context, request: DeleteTopicsRequest) -> DeleteTopicsResp
             topic = ctx.broker.topic(state.name or "", state.topic_id, by_id=state.name is None)
             result.name, result.topic_id = topic.name, Uuid(topic.id)
             await ctx.broker.in_thread(lambda name=topic.name: ctx.broker.topics.delete(name))  # type: ignore[misc]
+            for log in topic.partitions:  # whoever waits for more of it would wait in vain
+                ctx.broker.waiting.appended(log)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
         except KeyError:  # another request removed it first

@@ -77,11 +77,14 @@ class _Fetch:
                 log = self._log(key)
                 total += self._read(log, partition, data, budget - total, is_first=not total)
             except HeadraceError as error:
+                code = code_of(error)
+                if self._timer and code == ErrorCode.UNKNOWN_TOPIC_ID:  # it went while the client waited for it
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 data = PartitionData(
                     partition_index=key.partition,
-                    error_code=code_of(error),
+                    error_code=code,
                     high_watermark=-1,
-                    aborted_transactions=[] if log is None else None,
+                    aborted_transactions=[] if log is None and not self._timer else None,
                     records=b"",
                 )
                 has_error = True

@@ -11,6 +11,7 @@ records store it; a request that waits is known to the state, and is answered by
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision
 from headrace.coordinator.group import description
 from headrace.coordinator.group.classic.kind import ClassicGroups
+from headrace.coordinator.group.consumer.kind import ConsumerGroups
 from headrace.coordinator.group.consumer.topics import TopicsChanged
 from headrace.coordinator.group.decisions import together
 from headrace.coordinator.group.events import Event, Loaded, Request, TimerFired, TopicsDeleted, TransactionEnded
@@ -43,7 +44,7 @@ from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 class GroupCoordinator:
     """The groups of one partition, of all kinds, and their offsets."""
 
-    def __init__(self, settings: GroupSettings, consumer: GroupKind | None = None) -> None:
+    def __init__(self, settings: GroupSettings, consumer: ConsumerGroups | None = None) -> None:
         """`consumer` are the groups of KIP-848; without them their requests are refused."""
         self._settings = settings
         self._classic = ClassicGroups(settings)
@@ -129,7 +130,8 @@ class GroupCoordinator:
                 return self._consumer.decide(request, now_ms)
         raise TypeError(f"{type(asked).__name__} is no request for the group coordinator")
 
-    # Where the kinds meet. A group without members changes its kind with whoever comes next.
+    # Where the kinds meet. A group without members changes its kind with whoever comes next; how one with members does,
+    # the consumer groups know.
 
     def _classic_request(self, request: Request, group_id: str, now_ms: int) -> Decision:
         consumer = self._consumer
@@ -147,6 +149,9 @@ class GroupCoordinator:
         if not self._classic.holds(group_id):
             return consumer.decide(request, now_ms)
         if not self._classic.is_empty(group_id):
+            upgraded = consumer.upgrade(request, self._classic.group(group_id), now_ms)
+            if upgraded is not None:
+                return upgraded
             response = ConsumerGroupHeartbeatResponse(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=f"Group {group_id} is not a consumer group."
             )

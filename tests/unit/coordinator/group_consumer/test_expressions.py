@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.coordinator.group.consumer.expression import Expression, InvalidExpression
 from headrace.protocol.errors import ErrorCode
+from tests.property.storage_model import examples
 from tests.unit.coordinator.group_consumer.harness import Shell, assigned, parts
 
 
@@ -56,6 +57,7 @@ pieces = st.recursive(
 )
 
 
+@examples(100)
 @given(pieces, st.lists(st.text("ab.-", max_size=7), min_size=1, max_size=8))
 def test_where_the_languages_overlap_it_agrees_with_python(text, names):
     expression = Expression(text)

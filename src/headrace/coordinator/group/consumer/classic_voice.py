@@ -8,6 +8,8 @@ step, and the member's generation is its epoch.
 from dataclasses import replace
 
 from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.group.classic import join as classic_join
+from headrace.coordinator.group.classic import sync as classic_sync
 from headrace.coordinator.group.consumer import membership, timers
 from headrace.coordinator.group.consumer.draft import Draft
 from headrace.coordinator.group.consumer.embedded import (
@@ -38,9 +40,8 @@ def join(
     draft: Draft, request: Request, asked: JoinGroupRequest, topics: Topics, settings: GroupSettings, now_ms: int
 ) -> JoinGroupResponse:
     """Let a classic member in, or take its next step."""
-    shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
-    if not shortest <= asked.session_timeout_ms <= longest:
-        raise Refusal(ErrorCode.INVALID_SESSION_TIMEOUT, f"the session timeout is not within {shortest} … {longest} ms")
+    if error := classic_join.check_request(asked, settings):
+        raise Refusal(error, error.meaning)
     member_id = asked.member_id or request.fresh_id
     _check_protocols(draft.group, asked, member_id)
     instance_id = asked.group_instance_id
@@ -66,9 +67,11 @@ def join(
 
 
 def sync(
-    draft: Draft, asked: SyncGroupRequest, topics: Topics, settings: GroupSettings, now_ms: int
+    draft: Draft, request: Request, asked: SyncGroupRequest, topics: Topics, settings: GroupSettings, now_ms: int
 ) -> SyncGroupResponse:
     """Tell a classic member what it may have now."""
+    if error := classic_sync.check_request(asked, request.version):
+        raise Refusal(error, error.meaning)
     member, voice = _classic_member(draft.group, asked.member_id, asked.group_instance_id, asked.generation_id)
     name, metadata = voice.protocols[0]
     if asked.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or asked.protocol_name not in (None, name):

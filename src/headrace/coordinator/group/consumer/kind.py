@@ -188,7 +188,7 @@ class ConsumerGroups:
                 case JoinGroupRequest():
                     response = classic_voice.join(draft, request, asked, topics, settings, now_ms)
                 case SyncGroupRequest():
-                    response = classic_voice.sync(draft, asked, topics, settings, now_ms)
+                    response = classic_voice.sync(draft, request, asked, topics, settings, now_ms)
                 case HeartbeatRequest():
                     response = classic_voice.heartbeat(draft, asked, settings, now_ms)
                 case LeaveGroupRequest():
@@ -221,8 +221,7 @@ class ConsumerGroups:
         member = group.members.get(key.member_id) if group else None
         if group is None or member is None:
             return Decision()
-        is_waiting = member.holding.state is MemberState.UNREVOKED_PARTITIONS
-        if isinstance(key, MemberRebalanceTimer) and not is_waiting:
+        if not timers.is_due(key, member):
             return Decision()
         draft = Draft(group)
         membership.remove(draft, [member.member_id], self._topics, now_ms)

@@ -1,7 +1,7 @@
 """The timers of consumer groups.
 
-Their keys are dataclasses and not named tuples: two named tuples of different types are equal if their fields are, and a
-member's timers would be one.
+Their keys are dataclasses and not named tuples: two named tuples of different types are equal if their fields are, and
+all timers of a member would be one.
 """
 
 from dataclasses import dataclass
@@ -83,3 +83,14 @@ def all_of(group_id: str, member: Member) -> tuple[TimerKey, ...]:
             MemberSyncTimer(group_id, member_id),
         )
     return MemberSessionTimer(group_id, member_id), MemberRebalanceTimer(group_id, member_id)
+
+
+def is_due(key: TimerKey, member: Member) -> bool:
+    """Whether the timer still means anything; a member may have changed the protocol that it speaks since."""
+    match key:
+        case MemberRebalanceTimer():
+            return not member.is_classic and member.holding.state is MemberState.UNREVOKED_PARTITIONS
+        case MemberRejoinTimer() | MemberSyncTimer():
+            return member.is_classic
+        case MemberSessionTimer():
+            return True

@@ -1,0 +1,205 @@
+"""`headrace group`: look at consumer groups, see how far behind they are, move them, delete them."""
+
+import sys
+
+import click
+
+from headrace.cli.group_text import lag_as_json, print_lag
+from headrace.cli.output import console, json_option, print_json, print_table
+from headrace.cli.parameters import (
+    TARGET,
+    TOPIC_PARTITIONS,
+    bootstrap_option,
+    complete_group,
+    complete_topic,
+    connect,
+    group_argument,
+)
+from headrace.client.address import Address
+from headrace.client.coordinators import Coordinators
+from headrace.client.group_lag import describe_lag
+from headrace.client.groups import delete_groups, describe_group, list_groups
+from headrace.client.resets import Move, Shift, plan_reset
+from headrace.client.resets import reset as reset_offsets
+from headrace.client.starts import Start
+from headrace.clock import SystemClock
+
+# Kafka's names for the states of both kinds of group; share groups and streams groups have no others.
+_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
+
+
+@click.group()
+def group() -> None:
+    """Look at consumer groups, move them to another place in the log, delete them."""
+
+
+@group.command("list")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(_STATES, case_sensitive=False),
+    multiple=True,
+    help="Only groups in this state; may be given several times.",
+)
+@bootstrap_option
+@json_option
+def list_all(states: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """List the groups."""
+    with connect(bootstrap) as cluster:
+        groups = list_groups(cluster, states)
+    if as_json:
+        print_json(
+            [
+                {
+                    "group": found.name,
+                    "state": found.state,
+                    "type": found.kind,
+                    "protocol_type": found.protocol_type,
+                }
+                for found in groups
+            ]
+        )
+    elif groups:
+        print_table(["group", "state", "protocol"], [(found.name, found.state, found.kind) for found in groups])
+    else:
+        click.echo(f"no groups in state {' or '.join(states)}" if states else "no groups yet")
+
+
+@group.command()
+@group_argument
+@bootstrap_option
+@json_option
+def describe(name: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """Show the members of GROUP and how far it is behind in each partition.
+
+    Lag is told in records (an upper bound where compaction or transactions left gaps in the offsets), in bytes (an
+    estimate: the partition's size on disk, by the share of its offsets that are still to be read), and in time (by how
+    much the next record to be read is older than the newest one).
+
+    It warns of records that retention removed before the group read them, and when that is near: when less than an
+    hour or less than a tenth of the topic's retention is left (for a retention under two hours: less than half of it).
+    The time left is an estimate too, for the worst case.
+    """
+    with connect(bootstrap) as cluster:
+        described = describe_lag(Coordinators(cluster), name)
+    now_ms = SystemClock().now_ms()
+    if as_json:
+        print_json(lag_as_json(described, now_ms))
+    else:
+        print_lag(described, now_ms)
+
+
+@group.command()
+@group_argument
+@click.option(
+    "--topic",
+    "topics",
+    type=TOPIC_PARTITIONS,
+    multiple=True,
+    metavar="TOPIC[:PARTITION,…]",
+    shell_complete=complete_topic,
+    help="A topic, or some partitions of it, as in orders or orders:0,2. May be given several times.",
+)
+@click.option("--all-topics", is_flag=True, help="Every partition that the group has an offset for.")
+@click.option(
+    "--to",
+    "target",
+    type=TARGET,
+    required=True,
+    metavar="PLACE",
+    help="earliest, latest, an offset, -N or +N for so many back or on from where the group is (no further than what "
+    "the log holds), a time (ISO-8601, UTC unless it says otherwise), or how long ago: 30s, 10m, 2h, 1d.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@json_option
+def reset(
+    name: str,
+    topics: tuple[tuple[str, tuple[int, ...]], ...],
+    all_topics: bool,
+    target: Start | Shift,
+    dry_run: bool,
+    yes: bool,
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+) -> None:
+    """Have GROUP go on reading from another place, to read records again or to leave some out.
+
+    The group must have no members: stop its consumers first.
+
+    \b
+      headrace group reset billing --all-topics --to earliest --dry-run
+      headrace group reset billing --topic orders --to 2h
+      headrace group reset billing --topic orders:0,2 --to -100 --yes
+    """
+    if bool(topics) == all_topics:
+        raise click.UsageError("say which topics: give either --topic or --all-topics")
+    _check_somebody_is_there(f"to reset {name}", is_needed=not yes and not dry_run)
+    with connect(bootstrap) as cluster:
+        coordinators = Coordinators(cluster)
+        moves = plan_reset(coordinators, name, None if all_topics else _merged(topics), target)
+        if not as_json:
+            _show(moves)
+        if not dry_run:
+            if not yes:
+                click.confirm(f"reset {name}?", abort=True, err=True)
+            reset_offsets(coordinators, name, moves)
+    if as_json:
+        print_json({"group": name, "dry_run": dry_run, "partitions": [_as_json(move) for move in moves]})
+    else:
+        click.echo("a dry run: nothing was changed" if dry_run else f"reset {name}")
+
+
+def _merged(topics: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, tuple[int, ...]]:
+    """The partitions of each topic; a topic that was once named without any is wanted whole."""
+    merged: dict[str, tuple[int, ...]] = {}
+    for topic, partitions in topics:
+        before = merged.get(topic, partitions)
+        merged[topic] = tuple(sorted({*before, *partitions})) if before and partitions else ()
+    return merged
+
+
+def _show(moves: list[Move]) -> None:
+    rows = [
+        (move.partition.topic, move.partition.partition, "–" if move.old is None else move.old, "→", move.new)
+        for move in moves
+    ]
+    print_table(["topic", ">partition", ">old", "", ">new"], rows)
+    console().print()
+
+
+def _as_json(move: Move) -> dict[str, object]:
+    return {
+        "topic": move.partition.topic,
+        "partition": move.partition.partition,
+        "old_offset": move.old,
+        "new_offset": move.new,
+    }
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP…", shell_complete=complete_group)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@json_option
+def delete(names: tuple[str, ...], yes: bool, bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """Delete groups, with their offsets; if one does not exist or has members none is deleted."""
+    chosen = list(dict.fromkeys(names))
+    _check_somebody_is_there(f"to delete {', '.join(chosen)}", is_needed=not yes)
+    with connect(bootstrap) as cluster:
+        coordinators = Coordinators(cluster)
+        if not yes:
+            for name in chosen:  # what cannot be done is told before the question, not after it
+                describe_group(coordinators, name).check_empty()
+            click.confirm(f"delete {', '.join(chosen)} with all committed offsets?", abort=True, err=True)
+        delete_groups(coordinators, chosen)
+    if as_json:
+        print_json({"deleted": chosen})
+    else:
+        click.echo(f"deleted {', '.join(chosen)}")
+
+
+def _check_somebody_is_there(doing: str, *, is_needed: bool) -> None:
+    if is_needed and not sys.stdin.isatty():
+        raise click.UsageError(f"nobody is there to be asked: {doing}, give --yes")

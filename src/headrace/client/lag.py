@@ -1,0 +1,138 @@
+"""How far a group is behind in a partition, and how long until it loses records: arithmetic without IO.
+
+Retention removes whole segments, and the newest record in a segment decides; so a record goes at `loss.left_ms` at the
+earliest, and mostly some time later.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.model import TopicPartition
+
+HOUR_MS = 3_600_000
+_SMALL_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long and how much of a partition is kept; None for no limit."""
+
+    ms: int | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """How near the next record to be read is to its removal, by the setting that will remove it."""
+
+    setting: str
+    left_ms: int | None  # None if nobody can say: the space runs out at an unknown pace
+    share_left: float  # of the retention
+
+    @property
+    def is_near(self) -> bool:
+        """Whether less than a tenth of the retention is left, or less than an hour.
+
+        Of a retention of two hours or less it is half: otherwise every reader of such a topic would be warned always.
+        """
+        if self.share_left < _SMALL_SHARE:
+            return True
+        return self.left_ms is not None and self.left_ms < HOUR_MS and self.share_left < 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One partition of a group; what is not known is None."""
+
+    partition: TopicPartition
+    committed: int | None
+    start: int
+    end: int
+    metadata: str = ""
+    size_bytes: int | None = None
+    next_ms: int | None = None  # the timestamp of the record that will be read next
+    newest_ms: int | None = None
+    retention: Retention = Retention()
+
+    @property
+    def records(self) -> int | None:
+        """How many offsets the group is behind, with those that were removed, as Kafka counts it."""
+        return None if self.committed is None else max(self.end - self.committed, 0)
+
+    @property
+    def removed(self) -> int:
+        """How many offsets went before the group read them."""
+        return 0 if self.committed is None else max(self.start - self.committed, 0)
+
+    @property
+    def beyond(self) -> int:
+        """How far the group is ahead of the log: it was emptied, or made anew, behind the group's back."""
+        return 0 if self.committed is None else max(self.committed - self.end, 0)
+
+    @property
+    def next_offset(self) -> int | None:
+        """The first offset that is still there to be read; None if there is none, or no place to begin."""
+        if self.committed is None:
+            return None
+        first = max(self.committed, self.start)
+        return first if first < self.end else None
+
+    @property
+    def size_left_bytes(self) -> int | None:
+        """About how many bytes there are to be read: the size on disk, by the share of the offsets."""
+        if self.size_bytes is None or self.committed is None:
+            return None
+        if self.next_offset is None:
+            return 0
+        return self.size_bytes * (self.end - self.next_offset) // (self.end - self.start)
+
+    @property
+    def time_ms(self) -> int | None:
+        """How much older the next record to be read is than the newest one."""
+        if self.committed is None:
+            return None
+        if self.next_offset is None:
+            return 0
+        return None if self.next_ms is None or self.newest_ms is None else max(self.newest_ms - self.next_ms, 0)
+
+    def loss(self, now_ms: int) -> Loss | None:
+        """What threatens the next record to be read first; None if nothing does."""
+        threats = list(self._threats(now_ms))
+        known = [threat for threat in threats if threat.left_ms is not None]
+        if known:
+            return min(known, key=lambda threat: (threat.left_ms or 0, threat.share_left))
+        return threats[0] if threats else None
+
+    def _threats(self, now_ms: int) -> Iterator[Loss]:
+        if self.next_offset is None:
+            return
+        if self.retention.ms is not None and self.next_ms is not None:
+            left_ms = max(self.next_ms + self.retention.ms - now_ms, 0)
+            yield Loss("retention.ms", left_ms, left_ms / max(self.retention.ms, 1))
+        size = self.size_left_bytes
+        if self.retention.size_bytes is not None and size is not None:
+            left_bytes = max(self.retention.size_bytes - size, 0)
+            # What lies behind this record was written since; let it go on at the same pace.
+            passed_ms = None if self.next_ms is None else max(now_ms - self.next_ms, 1)
+            left = None if passed_ms is None or size == 0 else left_bytes * passed_ms // size
+            yield Loss("retention.bytes", 0 if not left_bytes else left, left_bytes / max(self.retention.size_bytes, 1))
+
+
+class Trouble(Enum):
+    """What a person should be told about a partition of a group."""
+
+    REMOVED = "removed"  # records that were never read are gone
+    NEAR_LOSS = "near_loss"
+    BEYOND_END = "beyond_end"
+    NO_PARTITION = "no_partition"  # there is an offset, but nothing that it could be in
+
+
+def trouble_of(lag: PartitionLag, now_ms: int) -> Trouble | None:
+    """What is wrong, the worst first."""
+    if lag.removed:
+        return Trouble.REMOVED
+    if lag.beyond:
+        return Trouble.BEYOND_END
+    loss = lag.loss(now_ms)
+    return Trouble.NEAR_LOSS if loss and loss.is_near else None

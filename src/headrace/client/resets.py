@@ -1,0 +1,82 @@
+"""Where a group shall go on reading: looked up first, so that it can be shown, and set afterwards."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Coordinators
+from headrace.client.errors import NothingCommitted
+from headrace.client.groups import Committed, alter_offsets, committed_offsets, describe_group
+from headrace.client.offsets import Bounds, bounds
+from headrace.client.starts import Start, find_stretch
+from headrace.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """So many offsets onward, or back if negative, from where the group is."""
+
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One partition's offset before, None if there was none, and after."""
+
+    partition: TopicPartition
+    old: int | None
+    new: int
+
+
+def shifted(committed: int, shift: Shift, held: Bounds) -> int:
+    """The offset so far away; at most to the start or the end of what is there."""
+    return min(max(committed + shift.by, held.start), held.end)
+
+
+def plan_reset(
+    coordinators: Coordinators, name: str, topics: Mapping[str, Collection[int]] | None, target: Start | Shift
+) -> list[Move]:
+    """What a reset would do: for these topics and partitions (none given means all), or None for wherever it has been.
+
+    Refuses a group that does not exist or has members.
+    """
+    describe_group(coordinators, name).check_empty()
+    committed = committed_offsets(coordinators, name)
+    partitions = _chosen(coordinators.cluster, name, topics, committed)
+    if isinstance(target, Shift):
+        places = _shifted(coordinators.cluster, name, partitions, committed, target)
+    else:
+        places = find_stretch(coordinators.cluster, partitions, target).starts
+    return [Move(where, committed[where].offset if where in committed else None, places[where]) for where in partitions]
+
+
+def reset(coordinators: Coordinators, name: str, moves: Collection[Move]) -> None:
+    """Do what was planned; refused if members have come meanwhile."""
+    alter_offsets(coordinators, name, {move.partition: move.new for move in moves})
+
+
+def _chosen(
+    cluster: Cluster,
+    name: str,
+    topics: Mapping[str, Collection[int]] | None,
+    committed: Mapping[TopicPartition, Committed],
+) -> list[TopicPartition]:
+    if topics is not None:
+        return sorted(where for topic, indexes in topics.items() for where in cluster.partitions(topic, indexes))
+    if not committed:
+        raise NothingCommitted(name)
+    return sorted(committed)
+
+
+def _shifted(
+    cluster: Cluster,
+    name: str,
+    partitions: Collection[TopicPartition],
+    committed: Mapping[TopicPartition, Committed],
+    shift: Shift,
+) -> dict[TopicPartition, int]:
+    for where in partitions:
+        if where not in committed:
+            raise NothingCommitted(name, where)
+    held = bounds(cluster, partitions)
+    return {where: shifted(committed[where].offset, shift, held[where]) for where in partitions}
