@@ -17,6 +17,13 @@ from tests.group_shell import GroupShell
 from tests.property.storage_model import examples
 
 PARTITIONS = range(3)
+HEARTBEAT_ERRORS = {
+    ErrorCode.NONE,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_INSTANCE_ID,
+}
 
 
 class Client:
@@ -91,6 +98,16 @@ class GroupMachine(RuleBasedStateMachine):
         for _ in range(rounds):
             for client in self.clients[1:]:
                 self._act(client)
+
+    @rule(data=st.data(), times=st.integers(1, 20))
+    @precondition(lambda self: any(client.joined for client in self.clients))
+    def dawdle(self, data, times):
+        """A client that is alive, but does not go on: its heartbeats come from a thread of their own."""
+        client = data.draw(st.sampled_from([client for client in self.clients if client.joined]), label="client")
+        for _ in range(times):
+            self.shell.advance(SESSION_MS // 2)
+            asked = heartbeat(client.member_id, client.generation, instance=client.instance)
+            assert self.shell.ask(asked, 4).error_code in HEARTBEAT_ERRORS
 
     def _act(self, client):
         """One step of an honest client."""

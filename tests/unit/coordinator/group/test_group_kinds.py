@@ -1,5 +1,7 @@
 """Where classic groups and consumer groups meet: one id, one kind at a time, and the offsets stay."""
 
+import struct
+
 import pytest
 
 from headrace.coordinator.group.coordinator import GroupCoordinator
@@ -13,6 +15,9 @@ from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
 from headrace.protocol.messages.list_groups import ListGroupsRequest
 from tests.group_requests import SESSION_MS, commit, fetched, heartbeat, join, leave, stable_group, sync
 from tests.group_shell import GroupShell
+
+# What a classic leader assigns: version 0, one topic, two partitions, no user data.
+ALL_OF_T = struct.pack(">hi", 0, 1) + struct.pack(">h1si2i", 1, b"t", 2, 0, 1) + struct.pack(">i", -1)
 
 
 @pytest.fixture
@@ -75,7 +80,10 @@ def test_a_request_that_is_refused_changes_no_kind(shell):
 
 
 def test_a_consumer_of_the_new_protocol_takes_a_classic_group_with_it(shell):
-    (member_id,) = stable_group(shell)
+    token = shell.send(join(), 3)
+    shell.advance(0)
+    member_id = shell.answers[token].member_id
+    assert shell.ask(sync(member_id, 1, {member_id: ALL_OF_T}), 5).error_code == 0
     shell.ask(commit(5, member_id=member_id, generation=1), 9)
     assert beat(shell).error_code == 0
     assert kinds(shell) == {"g": "consumer"}
