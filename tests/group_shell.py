@@ -1,6 +1,7 @@
 """A group coordinator with its shell, for tests: a clock moved by hand, a log in memory, timers, and no IO.
 
-Every step checks what always holds: deciding changes nothing, and the records that are kept give the same state again.
+Every step checks what always holds: deciding changes nothing, the records that are kept give the same state again, and
+an answer can be written in the version in which it was asked for.
 """
 
 from copy import deepcopy
@@ -16,6 +17,7 @@ from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import NO_PRODUCER_ID
+from headrace.protocol import codec
 from headrace.protocol.schema import Uuid
 
 START_MS = 1_700_000_000_000
@@ -34,6 +36,7 @@ class GroupShell:
         self.check_replay = check_replay
         self.topics = topics
         self._last_token = 0
+        self._versions = {}
         self.last = None
         self.coordinator = self._new_coordinator()
         self._begin()
@@ -72,6 +75,7 @@ class GroupShell:
                 self.timers[timer.key] = timer.at_ms
         for answer in decision.answers:
             assert answer.to not in self.answers, "a request was answered twice"
+            codec.encode(answer.response, self._versions[answer.to])
             self.answers[answer.to] = answer.response
         self.last = decision
         if self.check_replay:
@@ -82,6 +86,7 @@ class GroupShell:
         """Ask, and return the token by which the answer is found."""
         self._last_token += 1
         token = RequestToken(self._last_token)
+        self._versions[token] = version
         self.tell(Request(token, message, version, client_id, "/10.0.0.1", f"fresh{token}"))
         return token
 

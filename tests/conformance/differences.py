@@ -24,10 +24,6 @@ def _at(scenario: str, client: str, path: str) -> str:
 
 # Kafka's APIs that our broker does not announce; those with a number are not in `headrace.protocol` either.
 NOT_SERVED = (
-    *("OFFSET_COMMIT", "OFFSET_FETCH", "JOIN_GROUP", "HEARTBEAT", "LEAVE_GROUP", "SYNC_GROUP", "DESCRIBE_GROUPS"),
-    *("LIST_GROUPS", "DELETE_GROUPS", "OFFSET_DELETE", "CONSUMER_GROUP_HEARTBEAT", "CONSUMER_GROUP_DESCRIBE"),
-    *("ADD_PARTITIONS_TO_TXN", "ADD_OFFSETS_TO_TXN", "END_TXN", "WRITE_TXN_MARKERS", "TXN_OFFSET_COMMIT"),
-    *("DESCRIBE_PRODUCERS", "DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS"),
     *("SASL_HANDSHAKE", "SASL_AUTHENTICATE"),
     *(f"api {key}" for key in (29, 30, 31)),  # access control
     *(f"api {key}" for key in (34, 43, 45, 46)),  # moving replicas, electing leaders
@@ -42,8 +38,8 @@ NOT_SERVED = (
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some APIs are not served",
-        "A client learns at its connect which APIs there are. Consumer groups, transactions, access control and share"
-        " groups are on their way. What is about many brokers (moving replicas, electing leaders, KRaft's quorum, "
+        "A client learns at its connect which APIs there are. Access control, quotas and share groups are on their "
+        "way. What is about many brokers (moving replicas, electing leaders, KRaft's quorum, "
         "features) has no meaning on one, and delegation tokens, client metrics and Kafka Streams' groups are not "
         "planned.",
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
@@ -68,6 +64,16 @@ DIFFERENCES: tuple[Difference, ...] = (
             _at("settings_told", "*", "told.min.insync.replicas*"),
             _at("topics_tool", "java", "described.configs.min.insync.replicas"),
             _at("configs_tool", "java", "described.min.insync.replicas"),
+        ),
+    ),
+    Difference(
+        "Internal topics have one partition by default",
+        "Kafka spreads `__consumer_offsets` and `__transaction_state` over its brokers by their 50 partitions. On one "
+        "broker that is 50 times the files for nothing; `offsets.topic.num.partitions` and "
+        "`transaction.state.log.num.partitions` set another number.",
+        (
+            _at("broker_settings", "wire", "*.configs.offsets.topic.num.partitions.*"),
+            _at("broker_settings", "wire", "*.configs.transaction.state.log.num.partitions.*"),
         ),
     ),
     Difference(

@@ -105,7 +105,7 @@ def test_woken(brokers, client):
     assert brokers.compare(woken, client)["soon"]
 
 
-_SMALL = {"internal.segment.bytes": "1000", "file.delete.delay.ms": "0"}
+_SMALL = {"internal.segment.bytes": "1000"}
 
 
 def compacted(client, topic):
@@ -118,7 +118,7 @@ def compacted(client, topic):
             wire.produce(topic, batch_of(value, key=b"key-%d" % (i % 4), timestamp=NOON_MS + i))
         # The cleaner leaves the active segment alone: two records that fill one each bring all others before it.
         for key in (b"full", b"active"):
-            wire.produce(topic, batch_of(b"v" * 1000, key=key, timestamp=NOON_MS + 50))
+            wire.produce(topic, batch_of(b"v" * 700, key=key, timestamp=NOON_MS + 50))
         wait_until(lambda: _all_offsets(wire, topic), _CLEANED)
     return {"ends": client.ends(topic), "left": client.consume(topic, {0: 0}, len(_CLEANED))}
 

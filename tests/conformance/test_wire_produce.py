@@ -148,6 +148,7 @@ def topic_rules(wire, topic):
         "recent": {"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "60000"},
         "replicated": {"min.insync.replicas": "2"},
         "policyless": {"cleanup.policy": ""},
+        "segmented": {"internal.segment.bytes": "500", "max.message.bytes": "900"},
     }
     for name, configs in settings.items():
         wire.create(f"{topic}-{name}", configs=configs)
@@ -175,6 +176,9 @@ def topic_rules(wire, topic):
         "at the limit": send("small", sized(1000)),
         "over the limit": send("small", sized(1001)),
         "two under the limit, together over": send("small", sized(900) + sized(900)),
+        "as large as a segment": send("segmented", sized(500)),
+        "larger than a segment": send("segmented", sized(501)),
+        "larger than that and the limit": send("segmented", sized(901)),
         "too old": send("recent", batch_of(b"v")),
         "recent": send("recent", batch_of(b"v", timestamp=now)),
         "too young": send("recent", batch_of(b"v", timestamp=now + 120_000)),

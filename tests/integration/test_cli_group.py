@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace import Broker
 from tests.integration.cli_runs import COMMAND, assert_one_sentence, assert_wrong_call, run_cli
+from tests.integration.test_cli_completion import complete
 
 HOUR_MS = 3_600_000
 BASE_MS = 1_700_000_000_000
@@ -229,7 +230,7 @@ def test_warnings_have_colours_on_a_terminal(headrace, broker, orders):
                 shown += chunk
     os.close(ours)
     assert process.returncode == 0
-    assert b"\x1b[1;31mwarning: orders-0: offset 30 lies behind the end of the log, 10" in shown
+    assert b"\x1b[1;31mwarning: orders-0: offset 30 is past the end of the log, 10" in shown
 
 
 # --- moving
@@ -400,3 +401,13 @@ def test_wrong_calls_change_nothing(headrace, broker, orders, arguments, words):
 def test_nobody_listens(arguments):
     run = run_cli("group", *arguments, bootstrap="127.0.0.1:1")
     assert_one_sentence(run, "cannot reach a broker at 127.0.0.1:1")
+
+
+def test_groups_come_from_the_broker_when_completed(headrace, broker, orders, monkeypatch):
+    for group in ("billing", "billing-late", "mail"):
+        commit(broker, {0: 4}, group=group)
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", broker.bootstrap_servers)
+    for command in ("describe", "reset", "delete"):
+        assert complete(f"headrace group {command} bil") == ["billing", "billing-late"]
+    assert complete("headrace group reset billing --topic or") == ["orders"]
+    assert set(complete("headrace group ")) == {"list", "describe", "reset", "delete"}

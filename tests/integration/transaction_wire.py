@@ -146,24 +146,28 @@ class WireProducer:
         return answer.topics[0].partitions[0].error_code
 
 
-def fetch_committed(wire: Wire, topic: str, offset: int = 0, partition: int = 0) -> tuple[list[bytes], int]:
-    """What a reader of committed records makes of one Fetch: the values that it shows, and the last stable offset."""
-    request = wire.fetch_request(topic, offset, partition=partition)
-    request.isolation_level = 1
-    data = wire.ask(request, FetchResponse, 12).responses[0].partitions[0]
-    assert data.error_code == 0, data
-    aborted = sorted((found.first_offset, found.producer_id) for found in data.aborted_transactions or ())
-    content = bytes(data.records or b"")
+def fetch_committed(wire: Wire, topic: str, partition: int = 0) -> tuple[list[bytes], int]:
+    """What a reader of committed records is shown, Fetch by Fetch, as clients do it; and the last stable offset."""
     values: list[bytes] = []
-    open_aborted: set[int] = set()
-    for position, header in headers_in(content):
-        while aborted and aborted[0][0] <= header.base_offset:
-            open_aborted.add(aborted.pop(0)[1])
-        if header.is_control:
-            open_aborted.discard(header.producer_id)
-        elif header.producer_id not in open_aborted or not header.is_transactional:
-            values += [record.value or b"" for record in records_of(content[position : position + header.size])]
-    return values, data.last_stable_offset
+    offset = 0
+    while True:
+        request = wire.fetch_request(topic, offset, partition=partition)
+        request.isolation_level = 1
+        data = wire.ask(request, FetchResponse, 12).responses[0].partitions[0]
+        assert data.error_code == 0, data
+        aborted = sorted((found.first_offset, found.producer_id) for found in data.aborted_transactions or ())
+        content = bytes(data.records or b"")
+        if not content:
+            return values, data.last_stable_offset
+        in_aborted: set[int] = set()
+        for position, header in headers_in(content):
+            offset = header.next_offset
+            while aborted and aborted[0][0] <= header.base_offset:
+                in_aborted.add(aborted.pop(0)[1])
+            if header.is_control:
+                in_aborted.discard(header.producer_id)
+            elif header.producer_id not in in_aborted or not header.is_transactional:
+                values += [record.value or b"" for record in records_of(content[position : position + header.size])]
 
 
 def end_offset(wire: Wire, topic: str, *, committed: bool, partition: int = 0) -> int:

@@ -51,6 +51,7 @@ class ModelledShell(SmallShell):
         self.pending = None  # the markers of the end that is decided and not complete
         self.last_end = None  # the way the last transaction ended
         self.holder = NOT_YET  # what the last producer that took over was given
+        self.asked_with = NOT_YET  # what it had before, if it named that
         self.cut_off = set()  # with which ids and epochs a transaction was open that the broker itself ended
         super().__init__(TransactionConfig(abort_timed_out_interval_ms=1000))
 
@@ -117,12 +118,11 @@ class ModelledShell(SmallShell):
         named = (message.producer_id, message.producer_epoch)
         assert not self.open
         assert self.pending is None
-        if named == NOT_YET:
-            assert given > self.holder, "a new holder has what somebody had before"
-        elif named < self.holder:
-            assert given == self.holder, "a repetition gets the same again"
-        assert given >= self.holder
-        self.holder = given
+        if named != NOT_YET and named < self.holder:
+            assert (named, given) == (self.asked_with, self.holder), "more than a repetition is answered"
+        else:
+            assert given > self.holder, "a holder is given what somebody had before"
+            self.holder, self.asked_with = given, named
 
     def _must_not_be_fenced(self, producer_id, epoch):
         assert (producer_id, epoch) >= self.holder, "a producer that was replaced succeeds"

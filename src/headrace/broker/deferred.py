@@ -30,3 +30,14 @@ class Deferred(Generic[T]):
         self._listener = listener
         if self.is_set:
             listener(self._value)  # type: ignore[arg-type]  # set, so it is a T
+
+    def after(self, change: Callable[[T], None]) -> "Deferred[T]":
+        """The same value, once `change` has had a look at it."""
+        changed: Deferred[T] = Deferred()
+
+        def pass_on(value: T) -> None:
+            change(value)
+            changed.set(value)
+
+        self.then(pass_on)
+        return changed

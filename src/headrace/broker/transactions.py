@@ -194,7 +194,7 @@ class Transactions:
         _log.warning("aborted a transaction that nobody would end", log=str(log.topic_partition))
         # Under the next epoch: the batches of this one, sent again, are refused, not taken for what is there already.
         next_epoch = min(epoch + 1, MAX_EPOCH)
-        self._append_marker(log, producer_id, next_epoch, self._runtime.leader_epoch, committed=False)
+        self.append_marker(log, producer_id, next_epoch, self._runtime.leader_epoch, committed=False)
         self._runtime.appended(log, log.end_offset)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from headrace.client.resets import reset as reset_offsets
 from headrace.client.starts import Start
 from headrace.clock import SystemClock
 
-# Kafka's names for the states of both kinds of group; share groups and streams groups have no others.
+# Kafka's names for the states of both kinds of group.
 _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 
 
@@ -39,7 +39,8 @@ def group() -> None:
     "states",
     type=click.Choice(_STATES, case_sensitive=False),
     multiple=True,
-    help="Only groups in this state; may be given several times.",
+    metavar="STATE",
+    help=f"Only groups in this state: {', '.join(_STATES[:-1])} or {_STATES[-1]}. May be given several times.",
 )
 @bootstrap_option
 @json_option

@@ -46,7 +46,7 @@ def _sentence(lag: PartitionLag, trouble: Trouble, now_ms: int) -> str:
             f"{lag.removed:,} {were} read: the log starts at {lag.start}, and auto.offset.reset decides where to go on"
         )
     if trouble is Trouble.BEYOND_END:
-        return f"offset {lag.committed} lies behind the end of the log, {lag.end}: was the topic made anew?"
+        return f"offset {lag.committed} is past the end of the log, {lag.end}: was the topic made anew?"
     loss = lag.loss(now_ms)
     assert loss is not None
     if loss.left_ms is None:

@@ -97,7 +97,7 @@ def test_warnings():
     assert texts == [
         "t-1: 1 record was removed before it was " + reset.format(5),
         "t-2: 2,000 records were removed before they were " + reset.format(2000),
-        "t-3: offset 12 lies behind the end of the log, 9: was the topic made anew?",
+        "t-3: offset 12 is past the end of the log, 9: was the topic made anew?",
         "t-4: records will be removed before they are read, in about 1 min 30 s (retention.ms)",
         "t-5: records will be removed before they are read, at any time (retention.ms)",
         "t-6: records will be removed before they are read, soon (5% of the space is left) (retention.bytes)",

@@ -4,7 +4,6 @@ Offsets of topics or partitions that do not exist are refused here; the coordina
 """
 
 from headrace.broker.context import Context
-from headrace.broker.deferred import Deferred
 from headrace.broker.group_requests import ask_groups
 from headrace.broker.handler import Answer, Handler
 from headrace.protocol.api import ApiKey
@@ -16,6 +15,7 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headrace.protocol.schema import Message
 
 BY_ID_SINCE = 10
 
@@ -32,17 +32,12 @@ def handle(ctx: Context, request: OffsetCommitRequest) -> Answer:
     if not kept and refused:
         return OffsetCommitResponse(topics=refused)
     answer = ask_groups(ctx, request)
-    if not refused or not isinstance(answer, Deferred):
-        return answer
-    merged: Deferred[object] = Deferred()
 
-    def merge(response: object) -> None:
+    def add_refused(response: Message | None) -> None:
         if isinstance(response, OffsetCommitResponse):
             response.topics += refused
-        merged.set(response)
 
-    answer.then(merge)
-    return merged  # type: ignore[return-value]  # what comes out is what went in
+    return answer.after(add_refused) if refused else answer
 
 
 def _split(

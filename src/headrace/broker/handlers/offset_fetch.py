@@ -4,19 +4,31 @@ from headrace.broker.context import Context
 from headrace.broker.group_requests import ask_groups
 from headrace.broker.handler import Answer, Handler
 from headrace.protocol.api import ApiKey
-from headrace.protocol.messages.offset_fetch import OffsetFetchRequest
+from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from headrace.protocol.schema import ZERO_UUID, Message, Uuid
 
 BY_ID_SINCE = 10
 
 
 def handle(ctx: Context, request: OffsetFetchRequest) -> Answer:
-    """Give topics that came by id their names, and ask the coordinator."""
-    if ctx.version >= BY_ID_SINCE:
-        for group in request.groups:
-            for topic in group.topics or ():
-                found = ctx.broker.topics.by_id.get(topic.topic_id)
-                topic.name = found.name if found else ""
-    return ask_groups(ctx, request)
+    """Give topics that came by id their names, ask the coordinator, and give what it found its ids."""
+    if ctx.version < BY_ID_SINCE:
+        return ask_groups(ctx, request)
+    topics = ctx.broker.topics
+    for group in request.groups:
+        for topic in group.topics or ():
+            known = topics.by_id.get(topic.topic_id)
+            topic.name = known.name if known else ""
+
+    def fill_in_ids(response: Message | None) -> None:
+        if isinstance(response, OffsetFetchResponse):
+            for group in response.groups:
+                for topic in group.topics:
+                    known = topics.by_name.get(topic.name)
+                    if topic.topic_id == ZERO_UUID and known:
+                        topic.topic_id = Uuid(known.id)
+
+    return ask_groups(ctx, request).after(fill_in_ids)
 
 
 HANDLER = Handler.of(ApiKey.OFFSET_FETCH, handle)

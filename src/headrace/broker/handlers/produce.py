@@ -103,6 +103,12 @@ def _append(
     if acks not in (ALL, LEADER, NONE):
         raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is unknown: use 0, 1 or all (-1)")
     batch = only_batch(data.records, ctx.version, has_transactional_id=request.transactional_id is not None)
+    config = log.config
+    if config.segment_bytes < len(batch) <= config.max_message_bytes:
+        raise BrokerError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {len(batch)} bytes does not fit into a segment: segment.bytes={config.segment_bytes}",
+        )
     owing = _check_transaction(ctx, request, log, batch) if request.transactional_id is not None else ()
     try:
         info = log.append(batch, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch)

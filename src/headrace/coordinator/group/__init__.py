@@ -1,5 +1,6 @@
 """The group coordinator: consumer groups of the classic protocol and of KIP-848, and everybody's committed offsets.
 
-`coordinator.py` is the entrance: one `GroupCoordinator` for each partition of `__consumer_offsets`. `records.py` holds
-the topic's records in Kafka's own formats.
+`coordinator.py` is the entrance; `events.py` is what it can be told. `kinds.py` is the seam between it and the kinds of
+groups, `classic/` and `consumer/`. `offsets/` serves groups of every kind, `description.py` what can be seen of them.
+`records.py` and `record_formats/` are the records of `__consumer_offsets` as Kafka writes them.
 """

@@ -24,8 +24,7 @@ def test_first_member_gets_everything_at_once():
         "TargetAssignmentMetadata",
         "CurrentMemberAssignment",
     ]
-    assert MemberSessionTimer(GROUP, "a") in shell.timers
-    assert shell.timers == {MemberSessionTimer(GROUP, "a"): 46_000}
+    assert shell.last.timers == (Timer(MemberSessionTimer(GROUP, "a"), 46_000),)
     assert shell.group.state is GroupState.STABLE
 
 

@@ -175,6 +175,23 @@ def test_a_producer_asks_for_its_next_epoch_after_an_end_it_did_not_hear_of(shel
     assert shell.init(producer=own) == (1000, 1), "the record tells the epoch before, so a restart does not matter"
 
 
+def test_the_first_holder_of_an_id_that_ran_out_is_not_taken_for_the_last(shell):
+    first = shell.init()
+    last = shell.with_epoch(LAST_USABLE)
+    assert shell.init(producer=last) == (1001, 0)
+    assert shell.init(producer=first) is ErrorCode.PRODUCER_FENCED, "though the epoch is that of the new id"
+
+
+@pytest.mark.parametrize("is_own_wish", [False, True])
+def test_who_may_repeat_itself_after_a_transaction_that_kept_its_epoch(shell, is_own_wish):
+    first = shell.init()
+    second = shell.init(producer=first) if is_own_wish else shell.init()
+    shell.add(second, A0)
+    shell.end(second, committed=True, version=4)
+    shell.finish()
+    assert shell.init(producer=first) == (second if is_own_wish else ErrorCode.PRODUCER_FENCED)
+
+
 def test_a_fresh_producer_id_is_wanted_only_where_one_is_needed(shell):
     def needs(message):
         return shell.coordinator.needs_producer_id(Request(shell.token(), message, 5))

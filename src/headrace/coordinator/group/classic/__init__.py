@@ -1,7 +1,7 @@
 """Groups of the classic protocol: the members assign the partitions themselves, the coordinator brings them together.
 
 A group goes through phases: Empty → PreparingRebalance (members join; JoinGroup waits) → CompletingRebalance (the
-leader assigns; SyncGroup waits) → Stable, and from any of the last two back to PreparingRebalance when somebody comes,
+leader assigns; SyncGroup waits) → Stable, and from the last two back to PreparingRebalance when somebody comes,
 goes or changes. `state.py` is a group as a value, `draft.py` a decision about it in the making; the other files are the
 phases.
 """

@@ -13,8 +13,8 @@ from headrace.coordinator.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
-    Holding,
     Member,
+    MemberState,
     Profile,
 )
 from headrace.coordinator.group.consumer.reconciliation import reconcile
@@ -128,15 +128,13 @@ def settle(
         owned,
         lambda topic_id, partition: group.is_free(topic_id, partition, member_id),
     )
-    if holding != _written_holding(draft, member_id):
+    written = group.members[member_id].holding
+    if holding != written:
         draft.write(facts.member_holding(group_id, member_id, holding))
-        if profile.classic is None:
+        is_about_revocation = MemberState.UNREVOKED_PARTITIONS in (written.state, holding.state)
+        if is_about_revocation and profile.classic is None:
             timers.watch_revocation(draft, draft.group.members[member_id], now_ms)
     return draft.group.members[member_id]
-
-
-def _written_holding(draft: Draft, member_id: str) -> Holding:
-    return draft.group.members[member_id].holding
 
 
 def _updated(profile: Profile, request: Request, asked: ConsumerGroupHeartbeatRequest) -> Profile:
