@@ -157,9 +157,7 @@ class Inputs:
     def feed(self, wire: Wire, count: int) -> None:
         for partition, written in enumerate(self.written):
             values = [b"%d/%d" % (partition, len(written) + place) for place in range(count)]
-            batch = build_batch(
-                [Record(place, 1_700_000_000_000, value, value) for place, value in enumerate(values)]
-            )
+            batch = build_batch([Record(place, 1_700_000_000_000, value, value) for place, value in enumerate(values)])
             assert wire.produce(INPUT, batch, partition=partition) == (0, len(written))
             written += values
 

@@ -5,7 +5,7 @@ has taken over nothing older succeeds; and an end that was promised is completed
 """
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.coordinator.transaction import (
     Loaded,
@@ -13,6 +13,7 @@ from headrace.coordinator.transaction import (
     Request,
     TransactionConfig,
     TransactionState,
+    TransactionTimeout,
     VerifyOrAdd,
     WriterSupport,
     errors_in,
@@ -231,6 +232,10 @@ class TransactionsMachine(RuleBasedStateMachine):
     @rule()
     def crash(self):
         self.shell.restart()
+
+    @invariant()
+    def what_is_open_will_time_out(self):
+        assert (TransactionTimeout(ID) in self.shell.timers) == bool(self.shell.open)
 
     def teardown(self):
         if not hasattr(self, "shell"):

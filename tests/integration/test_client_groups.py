@@ -1,0 +1,56 @@
+"""The client's requests about groups that the command line checks for beforehand, or does not make."""
+
+import pytest
+
+from headrace import Broker
+from headrace.client import groups
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import create_topic
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Coordinators
+from headrace.client.errors import GroupHasMembers, Refused, UnknownGroup
+from headrace.model import TopicPartition
+from tests.integration.test_cli_group import member
+
+PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+
+
+@pytest.fixture
+def broker():
+    with Broker(durability="os", settings={"group.initial.rebalance.delay.ms": "0"}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def coordinators(broker):
+    with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+        create_topic(cluster, "orders", partitions=2)
+        yield Coordinators(cluster)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_that_came_meanwhile(broker, coordinators, protocol):
+    groups.alter_offsets(coordinators, "billing", dict.fromkeys(PLACES, 0))
+    with member(broker, group_protocol=protocol):
+        with pytest.raises(GroupHasMembers, match="group 'billing' has members: stop them first"):
+            groups.alter_offsets(coordinators, "billing", {PLACES[0]: 5})
+        with pytest.raises(GroupHasMembers):
+            groups._delete_group(coordinators, "billing")
+        with pytest.raises(Refused, match="GROUP_SUBSCRIBED_TO_TOPIC"):
+            groups.delete_offsets(coordinators, "billing", PLACES)
+    assert groups.committed_offsets(coordinators, "billing") == dict.fromkeys(PLACES, (0, ""))
+
+
+def test_offsets_are_forgotten(coordinators):
+    groups.alter_offsets(coordinators, "billing", {PLACES[0]: 0, PLACES[1]: 7})
+    groups.delete_offsets(coordinators, "billing", PLACES[:1])
+    assert groups.committed_offsets(coordinators, "billing") == {PLACES[1]: (7, "")}
+
+
+def test_a_group_that_is_not_there(coordinators):
+    with pytest.raises(UnknownGroup):
+        groups.delete_offsets(coordinators, "billing", PLACES)
+    with pytest.raises(UnknownGroup):
+        groups._delete_group(coordinators, "billing")
+    assert groups.committed_offsets(coordinators, "billing") == {}
+    assert groups.list_groups(coordinators.cluster) == []
