@@ -46,7 +46,7 @@ def run(settings: dict[str, str], topic: str) -> None:
 
 
 def _leave(*_: object) -> None:
-    global _leaving  # noqa: PLW0603 - a signal handler has nothing else to tell with
+    global _leaving
     _leaving = True
 
 

@@ -35,8 +35,8 @@ from tests.integration.wire import Wire
 
 PARTITIONS = 4
 WORKERS = 2
-KILLS = 16  # of the broker, and as many of workers
-PATIENCE_S = 30.0
+KILLS = {"classic": 16, "consumer": 6}  # of the broker, and as many of workers, by the group's protocol
+PATIENCE_S = 60.0
 
 
 class Steps:
@@ -53,22 +53,24 @@ class Steps:
             self.total += 1
             self._changed.notify_all()
 
-    def wait_for(self, condition: Callable[[], bool], why: str) -> None:
+    def wait_for_more(self, seen: int, patience_s: float) -> None:
+        """Until there are more than `seen`, or patience ends."""
         with self._changed:
-            assert self._changed.wait_for(condition, PATIENCE_S), f"{why}; steps: {self.seen}"
+            self._changed.wait_for(lambda: self.total > seen, patience_s)
 
 
 class WorkerProcess:
     """A worker; one that ends by itself (it was fenced, or its broker was gone for too long) is started again."""
 
-    def __init__(self, bootstrap: str, index: int, chance: random.Random, steps: Steps) -> None:
+    def __init__(self, bootstrap: str, index: int, chance: random.Random, steps: Steps, protocol: str) -> None:
         self._bootstrap, self._index, self._chance, self._steps = bootstrap, index, chance, steps
+        self._protocol = protocol
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "tests.integration.transforming_worker"]
-        arguments = [self._bootstrap, str(self._index), str(self._chance.randrange(1 << 30))]
+        arguments = [self._bootstrap, str(self._index), str(self._chance.randrange(1 << 30)), self._protocol]
         self._process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE)
         self._reader = threading.Thread(target=self._read, args=(self._process,))
         self._reader.start()
@@ -163,7 +165,8 @@ class Inputs:
 
 
 @pytest.mark.timeout(400)
-def test_every_result_is_seen_once_whatever_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("protocol", "kills"), KILLS.items())
+def test_every_result_is_seen_once_whatever_is_killed(tmp_path: Path, protocol: str, kills: int) -> None:
     seed = int(os.environ.get("HEADRACE_SEED", time.time_ns() % 1_000_000))
     print(f"HEADRACE_SEED={seed}")
     chance = random.Random(seed)
@@ -172,12 +175,17 @@ def test_every_result_is_seen_once_whatever_is_killed(tmp_path: Path) -> None:
         tmp_path / "data",
         listen=f"127.0.0.1:{free_port()}",
         own_process=True,
-        settings={"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "500"},
+        settings={
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "500",
+            "group.consumer.session.timeout.ms": "1500",
+            "group.consumer.heartbeat.interval.ms": "200",
+        },
     ).start()
     bootstrap = broker.bootstrap_servers
     steps, inputs = Steps(), Inputs()
-    workers = [WorkerProcess(bootstrap, index, chance, steps) for index in range(WORKERS)]
-    victims = ["broker"] * KILLS + ["worker"] * KILLS
+    workers = [WorkerProcess(bootstrap, index, chance, steps, protocol) for index in range(WORKERS)]
+    victims = ["broker"] * kills + ["worker"] * kills
     chance.shuffle(victims)
     try:
         with Wire(bootstrap) as wire:
@@ -224,13 +232,13 @@ def test_every_result_is_seen_once_whatever_is_killed(tmp_path: Path) -> None:
             worker.kill()
         broker.stop()
     print(
-        f"{KILLS} kills of the broker and {KILLS} of workers in {killed_s:.1f} s, {sum(ends)} inputs,"
+        f"{kills} kills of the broker and {kills} of workers in {killed_s:.1f} s, {sum(ends)} inputs,"
         f" {time.monotonic() - began:.1f} s in all; {dict(steps.seen)}"
     )
     for partition, written in enumerate(inputs.written):
         assert NEVER_SEEN not in {value for _, value in found[partition]}
         assert found[partition] == [(value, transformed(value)) for value in written]
-    assert steps.seen["committed"] >= KILLS
+    assert steps.seen["committed"] >= kills
     assert steps.seen["aborted"] > 0
 
 
@@ -241,9 +249,7 @@ def wait_for_steps(steps: Steps, goal: int, workers: list[WorkerProcess]) -> Non
         assert time.monotonic() < deadline, f"the workers are stuck: {steps.seen}"
         for worker in workers:
             worker.keep_going()
-        seen = steps.total
-        with steps._changed:
-            steps._changed.wait_for(lambda seen=seen: steps.total > seen, 0.5)  # type: ignore[misc]
+        steps.wait_for_more(steps.total, 0.5)
 
 
 def wait_until(condition: Callable[[], bool], workers: list[WorkerProcess], why: str, steps: Steps) -> None:

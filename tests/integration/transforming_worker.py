@@ -1,7 +1,7 @@
 """Consume, transform, produce, in transactions: a process that is there to be killed.
 
-`python -m tests.integration.transforming_worker BOOTSTRAP INDEX SEED`; every step it takes is a line on stdout. Now and
-then it aborts on purpose, after writing records that nobody may ever see.
+`python -m tests.integration.transforming_worker BOOTSTRAP INDEX SEED PROTOCOL`; every step it takes is a line on stdout:
+Now and then it aborts on purpose, after writing records that nobody may ever see.
 """
 
 import os
@@ -16,6 +16,10 @@ NEVER_SEEN = b"never"
 _AT_ONCE = 15
 _REQUEST_S = 10.0
 _HANGING_S = 1.5
+_PROTOCOLS = {
+    "classic": {"session.timeout.ms": 1500, "heartbeat.interval.ms": 200},
+    "consumer": {"group.protocol": "consumer"},
+}
 
 
 def transformed(value: bytes) -> bytes:
@@ -26,7 +30,7 @@ def transformed(value: bytes) -> bytes:
 class Worker:
     """One member of the group, with a transactional id of its own."""
 
-    def __init__(self, bootstrap: str, index: str, chance: random.Random) -> None:
+    def __init__(self, bootstrap: str, index: str, chance: random.Random, protocol: str) -> None:
         reconnecting = {
             "bootstrap.servers": bootstrap,
             "reconnect.backoff.ms": 10,
@@ -45,8 +49,7 @@ class Worker:
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 1500,
-                "heartbeat.interval.ms": 200,
+                **_PROTOCOLS[protocol],
                 "fetch.wait.max.ms": 50,
                 "retry.backoff.ms": 20,
                 "error_cb": _ignore,
@@ -121,7 +124,7 @@ def _ignore(_: KafkaError) -> None:
 
 if __name__ == "__main__":
     try:
-        Worker(sys.argv[1], sys.argv[2], random.Random(int(sys.argv[3]))).run()
+        Worker(sys.argv[1], sys.argv[2], random.Random(int(sys.argv[3])), sys.argv[4]).run()
     except KafkaException as error:
         tell(f"ended {error.args[0].name()} {error.args[0].str()}")
         sys.exit(3)

@@ -2,7 +2,7 @@
 
 What always holds: records are written before they are applied; nobody is told anything, not even a fact that was only
 read, before everything that it rests on is durable; a decision that cannot be written has not happened, and whoever
-asked is hung up on, so that the client asks again.
+asked is hung up on, so that the client asks again, and a timer whose decision could not be written fires again.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
 
+RETRY_S = 1.0  # what could not be written, and nobody will ask for again, is tried again after this time
 _log = get_logger(__name__)
 
 
@@ -46,7 +47,7 @@ class CoordinatorShell:
         *,
         decide: Callable[[Any, int], Decision],
         apply: Callable[[CoordinatorRecord, int], None],
-        on_timer: Callable[[Hashable], None],
+        on_timer: Callable[[Hashable], bool],
         on_effect: Callable[[Any], None],
         producer_of: Callable[[Decision], Producer | None] = lambda _: None,
     ) -> None:
@@ -153,7 +154,8 @@ class CoordinatorShell:
 
     def _fire(self, key: Hashable) -> None:
         self._timers.pop(key, None)
-        self._on_timer(key)
+        if not self._on_timer(key):
+            self._timers[key] = asyncio.get_running_loop().call_later(RETRY_S, self._fire, key)
 
     def close(self) -> None:
         """Let no timer fire any more."""

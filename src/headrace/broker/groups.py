@@ -38,7 +38,7 @@ class Groups:
             self.log,
             decide=self.coordinator.decide,
             apply=self.coordinator.apply,
-            on_timer=lambda key: self._tell(TimerFired(key)),
+            on_timer=lambda key: self._shell.tell(TimerFired(key)),
             on_effect=lambda _: None,  # InTransaction is the shell's own business, done when the records were written
             producer_of=_producer_of,
         )

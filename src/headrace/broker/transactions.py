@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from headrace.broker.coordinator_log import CoordinatorLog
-from headrace.broker.coordinator_shell import CoordinatorShell, Durability
+from headrace.broker.coordinator_shell import RETRY_S, CoordinatorShell, Durability
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups import OFFSETS_TOPIC, Groups
 from headrace.broker.topics import TopicCatalog
@@ -40,7 +40,6 @@ from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
 
 STATE_TOPIC = "__transaction_state"
-_RETRY_S = 1.0
 _log = get_logger(__name__)
 
 
@@ -110,11 +109,11 @@ class Transactions:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         return adding.errors_in(response)[partition], logs
 
-    def _fire(self, key: object) -> None:
+    def _fire(self, key: object) -> bool:
         event = TimerFired(key)  # type: ignore[arg-type]  # the coordinator's own timers come back
         if self.coordinator.needs_producer_id(event):
             event = TimerFired(event.key, self._next_producer_id())
-        self._shell.tell(event)
+        return self._shell.tell(event)
 
     # --- markers
 
@@ -122,7 +121,7 @@ class Transactions:
         assert isinstance(effect, WriteMarkers)
         left = set(effect.partitions)
         if not left:
-            self._shell.tell(_written(effect))
+            self._complete(effect)
         for partition in effect.partitions:
             self._write_marker(effect, partition, left)
 
@@ -133,7 +132,7 @@ class Transactions:
                 return
             left.discard(partition)
             if not left:
-                self._shell.tell(_written(effect))
+                self._complete(effect)
 
         topic = self._topics.by_name.get(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
@@ -153,8 +152,12 @@ class Transactions:
             return
         self._runtime.appended(log, log.end_offset, done)
 
+    def _complete(self, effect: WriteMarkers) -> None:
+        if not self._shell.tell(_written(effect)):
+            asyncio.get_running_loop().call_later(RETRY_S, self._complete, effect)
+
     def _retry(self, effect: WriteMarkers, partition: TopicPartition, left: set[TopicPartition]) -> None:
-        asyncio.get_running_loop().call_later(_RETRY_S, self._write_marker, effect, partition, left)
+        asyncio.get_running_loop().call_later(RETRY_S, self._write_marker, effect, partition, left)
 
     def append_marker(self, log: Log, producer_id: int, epoch: int, coordinator_epoch: int, *, committed: bool) -> None:
         """Write the marker that ends a producer's open transaction in one partition."""

@@ -13,7 +13,7 @@ from headrace.storage import checkpoint
 from headrace.storage.errors import StorageError
 from headrace.storage.filesystem import FileSystem
 from headrace.storage.names import LOG, file_name, offset_of
-from headrace.storage.scan import Scanned, find_batch, headers, scan
+from headrace.storage.scan import find_batch, headers, scan, scan_file
 
 
 class SegmentSummary(NamedTuple):
@@ -102,20 +102,11 @@ def _summarize_segment(filesystem: FileSystem, path: str, base: int) -> SegmentS
     return SegmentSummary(path, base, next_offset, size, batches, records, first_timestamp, last_timestamp, problem)
 
 
-def batches_in(filesystem: FileSystem, path: str) -> Iterator[Scanned]:
-    """Each batch of a log file, checked; `CorruptBatch` where the bytes are none."""
-    file = filesystem.open_to_read(path)
-    try:
-        yield from scan(file, 0, file.size())
-    finally:
-        file.close()
-
-
 def records_in(filesystem: FileSystem, path: str, partition: TopicPartition) -> Iterator[tuple[BatchHeader, Record]]:
     """Each readable record of a partition in offset order, markers included, with its batch's header."""
     start = summarize_start(filesystem, path, partition)
     for _, file in segment_files(filesystem, f"{path}/{partition}"):
-        for _, header, batch in batches_in(filesystem, file):
+        for _, header, batch in scan_file(filesystem, file):
             for record in records_of(batch):
                 if record.offset >= start:
                     yield header, record

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headrace.records import HEADER_SIZE, BatchHeader, CorruptBatch, RecordsError, crc_of, header_at
 from headrace.records.batch import check_shape, place_at
-from headrace.storage.filesystem import File
+from headrace.storage.filesystem import File, FileSystem
 
 CHUNK = 1024 * 1024
 _PEEK = 4096 + HEADER_SIZE
@@ -45,6 +45,17 @@ def scan(file: File, start: int, end: int) -> Iterator[Scanned]:
             raise CorruptBatch("the checksum does not match", position)
         yield Scanned(position, header, batch)
         position += size
+
+
+def scan_file(filesystem: FileSystem, path: str, size: int | None = None) -> Iterator[Scanned]:
+    """Each batch of a file, opened for reading alone; `CorruptBatch` names the file where the bytes are none."""
+    file = filesystem.open_to_read(path)
+    try:
+        yield from scan(file, 0, file.size() if size is None else size)
+    except CorruptBatch as error:
+        raise CorruptBatch(f"{error.reason} in {path}", error.position) from error
+    finally:
+        file.close()
 
 
 def headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -7,7 +7,8 @@ from headrace.records import ControlType, CorruptBatch, build_batch
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import StorageError
-from headrace.storage.inspection import batches_in, partitions_in, records_in, segment_files, summarize, verify
+from headrace.storage.inspection import partitions_in, records_in, segment_files, summarize, verify
+from headrace.storage.scan import scan_file
 from headrace.testing import FakeClock, MemoryFileSystem
 from tests.small_logs import EPOCH_MS, PARTITION, append, end_transaction, some_records
 
@@ -106,7 +107,7 @@ def test_offsets_that_run_backwards_are_damage(filesystem):
 
 
 def test_batches_are_checked_on_the_way(filesystem):
-    assert [scanned.header.base_offset for scanned in batches_in(filesystem, FIRST)] == [0, 2, 4, 6, 8]
+    assert [scanned.header.base_offset for scanned in scan_file(filesystem, FIRST)] == [0, 2, 4, 6, 8]
     filesystem.corrupt(FIRST, 2 * SIZE + 70, b"\xff\xff")
     with pytest.raises(CorruptBatch, match=f"at byte {2 * SIZE}"):
-        list(batches_in(filesystem, FIRST))
+        list(scan_file(filesystem, FIRST))

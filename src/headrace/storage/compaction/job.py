@@ -4,10 +4,9 @@ A job says everything that is needed in plain values, and touches no file but th
 new files, which are whole and on disk but not yet in place.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.records import CorruptBatch
 from headrace.records.record import body_of, walk
 from headrace.storage.atomic_file import write_all
 from headrace.storage.compaction.offset_map import OffsetMap
@@ -15,7 +14,7 @@ from headrace.storage.compaction.retained import BatchFilter, LastRecord
 from headrace.storage.compaction.transactions import TransactionWalk
 from headrace.storage.filesystem import File, FileSystem
 from headrace.storage.names import CLEANED, LOG, file_name
-from headrace.storage.scan import CHUNK, Scanned, scan
+from headrace.storage.scan import CHUNK, scan_file
 from headrace.storage.transaction_index import AbortedTransaction
 
 
@@ -105,7 +104,7 @@ def _map_offsets(job: CleaningJob, filesystem: FileSystem) -> OffsetMap:
     for (base, size), end in zip(job.segments, ends, strict=True):
         if end <= job.dirty_offset:
             continue
-        for _, header, batch in _batches(filesystem, job.directory, base, size):
+        for _, header, batch in scan_file(filesystem, f"{job.directory}/{file_name(base, LOG)}", size):
             if offsets.is_full:
                 return offsets
             if header.is_control:
@@ -129,7 +128,7 @@ def _clean(job: CleaningJob, filesystem: FileSystem, group: list[tuple[int, int]
         target.truncate(0)
         out = _Output(target)
         for base, size in group:
-            for _, header, batch in _batches(filesystem, job.directory, base, size):
+            for _, header, batch in scan_file(filesystem, f"{job.directory}/{file_name(base, LOG)}", size):
                 kept = batch_filter.retained(header, batch)
                 if kept is not None:
                     out.write(kept)
@@ -157,14 +156,3 @@ class _Output:
         write_all(self._file, self._pending, self.position)
         self.position += len(self._pending)
         self._pending = bytearray()
-
-
-def _batches(filesystem: FileSystem, directory: str, base: int, size: int) -> Iterator[Scanned]:
-    path = f"{directory}/{file_name(base, LOG)}"
-    file = filesystem.open_to_read(path)
-    try:
-        yield from scan(file, 0, size)
-    except CorruptBatch as error:
-        raise CorruptBatch(f"{error.reason} in {path}", error.position) from error
-    finally:
-        file.close()

@@ -287,3 +287,19 @@ def test_classic_members_leave():
     assert response.members[1].member_id == static
     assert set(shell.group.members) == {"new"}
     assert shell.timers.keys() == {MemberSessionTimer(GROUP, "new")}
+
+
+def test_classic_members_alone_notice_that_a_topic_has_grown():
+    settings = GroupSettings(group_consumer_migration_policy="disabled")
+    shell = MixedShell(settings, orders=1)
+    shell.join("new", "orders")
+    old = shell.classic_join(shell.classic_join("", "orders").member_id, "orders").member_id
+    shell.beat("new", -1)
+    assert shell.classic_beat(old, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert shell.synced(old, shell.classic_join(old, "orders").generation_id) == {"orders": [0]}
+    assert shell.classic_beat(old, 3) is ErrorCode.NONE
+    shell.set_topics(orders=2)
+    assert shell.classic_beat(old, 3) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert shell.written() == ["Metadata"]
+    joined = shell.classic_join(old, "orders", owned={"orders": [0]})
+    assert shell.synced(old, joined.generation_id) == {"orders": [0, 1]}

@@ -23,6 +23,7 @@ from headrace.coordinator.group.consumer.member import ClassicVoice, Member, Mem
 from headrace.coordinator.group.consumer.reconciliation import difference
 from headrace.coordinator.group.consumer.refusal import Refusal
 from headrace.coordinator.group.consumer.state import ConsumerGroup, RejoinDeadline
+from headrace.coordinator.group.consumer.subscription import update_epoch
 from headrace.coordinator.group.consumer.topics import Topics
 from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.settings import GroupSettings
@@ -88,9 +89,15 @@ def sync(
     )
 
 
-def heartbeat(draft: Draft, asked: HeartbeatRequest, settings: GroupSettings, now_ms: int) -> HeartbeatResponse:
-    """Hear that a classic member is alive, and have it join again if that would bring it a step further."""
+def heartbeat(
+    draft: Draft, asked: HeartbeatRequest, topics: Topics, settings: GroupSettings, now_ms: int
+) -> HeartbeatResponse:
+    """Hear that a classic member is alive, and have it join again if that would bring it a step further.
+
+    Topics may have changed, and if all members are classic nobody else would notice: there is no leader among them.
+    """
     member, _ = _classic_member(draft.group, asked.member_id, asked.group_instance_id, asked.generation_id)
+    update_epoch(draft, topics, now_ms, has_changed=False)
     timers.renew_session(draft, member, settings, now_ms)
     if not _should_rejoin(draft.group, member):
         return HeartbeatResponse()

@@ -190,7 +190,7 @@ class ConsumerGroups:
                 case SyncGroupRequest():
                     response = classic_voice.sync(draft, request, asked, topics, settings, now_ms)
                 case HeartbeatRequest():
-                    response = classic_voice.heartbeat(draft, asked, settings, now_ms)
+                    response = classic_voice.heartbeat(draft, asked, topics, settings, now_ms)
                 case LeaveGroupRequest():
                     response = classic_voice.leave(draft, request, asked, topics, now_ms)
         except Refusal as refusal:
