@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 STAMP  := .venv/.installed
-KAFKA  := .cache/peers/kafka/.resolved
+PEERS  := kafka streams
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast lint fmt docs bench bench-log bench-broker requirements peers clean
@@ -55,10 +55,10 @@ bench-log: setup ## the log against the disk's own speed
 bench-broker: setup peers ## the broker against a real Kafka, side by side
 	$(BIN)/python benchmarks/broker.py
 
-peers: $(KAFKA)  ## fetch the real systems we are measured against
+peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against
 
-$(KAFKA): peers/kafka/pom.xml peers/fetch | setup
-	@peers/fetch kafka
+.cache/peers/%/.resolved: peers/%/pom.xml peers/fetch | setup
+	@peers/fetch $*
 
 requirements:   ## pin again from pyproject.toml, without touching what need not change
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --universal --python-version 3.11 \

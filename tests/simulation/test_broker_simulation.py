@@ -93,6 +93,8 @@ class World:
         self._start()
         self.broker.topics.create("out", PARTITIONS, {})
         self.broker.topics.create("in", 1, {})
+        for folder in ("/", "/data"):  # their owners make the data folder and that of the topics without syncing this
+            self._disk.sync_directory(folder)
 
     def _start(self) -> None:
         self.broker = SimulatedRuntime(self._disk, self._clock, self.chance)
@@ -312,6 +314,8 @@ async def simulate(chance: random.Random, clock: FakeClock) -> Counter[str]:
         for client in clients:
             if client.done():
                 client.result()
+    _, unfinished = await asyncio.wait(clients, timeout=600)
+    assert not unfinished, f"clients do not get on: {world.steps}"
     await asyncio.gather(*clients)
     await asyncio.sleep(30)  # for the markers of the last ones, and any time-out
     world.check()

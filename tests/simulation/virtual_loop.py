@@ -23,9 +23,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """Its time is the clock's."""
 
     def __init__(self, clock: FakeClock) -> None:
-        self._fake = clock
+        self._fake, self._began_ms = clock, clock.now_ms()
         super().__init__(_NothingToWaitFor(clock))
 
     def time(self) -> float:
-        """Seconds, as the clock has them."""
-        return self._fake.now_ms() / 1000
+        """Seconds since the start: a small number, so that the loop's comparisons have no rounding to stumble over."""
+        return (self._fake.now_ms() - self._began_ms) / 1000

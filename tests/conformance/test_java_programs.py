@@ -1,0 +1,147 @@
+"""Whole Java programs on our broker: Kafka's verifiers, its transactional copier, and Kafka Streams, exactly once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace import Broker
+from peers.java import java_command
+from peers.kafka.tools import kafka_logging, run_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.java
+TOOLS = "org.apache.kafka.tools"
+
+
+@pytest.fixture
+def broker(tmp_path: Path, kafka_jars: Path) -> Iterator[Broker]:
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with Broker(tmp_path / "data", settings=settings, own_process=True) as running:
+        yield running
+
+
+def create(broker: Broker, **topics: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    made = admin.create_topics([NewTopic(name.replace("_", "-"), count, 1) for name, count in topics.items()])
+    for done in made.values():
+        done.result()
+
+
+def read_committed(broker: Broker, topic: str, partitions: int) -> list[tuple[bytes | None, bytes | None]]:
+    """Every record that a reader of committed records sees up to the end, in the order of each partition."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "check", "isolation.level": "read_committed"}
+    )
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)[1] for index in range(partitions)]
+    found: list[tuple[bytes | None, bytes | None]] = []
+    while [place.offset for place in consumer.position(consumer.assignment())] != ends:
+        message = consumer.poll(30)
+        if message is None:
+            break
+        assert message.error() is None
+        found.append((message.key(), message.value()))
+    consumer.close()
+    return found
+
+
+def json_lines(text: str, name: str) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [line for line in lines if line.get("name") == name]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_what_the_verifiable_producer_writes_the_verifiable_consumer_reads(broker: Broker, protocol: str) -> None:
+    create(broker, verify=3)
+    servers = ("--bootstrap-server", broker.bootstrap_servers)
+    produced = run_tool(f"{TOOLS}.VerifiableProducer", *servers, "--topic", "verify", "--max-messages", "3000")
+    sent = json_lines(produced.stdout, "producer_send_success")
+    assert len(sent) == 3000
+    assert json_lines(produced.stdout, "tool_data")[-1]["acked"] == 3000
+    consumed = run_tool(
+        f"{TOOLS}.VerifiableConsumer",
+        *servers,
+        *("--topic", "verify", "--group-id", "verifiers", "--max-messages", "3000"),
+        *("--reset-policy", "earliest", "--verbose", "--group-protocol", protocol),
+    )
+    records = json_lines(consumed.stdout, "record_data")
+    assert Counter(str(record["value"]) for record in records) == Counter(str(line["value"]) for line in sent)
+    commits = json_lines(consumed.stdout, "offsets_committed")
+    assert commits
+    assert all(commit["success"] for commit in commits)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    assert "verifiers" in {group.group_id for group in admin.list_consumer_groups().result().valid}
+
+
+def test_the_transactional_copier_copies_each_record_once_whatever_it_aborts(broker: Broker) -> None:
+    create(broker, copier_in=1, copier_out=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    expected = [(b"%d" % number, b"value %d" % number) for number in range(2000)]
+    for key, value in expected:
+        producer.produce("copier-in", key=key, value=value)
+    assert producer.flush(30) == 0
+    copied = run_tool(
+        f"{TOOLS}.TransactionalMessageCopier",
+        *("--broker-list", broker.bootstrap_servers, "--input-topic", "copier-in", "--input-partition", "0"),
+        *("--output-topic", "copier-out", "--transactional-id", "copier", "--consumer-group", "copiers"),
+        *("--transaction-size", "150", "--max-messages", "2000", "--enable-random-aborts", "--group-mode"),
+    )
+    assert json.loads(copied.stdout.strip().splitlines()[-1])["remaining"] == 0
+    assert read_committed(broker, "copier-out", 1) == expected
+
+
+def test_a_streams_application_counts_exactly_once(broker: Broker, tmp_path: Path) -> None:
+    create(broker, streams_plaintext_input=2, streams_wordcount_output=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    lines = [f"all streams lead to kafka {number % 7}" for number in range(300)]
+    for number, line in enumerate(lines):
+        producer.produce("streams-plaintext-input", key=str(number), value=line)
+    assert producer.flush(30) == 0
+    expected = Counter(word for line in lines for word in line.split())
+    settings = tmp_path / "streams.properties"
+    settings.write_text(
+        f"bootstrap.servers={broker.bootstrap_servers}\nprocessing.guarantee=exactly_once_v2\n"
+        f"commit.interval.ms=100\nstate.dir={tmp_path / 'state'}\nstatestore.cache.max.bytes=0\n"
+    )
+    command = java_command(
+        "streams",
+        "org.apache.kafka.streams.examples.wordcount.WordCountDemo",
+        str(settings),
+        heap="256m",
+        system_properties=kafka_logging("ERROR"),
+    )
+    reader = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "counts",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    reader.subscribe(["streams-wordcount-output"])
+    updates: list[tuple[str, int]] = []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as streams:
+        try:
+            while len(updates) < sum(expected.values()):
+                message = reader.poll(60)
+                assert message is not None, "no more counts came"
+                assert message.error() is None
+                updates.append(((message.key() or b"").decode(), int.from_bytes(message.value() or b"", "big")))
+        finally:
+            reader.close()
+            streams.send_signal(signal.SIGTERM)
+            streams.communicate(timeout=60)
+    # Exactly once: without a cache each word's count goes up by one, and none is left out or told twice.
+    for word, count in expected.items():
+        assert [value for key, value in updates if key == word] == list(range(1, count + 1))
