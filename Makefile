@@ -44,7 +44,7 @@ fmt: setup      ## format and mend what a tool can mend
 
 docs: setup     ## build the documentation into site/
 	@$(BIN)/python docs/generate.py
-	$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
 bench: bench-log bench-broker ## all benchmarks
