@@ -1,7 +1,7 @@
 """Consume, transform, produce, in transactions: a process that is there to be killed.
 
-`python -m tests.integration.transforming_worker BOOTSTRAP INDEX SEED PROTOCOL`; every step it takes is a line on stdout:
-Now and then it aborts on purpose, after writing records that nobody may ever see.
+`python -m tests.integration.transforming_worker BOOTSTRAP INDEX SEED PROTOCOL`; every step it takes is a line
+on stdout. Now and then it aborts on purpose, after writing records that nobody may ever see.
 """
 
 import os

@@ -87,14 +87,12 @@ class World:
     def __init__(self, chance: random.Random, clock: FakeClock) -> None:
         self.chance, self._clock = chance, clock
         self._disk = MemoryFileSystem()
-        self._pending: set[asyncio.Future[Message]] = set()
+        self._pending: list[asyncio.Future[Message]] = []
         self.promised = [0] * CLIENTS  # the next input, as committed when the client was told so
         self.steps: Counter[str] = Counter()
         self._start()
         self.broker.topics.create("out", PARTITIONS, {})
         self.broker.topics.create("in", 1, {})
-        for folder in ("/", "/data"):  # their owners make the data folder and that of the topics without syncing this
-            self._disk.sync_directory(folder)
 
     def _start(self) -> None:
         self.broker = SimulatedRuntime(self._disk, self._clock, self.chance)
@@ -121,7 +119,7 @@ class World:
         if not isinstance(answer, Deferred):
             return answer
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._pending.add(waiting)
+        self._pending.append(waiting)
 
         def told(response: Message | None) -> None:
             if not waiting.done():

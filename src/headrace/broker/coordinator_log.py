@@ -56,10 +56,15 @@ class CoordinatorLog:
             topic = self._topics.create(self._name, self._partitions, settings)
         return topic
 
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic has, or will have once it is made."""
+        topic = self._topics.by_name.get(self._name)
+        return len(topic.partitions) if topic else self._partitions
+
     def partition_of(self, owner: str) -> int:
         """The partition that a group or a transactional id is in."""
-        topic = self._topics.by_name.get(self._name)
-        return partition_for(owner, len(topic.partitions) if topic else self._partitions)
+        return partition_for(owner, self.partition_count)
 
     def append(
         self, records: list[CoordinatorRecord], *, now_ms: int, leader_epoch: int, producer: Producer | None

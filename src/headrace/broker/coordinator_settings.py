@@ -19,10 +19,10 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
     )
 
 
-def transaction_config(config: BrokerConfig) -> TransactionConfig:
-    """For the transaction coordinator."""
+def transaction_config(config: BrokerConfig, offsets_topic_partitions: int) -> TransactionConfig:
+    """For the transaction coordinator, which has to find the partition that a group's offsets really are in."""
     return TransactionConfig(
         max_timeout_ms=config.number("transaction.max.timeout.ms"),
         id_expiration_ms=config.number("transactional.id.expiration.ms"),
-        offsets_topic_partitions=config.number("offsets.topic.num.partitions"),
+        offsets_topic_partitions=offsets_topic_partitions,
     )

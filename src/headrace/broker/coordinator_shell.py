@@ -143,6 +143,9 @@ class CoordinatorShell:
         if not failed:
             for effect in decision.effects:
                 self._on_effect(effect)
+        elif decision.effects:  # decided they are, and what is decided has to be done, once the disk has it
+            later = Decision(effects=decision.effects)
+            asyncio.get_running_loop().call_later(RETRY_S, self._when_settled, later)
 
     def _set_timer(self, key: Hashable, at_ms: int | None, now_ms: int) -> None:
         handle = self._timers.pop(key, None)

@@ -21,6 +21,7 @@ from headrace.broker.waiting import Waiting
 from headrace.clock import Clock, SystemClock
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
+from headrace.storage.atomic_file import make_folder
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import StorageError
@@ -43,7 +44,7 @@ class Runtime:
         self.config = config
         self.clock = clock or SystemClock()
         self._filesystem = filesystem or OsFileSystem()
-        self._filesystem.make_directory(config.data_dir)
+        make_folder(self._filesystem, config.data_dir)
         files = read_topic_files(self._filesystem, config.data_dir)
 
         def config_for(partition: TopicPartition) -> LogConfig:
@@ -87,7 +88,7 @@ class Runtime:
             self,
             self.topics,
             self.groups,
-            transaction_config(config),
+            transaction_config(config, self.groups.log.partition_count),
             partitions=config.number("transaction.state.log.num.partitions"),
             next_producer_id=self.identity.next_producer_id,
         )

@@ -16,7 +16,7 @@ from headrace.broker.errors import BrokerError
 from headrace.broker.settings import check_topic_settings, log_config
 from headrace.model import TopicPartition, check_topic_name
 from headrace.protocol.errors import ErrorCode
-from headrace.storage.atomic_file import write_atomically
+from headrace.storage.atomic_file import make_folder, write_atomically
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import refusal
@@ -195,7 +195,7 @@ class TopicCatalog:
     def _write(self, name: str, file: TopicFile) -> None:
         content = file._asdict() | {"id": str(file.id)}
         try:
-            self._filesystem.make_directory(self._folder)
+            make_folder(self._filesystem, self._folder)
             write_atomically(self._filesystem, self._path(name), json.dumps(content).encode())
         except OSError as error:
             raise refusal(self._folder, error) from error

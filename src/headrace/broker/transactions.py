@@ -122,7 +122,7 @@ class Transactions:
         left = set(effect.partitions)
         if not left:
             self._complete(effect)
-        for partition in effect.partitions:
+        for partition in sorted(effect.partitions):
             self._write_marker(effect, partition, left)
 
     def _write_marker(self, effect: WriteMarkers, partition: TopicPartition, left: set[TopicPartition]) -> None:
