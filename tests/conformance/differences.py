@@ -145,4 +145,31 @@ DIFFERENCES: tuple[Difference, ...] = (
             _at("refusals", "wire", "unknown codec.*"),
         ),
     ),
+    Difference(
+        "A waiting request that is overtaken is answered",
+        "A JoinGroup or SyncGroup that its member repeats, or whose member is removed while it waits, is answered with "
+        "REBALANCE_IN_PROGRESS or UNKNOWN_MEMBER_ID, where Kafka leaves it without an answer. An id that leaves before "
+        "it has joined starts no rebalance, and a static member that comes back has its new session time-out at once.",
+        (),
+    ),
+    Difference(
+        "Members of new-style groups may join again as themselves",
+        "A member that joins with epoch 0 under its own id is taken back, where Kafka fences it first; a static member "
+        "may replace itself in a full group. The fingerprint of a group's topics is not Kafka's, so a group that moves "
+        "to a real Kafka is rebalanced once.",
+        (),
+    ),
+    Difference(
+        "Regular expressions of subscriptions are matched in linear time",
+        "The syntax is RE2's, as in Kafka, without word boundaries, octal escapes and Unicode classes. An expression "
+        "that uses them is refused with INVALID_REGULAR_EXPRESSION.",
+        (),
+    ),
+    Difference(
+        "A repeated request of a transactional producer gets its answer",
+        "EndTxn counts as repeated only if the last end moved the epoch, so that a fenced producer never takes over its "
+        "successor's epoch; a repeated InitProducerId at the last epoch is answered; the previous epoch is known after "
+        "a restart too. Open transactions have a timer each instead of a sweep over all.",
+        (),
+    ),
 )
