@@ -168,8 +168,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "A repeated request of a transactional producer gets its answer",
         "EndTxn counts as repeated only if the last end moved the epoch, so that a fenced producer never takes over "
-        "its successor's epoch; a repeated InitProducerId at the last epoch is answered; the previous epoch is known after "
-        "a restart too. Open transactions have a timer each instead of a sweep over all.",
+        "its successor's epoch; a repeated InitProducerId at the last epoch is answered; the previous epoch is known "
+        "after a restart too. Open transactions have a timer each instead of a sweep over all.",
         (),
     ),
 )
