@@ -1,7 +1,7 @@
 """The bytes of a slice of a log file, to be handed to the kernel and never looked at.
 
-A small slice is read; a large one is mapped, so that sending it copies once, from the page cache to the socket. On a
-local connection that is about twice as fast as `sendfile`, which moves page by page. A mapping is dropped as soon as
+A small slice is read; a large one is mapped, so that sending it copies once, from the page cache to the socket, in one
+call with the rest of the answer (`docs/decisions/0004-raw-sockets.md` has the figures). A mapping is dropped as soon as
 it is sent: kept ones would count as memory of ours.
 
 Nothing here may touch what is mapped: if the file is cut meanwhile, the kernel answers a send with an error, but a
