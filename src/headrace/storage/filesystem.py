@@ -44,7 +44,7 @@ class File(Protocol):
         ...
 
     def fileno(self) -> int:
-        """The descriptor, for `sendfile`; -1 where there is none."""
+        """The descriptor, to map the file by; -1 where there is none."""
         ...
 
     def close(self) -> None:

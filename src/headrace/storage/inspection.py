@@ -71,8 +71,7 @@ def summarize(filesystem: FileSystem, path: str, partition: TopicPartition) -> P
     folder = f"{path}/{partition}"
     segments = [_summarize_segment(filesystem, file, base) for base, file in segment_files(filesystem, folder)]
     first = segments[0].base_offset if segments else 0
-    starts = checkpoint.read_offsets(filesystem, f"{path}/{checkpoint.LOG_START}")
-    return PartitionSummary(partition, folder, max(first, starts.get(partition, 0)), segments)
+    return PartitionSummary(partition, folder, max(first, start_of(filesystem, path, partition)), segments)
 
 
 def segment_files(filesystem: FileSystem, folder: str) -> list[tuple[int, str]]:
@@ -104,7 +103,7 @@ def _summarize_segment(filesystem: FileSystem, path: str, base: int) -> SegmentS
 
 def records_in(filesystem: FileSystem, path: str, partition: TopicPartition) -> Iterator[tuple[BatchHeader, Record]]:
     """Each readable record of a partition in offset order, markers included, with its batch's header."""
-    start = summarize_start(filesystem, path, partition)
+    start = start_of(filesystem, path, partition)
     for _, file in segment_files(filesystem, f"{path}/{partition}"):
         for _, header, batch in scan_file(filesystem, file):
             for record in records_of(batch):
@@ -112,7 +111,7 @@ def records_in(filesystem: FileSystem, path: str, partition: TopicPartition) -> 
                     yield header, record
 
 
-def summarize_start(filesystem: FileSystem, path: str, partition: TopicPartition) -> int:
+def start_of(filesystem: FileSystem, path: str, partition: TopicPartition) -> int:
     """The first offset that a reader may see."""
     return checkpoint.read_offsets(filesystem, f"{path}/{checkpoint.LOG_START}").get(partition, 0)
 

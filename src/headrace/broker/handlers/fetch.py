@@ -135,7 +135,7 @@ class _Fetch:
 
     def wait(self) -> Deferred[Message]:
         """Be woken by appends, or by the time."""
-        self._timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._finish)
+        self._timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._time_is_up)
         for key, data in self._found:
             if not data.error_code:
                 log = self._log(key)
@@ -147,12 +147,16 @@ class _Fetch:
         if not self._answer.is_set and self.read():
             self._finish()
 
+    def _time_is_up(self) -> None:
+        self.read()
+        self._finish()
+
     def _finish(self) -> None:
+        """Answer with what was read last."""
         if self._timer:
             self._timer.cancel()
         for log in self._logs:
             self._ctx.broker.waiting.remove(log, self._woken)
-        self.read()
         self._answer.set(self.response())
 
     # --- answering

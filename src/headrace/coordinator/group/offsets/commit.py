@@ -11,16 +11,19 @@ from headrace.coordinator.group.settings import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from headrace.protocol.schema import ZERO_UUID, Uuid
 
 _GROUP_ID_NOT_FOUND_SINCE = 9
 _DEFAULT_RETENTION = -1
@@ -62,16 +65,16 @@ def commit(
                 OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=outcome)
             )
             if not outcome:
-                key = OffsetCommitKey(group=asked.group_id, topic=topic.name, partition=partition.partition_index)
-                value = OffsetCommitValue(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=metadata,
-                    commit_timestamp=now_ms,
-                    expire_timestamp=expires_at_ms,
-                    topic_id=topic.topic_id,
+                records.append(
+                    _record_of(
+                        asked.group_id,
+                        topic.name,
+                        partition,
+                        now_ms,
+                        expires_at_ms=expires_at_ms,
+                        topic_id=topic.topic_id,
+                    )
                 )
-                records.append(CoordinatorRecord(key, value))
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=outcomes))
     timers = () if error or kind is None else kind.session_timers(claim, now_ms)
     return Decision((Answer(request.token, response),), tuple(records), timers)
@@ -103,17 +106,32 @@ def commit_in_transaction(
                 TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=outcome)
             )
             if not outcome:
-                key = OffsetCommitKey(group=asked.group_id, topic=topic.name, partition=partition.partition_index)
-                value = OffsetCommitValue(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=metadata,
-                    commit_timestamp=now_ms,
-                )
-                records.append(CoordinatorRecord(key, value))
+                records.append(_record_of(asked.group_id, topic.name, partition, now_ms))
         response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=outcomes))
     effects: tuple[Hashable, ...] = (InTransaction(asked.producer_id, asked.producer_epoch),) if records else ()
     return Decision((Answer(request.token, response),), tuple(records), effects=effects)
+
+
+def _record_of(
+    group_id: str,
+    topic: str,
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    now_ms: int,
+    *,
+    expires_at_ms: int = -1,
+    topic_id: Uuid = ZERO_UUID,
+) -> CoordinatorRecord:
+    """The record that stores one partition's offset."""
+    key = OffsetCommitKey(group=group_id, topic=topic, partition=partition.partition_index)
+    value = OffsetCommitValue(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp=now_ms,
+        expire_timestamp=expires_at_ms,
+        topic_id=topic_id,
+    )
+    return CoordinatorRecord(key, value)
 
 
 def _check(kind: GroupKind | None, claim: CommitClaim) -> ErrorCode:
