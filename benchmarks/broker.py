@@ -4,6 +4,10 @@ Options: `--quick` (one short round, to see that all works), `--only NAME` (sect
 be given several times), `--rounds N`, `--soak` (memory after 10 GB instead of 1), `--groups` (consumers that join a
 group too), `--markdown FILE` (a table for the README), `--json FILE` (every figure of every round).
 
+Sections: `produce`, `fetch`, `requests`, `latency`, `clients`; `beside` (what producing loses beside 5,000 offset
+commits a second, and beside transactions at Kafka's own rate), `transactions` (a second, of 1 and of 8 producers),
+`rebalance` (of 50 members, classic and KIP-848); `start`, `memory`.
+
 Equal durability: ours with `durability = os` against Kafka as it comes, which waits for no disk; ours with `fsync`
 against Kafka with `flush.messages=1` on the topic. Data is on the project's disk and read from the page cache.
 """
@@ -21,6 +25,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 import broker_clients as clients
+import broker_coordinators as coordinators
 import broker_load as load
 import broker_report as report
 from broker_latency import end_to_end, one_by_one
@@ -84,7 +89,7 @@ class Bench:
     """The sections of the report, each a generator of its rows."""
 
     def __init__(self, plan: Plan, folder: Path, stack: ExitStack) -> None:
-        self._plan = plan
+        self.plan = plan
         self._folder = folder
         self._brokers = Brokers(folder, stack)
         self._warm: set[str] = set()
@@ -96,7 +101,7 @@ class Bench:
             if broker.address not in self._warm:
                 self._warm.add(broker.address)
                 with console.status(f"warming up {broker.name}"):
-                    seconds, rates = load.warm_up(broker, self._plan.seconds, self._plan.warm_ups[broker.name])
+                    seconds, rates = load.warm_up(broker, self.plan.seconds, self.plan.warm_ups[broker.name])
                 shown = ", ".join(f"{rate:.1f}" for rate in rates)
                 console.print(f"{broker.name} warmed up for {seconds:.0f} s: CPU s/GB of produce {shown}")
         return pair
@@ -105,25 +110,25 @@ class Bench:
         self, name: str, pair: tuple[Contender, Contender], run: Callable[[Contender], Figures], goals: tuple = ()
     ) -> Row:
         """The rounds of one row, after one uncounted."""
-        for broker in pair if self._plan.rounds > 1 else ():
+        for broker in pair if self.plan.rounds > 1 else ():
             run(broker)
         contenders = {broker.name: partial(_settled, run, broker) for broker in pair}
-        return report.measure(name, contenders, goals, self._plan.rounds, console)
+        return report.measure(name, contenders, goals, self.plan.rounds, console)
 
     def produce(self) -> Iterator[Row]:
         for case in PRODUCE_CASES:
-            if self._plan.wants("produce", str(case)):
+            if self.plan.wants("produce", str(case)):
                 batch = make_batch(case.batch_bytes, case.record_bytes, case.codec)
 
                 def run(broker: Contender, case: ProduceCase = case, batch: Batch = batch) -> Figures:
-                    return load.produce(broker, batch, case.acks, self._plan.seconds).figures(batch.records)
+                    return load.produce(broker, batch, case.acks, self.plan.seconds).figures(batch.records)
 
                 yield self.row(str(case), self.pair(case.durability), run, report.PRODUCE_GOALS)
 
     def fetch(self) -> Iterator[Row]:
         batch = make_batch(64 * KIB, KIB)
         names = {size: f"fetch {size // KIB} KiB at a time, 64 KiB batches" for size in FETCH_SIZES}
-        if not any(self._plan.wants("fetch", name) for name in names.values()):
+        if not any(self.plan.wants("fetch", name) for name in names.values()):
             return
         pair = self.pair("os")
         with ExitStack() as stack:
@@ -131,11 +136,11 @@ class Bench:
                 broker.name: stack.enter_context(load.filled_topic(broker, batch, FETCH_TOPIC_BYTES)) for broker in pair
             }
             for size, name in names.items():
-                if self._plan.wants("fetch", name):
+                if self.plan.wants("fetch", name):
 
                     def run(broker: Contender, size: int = size) -> Figures:
                         count = size // (64 * KIB)
-                        found = load.fetch(broker, topics[broker.name], batch, count, self._plan.seconds)
+                        found = load.fetch(broker, topics[broker.name], batch, count, self.plan.seconds)
                         return found.figures(batch.records)
 
                     yield self.row(name, pair, run, report.FETCH_GOALS)
@@ -143,10 +148,10 @@ class Bench:
     def requests(self) -> Iterator[Row]:
         for acks, durability in ((1, "os"), (-1, "fsync")):
             name = f"one 1 KiB record a request, acks={ACKS[acks]}, {durability}"
-            if self._plan.wants("requests", name):
+            if self.plan.wants("requests", name):
 
                 def run(broker: Contender, acks: int = acks) -> Figures:
-                    return one_by_one(broker, acks, self._plan.seconds)
+                    return one_by_one(broker, acks, self.plan.seconds)
 
                 yield self.row(name, self.pair(durability), run, report.LATENCY_GOALS)
 
@@ -154,29 +159,29 @@ class Bench:
         # Moderate rates, so that what is seen is the way and not a queue.
         for acks, durability, rate in ((1, "os", 500), (-1, "fsync", 100)):
             name = f"end to end, {rate} records/s, acks={ACKS[acks]}, {durability}"
-            if self._plan.wants("latency", name):
+            if self.plan.wants("latency", name):
 
                 def run(broker: Contender, acks: int = acks, rate: int = rate) -> Figures:
-                    return end_to_end(broker, acks, rate, 2 * self._plan.seconds)
+                    return end_to_end(broker, acks, rate, 2 * self.plan.seconds)
 
                 yield self.row(name, self.pair(durability), run, report.LATENCY_GOALS)
 
     def clients(self) -> Iterator[Row]:
-        count = self._plan.records
+        count = self.plan.records
         producers = {"Java producer": clients.java_produce, "C producer": clients.c_produce}
         for what, client in producers.items():
             for acks in ("1", "all"):
                 name = f"{what}, 1 KiB records, acks={acks}, os"
-                if self._plan.wants("clients", name):
+                if self.plan.wants("clients", name):
 
                     def run(broker: Contender, client: Callable = client, acks: str = acks) -> Figures:
                         return client(broker, count, acks)
 
                     yield self.row(name, self.pair("os"), run, report.CLIENT_GOALS)
         consumers = {"C consumer, 1 KiB records": clients.c_consume}
-        if self._plan.groups:
+        if self.plan.groups:
             consumers["Java consumer in a group, 1 KiB records"] = clients.java_consume
-        wanted = {name: client for name, client in consumers.items() if self._plan.wants("clients", name)}
+        wanted = {name: client for name, client in consumers.items() if self.plan.wants("clients", name)}
         if wanted:
             pair = self.pair("os")
             with ExitStack() as stack:
@@ -188,20 +193,29 @@ class Bench:
 
                     yield self.row(name, pair, run, report.CLIENT_GOALS)
 
+    def beside(self) -> Iterator[Row]:
+        return coordinators.beside_rows(self)
+
+    def transactions(self) -> Iterator[Row]:
+        return coordinators.transaction_rows(self)
+
+    def rebalance(self) -> Iterator[Row]:
+        return coordinators.rebalance_rows(self)
+
     def start(self) -> Iterator[Row]:
         name = "start to the first accepted produce"
-        if self._plan.wants("start", name):
+        if self.plan.wants("start", name):
             contenders = {
                 "ours": partial(_start, "ours-fsync", self._folder),
                 "kafka": partial(_start, "kafka", self._folder),
             }
             contenders["ours"]()  # which leaves its bytecode
-            yield report.measure(name, contenders, report.START_GOALS, self._plan.rounds, console)
+            yield report.measure(name, contenders, report.START_GOALS, self.plan.rounds, console)
 
     def memory(self) -> Iterator[Row]:
-        size = self._plan.memory_bytes
+        size = self.plan.memory_bytes
         name = f"resident, idle and after {size / 1e9:g} GB produced"
-        if self._plan.wants("memory", name):
+        if self.plan.wants("memory", name):
             contenders = {
                 "ours": partial(_memory, "ours-os", self._folder, size),
                 "kafka": partial(_memory, "kafka", self._folder, size),
@@ -258,6 +272,15 @@ SECTIONS = (
     Section("requests", "one at a time", (report.REQUESTS_PER_S, report.P50, report.P99)),
     Section("latency", "end to end", (report.P50, report.P99)),
     Section("clients", "real clients", (report.MB_PER_S, report.CPU_PER_GB)),
+    Section(
+        "beside",
+        "producing beside the coordinators' work",
+        (report.SLOW_DOWN, report.BESIDE_MB_PER_S, report.OTHERS_PER_S, report.CPU_PER_OTHER),
+    ),
+    Section(
+        "transactions", "transactions", (report.TRANSACTIONS_PER_S, report.CPU_PER_TRANSACTION, report.P50, report.P99)
+    ),
+    Section("rebalance", "one more member", (report.REBALANCE_MS,)),
     Section("start", "start", (report.SECONDS,)),
     Section("memory", "memory", (report.IDLE_MB, report.AFTER_MB, report.GROWTH)),
 )

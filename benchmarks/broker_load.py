@@ -43,6 +43,7 @@ class Run:
     size_bytes: int
     broker_cpu_seconds: float
     load_cpu_seconds: float
+    beside: tuple[Any, ...] = ()  # what the loads that ran beside it returned
 
     def figures(self, records: int) -> dict[str, float]:
         """The metrics of the report, for batches of this many records."""
@@ -68,17 +69,19 @@ def together(loads: Sequence[Load]) -> list[Any]:
         return [_receive(pipe) for pipe in pipes]
 
 
-def run_loads(broker: Contender, loads: Sequence[Load]) -> Run:
-    """Run the loads, and take the broker's clock before and after."""
+def run_loads(broker: Contender, loads: Sequence[Load], beside: Sequence[Load] = ()) -> Run:
+    """Run the loads, others beside them, and take the broker's clock before and after."""
     cpu = broker.cpu_seconds()
-    spent: list[Spent] = together(loads)
+    returned = together([*loads, *beside])
     cpu = broker.cpu_seconds() - cpu
+    spent: list[Spent] = returned[: len(loads)]
     return Run(
         max(each.ended for each in spent) - min(each.started for each in spent),
         sum(each.count for each in spent),
         sum(each.size_bytes for each in spent),
         cpu,
         sum(each.cpu_seconds for each in spent),
+        tuple(returned[len(loads) :]),
     )
 
 
@@ -135,13 +138,21 @@ def produce(broker: Contender, batch: Batch, acks: int, seconds: float, max_byte
         return fill(broker, topic, batch, acks, seconds, max_bytes)
 
 
-def fill(broker: Contender, topic: str, batch: Batch, acks: int, seconds: float, max_bytes: int = MAX_BYTES) -> Run:
+def fill(
+    broker: Contender,
+    topic: str,
+    batch: Batch,
+    acks: int,
+    seconds: float,
+    max_bytes: int = MAX_BYTES,
+    beside: Sequence[Load] = (),
+) -> Run:
     """Append to a topic's partitions, and see that all of it arrived."""
     limit = max(IN_FLIGHT, max_bytes // CONNECTIONS // len(batch.data))
     with Wire(broker.address) as wire:
         before = wire.end_offsets(topic, CONNECTIONS)
     loads = [_producer(broker.address, topic, index, batch, acks, seconds, limit) for index in range(CONNECTIONS)]
-    run = run_loads(broker, loads)
+    run = run_loads(broker, loads, beside)
     expected = sum(before) + run.count * batch.records
     deadline = time.monotonic() + 10
     with Wire(broker.address) as wire:

@@ -21,6 +21,7 @@ class Metric(NamedTuple):
     heading: str
     form: str = "{:.2f}"
     scale: float = 1
+    has_ratio: bool = True  # a difference may be about 0, and a ratio of two of them says nothing
 
 
 MB_PER_S = Metric("mb_per_s", "MB/s", "{:.0f}")
@@ -35,6 +36,13 @@ SECONDS = Metric("seconds", "s")
 IDLE_MB = Metric("idle_mb", "MB idle", "{:.0f}")
 AFTER_MB = Metric("after_mb", "MB after", "{:.0f}")
 GROWTH = Metric("growth", "after/idle")
+SLOW_DOWN = Metric("slow_down_percent", "slow-down %", "{:.1f}", has_ratio=False)
+BESIDE_MB_PER_S = Metric("beside_mb_per_s", "MB/s beside", "{:.0f}")
+OTHERS_PER_S = Metric("others_per_s", "beside it/s", "{:.0f}", has_ratio=False)
+CPU_PER_OTHER = Metric("cpu_us_per_other", "CPU µs each", "{:.0f}")
+TRANSACTIONS_PER_S = Metric("transactions_per_s", "transactions/s", "{:.0f}")
+CPU_PER_TRANSACTION = Metric("cpu_us_per_transaction", "CPU µs each", "{:.0f}")
+REBALANCE_MS = Metric("rebalance_ms", "ms", "{:.1f}")
 
 
 class Goal(NamedTuple):
@@ -59,6 +67,7 @@ FETCH_GOALS = (Goal(MB_PER_S, 1.0, at_least=True), Goal(CPU_PER_GB, 0.6))
 CLIENT_GOALS = (Goal(CPU_PER_GB, 0.6),)
 LATENCY_GOALS = (Goal(P99, 1.0),)
 START_GOALS = (Goal(SECONDS, 0.5, of_ratio=False),)
+BESIDE_GOALS = (Goal(SLOW_DOWN, 10, of_ratio=False),)
 MEMORY_GOALS = (Goal(IDLE_MB, 60, of_ratio=False), Goal(GROWTH, 1.2, of_ratio=False))
 
 
@@ -98,7 +107,11 @@ class Section:
             for metric in self.metrics:
                 found = row.found[metric.key]
                 low, high = found.spread
-                cells += [*_medians(metric, found), f"{found.ratio:.2f}×", f"{low:.2f}–{high:.2f}"]
+                cells += _medians(metric, found)
+                if metric.has_ratio:
+                    cells += [f"{found.ratio:.2f}×", f"{low:.2f}–{high:.2f}"]
+                else:
+                    cells += ["", _ours(row, metric)]
             table.add_row(*cells, "; ".join(verdicts(row)))
         console.print(table)
         console.print()
@@ -106,6 +119,12 @@ class Section:
 
 def _medians(metric: Metric, found: Comparison) -> list[str]:
     return [metric.form.format(found.medians[name] * metric.scale) for name in ("ours", "kafka")]
+
+
+def _ours(row: Row, metric: Metric) -> str:
+    """From where to where our own rounds went."""
+    values = [figures[metric.key] * metric.scale for figures in row.rounds["ours"]]
+    return f"{metric.form.format(min(values))}–{metric.form.format(max(values))}"
 
 
 def verdicts(row: Row) -> list[str]:
@@ -136,7 +155,8 @@ def markdown(headline: str, sections: Sequence[Section]) -> str:
                 ours, kafka = _medians(metric, found)
                 goal = goals.get(metric.key)
                 verdict = f"{goal}: {'met' if goal.is_met(found) else 'missed'}" if goal else ""
-                lines.append(f"| {row.name}, {metric.heading} | {ours} | {kafka} | {found.ratio:.2f}× | {verdict} |")
+                ratio = f"{found.ratio:.2f}×" if metric.has_ratio else ""
+                lines.append(f"| {row.name}, {metric.heading} | {ours} | {kafka} | {ratio} | {verdict} |")
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ import random
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -21,6 +22,13 @@ from headrace.protocol.messages.create_topics import (
 )
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -37,6 +45,7 @@ TIMEOUT_S = 60
 PRODUCE_VERSION = 11  # the newest before topics are named by id and transactions come in
 FETCH_VERSION = 12  # the newest that names topics
 _LATEST = -1
+_TOPIC = 2  # a kind of resource
 _SOME_OFFSET = 0x0102030405060708
 _SIZE = struct.Struct(">i")
 _ERROR = struct.Struct(">h")
@@ -90,9 +99,15 @@ class Wire:
         self._socket.close()
 
     def call(self, request: Message, answer: type[M], version: int) -> M:
+        self.ask(request, version)
+        return self.answer(answer, version)
+
+    def ask(self, request: Message, version: int) -> None:
         self._socket.sendall(encode_request(request, version, 1, "bench"))
+
+    def answer(self, kind: type[M], version: int) -> M:
         size = read_frame(self._socket, self._buffer)
-        return decode_response(answer, version, bytes(self._buffer[4:size]))[1]
+        return decode_response(kind, version, bytes(self._buffer[4:size]))[1]
 
     def send(self, frame: bytes) -> memoryview:
         """Send a frame and return its answer's, valid until the next."""
@@ -117,6 +132,26 @@ class Wire:
         answer = self.call(request, DeleteTopicsResponse, 5).responses[0]
         if answer.error_code:
             raise Refused(f"topic {name}: {ErrorCode(answer.error_code).name}")
+
+    def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Change a topic's settings; None takes one back."""
+        if not configs:
+            return
+        changes = [AlterableConfig(name=k, config_operation=v is None, value=v) for k, v in configs.items()]
+        resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=changes)
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        answer = self.call(request, IncrementalAlterConfigsResponse, 1).responses[0]
+        if answer.error_code:
+            raise Refused(f"settings of {name}: {ErrorCode(answer.error_code).name} {answer.error_message}")
+
+    def find_coordinator(self, kind: int, key: str) -> None:
+        """Return once somebody coordinates this group (0) or transactional id (1): at first, a topic has to be made."""
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        deadline = time.monotonic() + TIMEOUT_S
+        while error := self.call(request, FindCoordinatorResponse, 4).coordinators[0].error_code:
+            if time.monotonic() > deadline:
+                raise Refused(f"nobody coordinates {key}: {ErrorCode(error).name}")
+            time.sleep(0.02)
 
     def end_offsets(self, name: str, partitions: int) -> list[int | None]:
         """Each partition's end; None where nobody leads it yet."""

@@ -123,6 +123,17 @@ class Contender:
             while any(each.startswith(f"{name}-") for each in os.listdir(self._logs)) and time.monotonic() < deadline:
                 time.sleep(0.02)
 
+    @contextmanager
+    def durable_coordinator(self, internal_topic: str) -> Iterator[None]:
+        """Have what a coordinator writes wait for the disk as well, where the topic decides that."""
+        with Wire(self.address) as wire:
+            wire.alter_topic(internal_topic, dict(self._flush))
+        try:
+            yield
+        finally:
+            with Wire(self.address) as wire:
+                wire.alter_topic(internal_topic, dict.fromkeys(self._flush))
+
 
 class Brokers:
     """The contenders, each started when it is first needed and stopped at the end."""

@@ -4,6 +4,7 @@ Two cores and noisy neighbours make a single figure worth little. So each conten
 in one process run, and what is reported is the median of each and the median of the rounds' ratios.
 """
 
+import math
 import os
 import platform
 import shutil
@@ -49,7 +50,8 @@ def alternate_all(contenders: Mapping[str, Callable[[], T]], rounds: int) -> dic
 def compare(figures: Mapping[str, list[float]]) -> Comparison:
     """The medians, and the rounds' ratios of the first contender to the last."""
     names = list(figures)
-    ratios = [ours / theirs for ours, theirs in zip(figures[names[0]], figures[names[-1]], strict=True)]
+    pairs = zip(figures[names[0]], figures[names[-1]], strict=True)
+    ratios = [ours / theirs if theirs else math.nan for ours, theirs in pairs]
     medians = {name: statistics.median(values) for name, values in figures.items()}
     return Comparison(medians, statistics.median(ratios), (min(ratios), max(ratios)))
 

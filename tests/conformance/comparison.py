@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pprint
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -29,16 +30,21 @@ class Brokers:
     ours: str
     kafka: str
 
-    def compare(self, scenario: Callable[..., Any], client: type, **options: Any) -> Any:
+    def compare(self, scenario: Callable[..., Any], client: type, *, at_once: bool = False, **options: Any) -> Any:
         """Run the scenario with the client on both; fail unless the outcomes are equal but for what is declared.
 
-        Returns our outcome, so that a test can also say what it must be: two brokers may fail alike.
+        Returns our outcome, so that a test can also say what it must be: two brokers may fail alike. `at_once` is for
+        scenarios that mostly wait for time-outs.
         """
         case = f"{scenario.__name__}[{client.__name__.lower()}]"
         topic = "-".join([scenario.__name__, client.__name__.lower(), *(str(value) for value in options.values())])
         # The real one first: a scenario that is wrong about Kafka itself fails there, whatever we do.
-        kafka = _run(scenario, client, self.kafka, topic, options)
-        ours = _run(scenario, client, self.ours, topic, options)
+        servers = (self.kafka, self.ours)
+        if at_once:
+            with ThreadPoolExecutor(len(servers)) as pool:
+                kafka, ours = pool.map(lambda each: _run(scenario, client, each, topic, options), servers)
+        else:
+            kafka, ours = [_run(scenario, client, each, topic, options) for each in servers]
         complaint = mismatch(case, ours, kafka)
         assert not complaint, complaint
         return ours

@@ -15,11 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.config import LOOPBACK, BrokerConfig
-from headrace.broker.context import Context
 from headrace.broker.coordinator_log import batches_of
-from headrace.broker.deferred import Deferred
-from headrace.broker.registry import HANDLERS
 from headrace.broker.runtime import Runtime
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -38,95 +34,33 @@ from headrace.protocol.messages.txn_offset_commit import (
 )
 from headrace.protocol.schema import Message
 from headrace.records import ControlType, Record, build_batch, control_type_of, header_at, records_of
-from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 from headrace.testing.clock import FakeClock
-from headrace.testing.memory_filesystem import MemoryFileSystem
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.simulated_broker import SimulatedBroker, run_simulation
 
 CLIENTS = 6
 PARTITIONS = 3
 CRASHES = 12
 SEEDS = range(8)
-SETTINGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
 
 
 class Failed(Exception):
     """The request was refused: the client begins anew."""
 
 
-class Idle:
-    """Housekeeping that does nothing: threads have no place in a simulation."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-class SimulatedRuntime(Runtime):
-    """The broker, whose disk takes a while, on the simulation's clock."""
-
-    def __init__(self, disk: MemoryFileSystem, clock: FakeClock, chance: random.Random) -> None:
-        super().__init__(BrokerConfig("/data", settings=SETTINGS), filesystem=disk, clock=clock)
-        self._housekeeper = Idle()  # type: ignore[assignment]
-        self._chance = chance
-        self.is_up = True
-
-    def _when_durable(self, log: Log, offset: int, done: Callable[[StorageError | None], None]) -> None:
-        def sync() -> None:
-            if self.is_up:
-                log.flush()
-                done(None)
-
-        asyncio.get_running_loop().call_later(self._chance.randrange(1, 20) / 1000, sync)
-
-
-class World:
+class World(SimulatedBroker):
     """The broker, and what is known to be true."""
 
     def __init__(self, chance: random.Random, clock: FakeClock) -> None:
-        self.chance, self._clock = chance, clock
-        self._disk = MemoryFileSystem()
-        self._pending: list[asyncio.Future[Message]] = []
+        super().__init__(chance, clock)
         self.promised = [0] * CLIENTS  # the next input, as committed when the client was told so
-        self.steps: Counter[str] = Counter()
-        self._start()
         self.broker.topics.create("out", PARTITIONS, {})
         self.broker.topics.create("in", 1, {})
 
-    def _start(self) -> None:
-        self.broker = SimulatedRuntime(self._disk, self._clock, self.chance)
-        self.broker.start()
-
     def crash(self) -> None:
-        """The power fails, and comes back."""
-        self.broker.is_up = False
-        self.broker.groups.close()
-        self.broker.transactions.close()
-        self._disk = self._disk.crash(self.chance)
-        for waiting in self._pending:
-            if not waiting.done():
-                waiting.set_exception(ConnectionError())
-        self._pending.clear()
-        self._start()
+        """The power fails, and comes back, and nothing is broken."""
+        super().crash()
         self.check()
-
-    async def ask(self, request: Message, version: int) -> Any:
-        """The broker's answer; ConnectionError if it crashed, or hung up."""
-        await asyncio.sleep(self.chance.randrange(0, 4) / 1000)
-        context = Context(self.broker, version, "simulated", {}, "127.0.0.1", LOOPBACK)
-        answer = HANDLERS[type(request).__schema__.api_key or 0].run(context, request)
-        if not isinstance(answer, Deferred):
-            return answer
-        waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._pending.append(waiting)
-
-        def told(response: Message | None) -> None:
-            if not waiting.done():
-                waiting.set_result(response) if response else waiting.set_exception(ConnectionError())
-
-        answer.then(told)
-        return await waiting
 
     def committed(self) -> Counter[bytes]:
         """What readers of committed records see, by the batches and markers in the logs."""
@@ -321,21 +255,13 @@ async def simulate(chance: random.Random, clock: FakeClock) -> Counter[str]:
     for topic in world.broker.topics.by_name.values():
         for log in topic.partitions:
             assert log.last_stable_offset == log.end_offset, f"a transaction is left open in {log.topic_partition}"
-    world.broker.groups.close()
-    world.broker.transactions.close()
+    world.close()
     return world.steps
 
 
 @pytest.mark.parametrize("seed", [int(os.environ["HEADRACE_SEED"])] if "HEADRACE_SEED" in os.environ else SEEDS)
 def test_transactions_survive_power_cuts(seed: int) -> None:
-    print(f"HEADRACE_SEED={seed}")
-    clock = FakeClock()
-    loop = VirtualLoop(clock)
-    try:
-        steps = loop.run_until_complete(simulate(random.Random(seed), clock))
-    finally:
-        loop.close()
-    print(dict(steps))
+    steps = run_simulation(seed, simulate)
     assert steps["committed"] >= CLIENTS
     assert steps["aborted"] > 0
     assert steps["asked again"] + steps["sent again"] > 0

@@ -62,14 +62,16 @@ class CoordinatorShell:
         self._waiting: dict[RequestToken, Deferred[Message | None]] = {}
         self._next_token = 0
         self._unsettled: dict[Log, None] = {}
+        self._is_closed = False
 
     def request(self, make_event: Callable[[RequestToken], object]) -> Deferred[Message | None]:
         """Ask for a client; the answer may come much later."""
         self._next_token += 1
         token = RequestToken(self._next_token)
+        event = make_event(token)  # which may fail: nobody waits yet
         answer: Deferred[Message | None] = Deferred()
         self._waiting[token] = answer
-        if not self.tell(make_event(token)):
+        if not self.tell(event):
             self._waiting.pop(token, None)
             answer.set(None)
         return answer
@@ -121,6 +123,9 @@ class CoordinatorShell:
     def _when_settled(self, decision: Decision) -> None:
         """Answer, and do what only the shell can do, once everything written so far is durable."""
         logs = self._not_durable() if decision.answers or decision.effects else []
+        if not logs:
+            self._carry_out(decision, failed=False)
+            return
         left = len(logs) + 1
         failed = False
 
@@ -145,7 +150,7 @@ class CoordinatorShell:
                 self._on_effect(effect)
         elif decision.effects:  # decided they are, and what is decided has to be done, once the disk has it
             later = Decision(effects=decision.effects)
-            asyncio.get_running_loop().call_later(RETRY_S, self._when_settled, later)
+            self.retry(self._when_settled, later)
 
     def _set_timer(self, key: Hashable, at_ms: int | None, now_ms: int) -> None:
         handle = self._timers.pop(key, None)
@@ -160,8 +165,18 @@ class CoordinatorShell:
         if not self._on_timer(key):
             self._timers[key] = asyncio.get_running_loop().call_later(RETRY_S, self._fire, key)
 
+    def retry(self, work: Callable[..., None], *args: object) -> None:
+        """Do again what could not be written, in a while, unless this is closed by then."""
+
+        def again() -> None:
+            if not self._is_closed:
+                work(*args)
+
+        asyncio.get_running_loop().call_later(RETRY_S, again)
+
     def close(self) -> None:
-        """Let no timer fire any more."""
+        """Let no timer fire any more, and try nothing again."""
+        self._is_closed = True
         for handle in self._timers.values():
             handle.cancel()
         self._timers.clear()

@@ -17,12 +17,15 @@ from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import NO_PRODUCER_ID
+from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.protocol.messages.join_group import JoinGroupRequest
 from headrace.protocol.schema import Message, Uuid
 from headrace.records import ControlType, control_type_of, header_at, records_of
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
 
 OFFSETS_TOPIC = "__consumer_offsets"
+_MAY_MAKE_A_MEMBER = (JoinGroupRequest, ConsumerGroupHeartbeatRequest)  # the others are spared the making of an id
 _log = get_logger(__name__)
 
 
@@ -31,6 +34,7 @@ class Groups:
 
     def __init__(self, runtime: Durability, topics: TopicCatalog, settings: GroupSettings, *, partitions: int) -> None:
         self._topics = topics
+        self._gone: frozenset[str] = frozenset()  # topics whose offsets are yet to be forgotten
         self.coordinator = GroupCoordinator(settings, ConsumerGroups(settings))
         self.log = CoordinatorLog(topics, OFFSETS_TOPIC, partitions=partitions, encode=encode, owner_of=_group_of)
         self._shell = CoordinatorShell(
@@ -80,8 +84,13 @@ class Groups:
 
     def ask(self, message: Message, version: int, client_id: str | None, host: str) -> Deferred[Message | None]:
         """Ask for a client."""
+        if self._gone and not self._forget_gone():
+            refused: Deferred[Message | None] = Deferred()
+            refused.set(None)
+            return refused
+        fresh_id = str(uuid4()) if isinstance(message, _MAY_MAKE_A_MEMBER) else ""
         return self._shell.request(
-            lambda token: Request(token, message, version, client_id or "", f"/{host}", str(uuid4()))
+            lambda token: Request(token, message, version, client_id or "", f"/{host}", fresh_id)
         )
 
     def topics_changed(self) -> None:
@@ -92,8 +101,23 @@ class Groups:
         self._tell(TopicsChanged(Topics(self._topics.revision, by_name)))
 
     def topics_deleted(self, names: frozenset[str]) -> None:
-        """Forget the offsets of topics that are gone."""
-        self._tell(TopicsDeleted(names))
+        """Forget the offsets of topics that are gone.
+
+        If that cannot be written it is tried again, and nobody is served before it is: an offset for a new topic of
+        the same name would be forgotten with those of the old one, or the new one read from where the old one was left.
+        """
+        self._gone |= names
+        self._retry_forgetting()
+
+    def _retry_forgetting(self) -> None:
+        if not self._forget_gone():
+            self._shell.retry(self._retry_forgetting)
+
+    def _forget_gone(self) -> bool:
+        if self._gone and not self._shell.tell(TopicsDeleted(self._gone)):
+            return False
+        self._gone = frozenset()
+        return True
 
     def transaction_ended(self, producer_id: int, epoch: int, *, committed: bool) -> None:
         """A marker is in the log: offsets that were committed in the transaction count from now on, or never."""

@@ -7,6 +7,7 @@ from threading import Lock
 from uuid import uuid4
 
 from headrace.storage.atomic_file import write_atomically
+from headrace.storage.errors import refusal
 from headrace.storage.filesystem import FileSystem
 
 _FILE = "broker.json"
@@ -49,8 +50,12 @@ class Identity:
         """A producer id that was never given out before."""
         with self._lock:  # asked for on the event loop and in threads
             if self._next_producer_id == self._reserved_to:
-                self._reserved_to += _BLOCK
-                self._write(replace(self._state, next_producer_id=self._reserved_to))
+                reserved_to = self._reserved_to + _BLOCK
+                try:
+                    self._write(replace(self._state, next_producer_id=reserved_to))
+                except OSError as error:
+                    raise refusal(self._path, error) from error
+                self._reserved_to = reserved_to  # only now: ids of a block that is not on the disk come again
             self._next_producer_id += 1
             return self._next_producer_id - 1
 

@@ -6,11 +6,10 @@ with it, the partition is added again: were it aborted alone, the producer, whos
 that it is there, and commit the rest. One that nobody will end is aborted, and its epoch fenced off.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from headrace.broker.coordinator_log import CoordinatorLog
-from headrace.broker.coordinator_shell import RETRY_S, CoordinatorShell, Durability
+from headrace.broker.coordinator_shell import CoordinatorShell, Durability
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups import OFFSETS_TOPIC, Groups
 from headrace.broker.topics import TopicCatalog
@@ -112,7 +111,11 @@ class Transactions:
     def _fire(self, key: object) -> bool:
         event = TimerFired(key)  # type: ignore[arg-type]  # the coordinator's own timers come back
         if self.coordinator.needs_producer_id(event):
-            event = TimerFired(event.key, self._next_producer_id())
+            try:
+                event = TimerFired(event.key, self._next_producer_id())
+            except StorageError as error:  # the timer fires again
+                _log.error("no producer id could be reserved", error=str(error))
+                return False
         return self._shell.tell(event)
 
     # --- markers
@@ -154,10 +157,10 @@ class Transactions:
 
     def _complete(self, effect: WriteMarkers) -> None:
         if not self._shell.tell(_written(effect)):
-            asyncio.get_running_loop().call_later(RETRY_S, self._complete, effect)
+            self._shell.retry(self._complete, effect)
 
     def _retry(self, effect: WriteMarkers, partition: TopicPartition, left: set[TopicPartition]) -> None:
-        asyncio.get_running_loop().call_later(RETRY_S, self._write_marker, effect, partition, left)
+        self._shell.retry(self._write_marker, effect, partition, left)
 
     def append_marker(self, log: Log, producer_id: int, epoch: int, coordinator_epoch: int, *, committed: bool) -> None:
         """Write the marker that ends a producer's open transaction in one partition."""

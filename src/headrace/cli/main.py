@@ -28,7 +28,9 @@ class CommandsByName(UserDict[str, click.Command]):
 
 _NOT_LOADED = click.Command(None)
 _COMMANDS = CommandsByName(
-    dict.fromkeys(("broker", "completion", "group", "log", "produce", "tail", "topic"), _NOT_LOADED)
+    dict.fromkeys(
+        ("broker", "completion", "doctor", "group", "log", "pipeline", "produce", "tail", "topic"), _NOT_LOADED
+    )
 )
 
 

@@ -93,6 +93,18 @@ def create_topic(
     cluster.forget(name)
 
 
+def ensure_topic(cluster: Cluster, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+    """Make a topic if it is not there; another may do the same at the same time."""
+    try:
+        cluster.topic(name)
+    except UnknownTopic:
+        try:
+            create_topic(cluster, name, partitions=partitions, configs=configs)
+        except Refused as refusal:
+            if refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+
 def delete_topics(cluster: Cluster, names: Collection[str]) -> None:
     """Delete topics with all that they hold; if one does not exist none is deleted."""
     cluster.refresh(names)

@@ -48,7 +48,7 @@ def describe_lag(coordinators: Coordinators, name: str) -> GroupLag:
     bare = [
         PartitionLag(where, committed[where].offset if where in committed else None, *held[where]) for where in there
     ]
-    next_ms = _timestamps(cluster, {lag.partition: lag.next_offset for lag in bare if lag.next_offset is not None})
+    next_ms = timestamps_at(cluster, {lag.partition: lag.next_offset for lag in bare if lag.next_offset is not None})
     newest_ms = _newest(cluster, next_ms)
     sizes: Mapping[TopicPartition, int] = {}
     # A hosted Kafka may keep its disks to itself; the rest is worth showing all the same.
@@ -104,7 +104,7 @@ def _newest(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[To
     return {where: youngest.timestamp for where, youngest in found.items() if youngest.timestamp >= 0}
 
 
-def _timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def timestamps_at(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The timestamp of the first record at or after an offset in each partition, where there is one."""
     found: dict[TopicPartition, int] = {}
     fetcher = Fetcher(cluster, offsets, _ONE_BATCH)

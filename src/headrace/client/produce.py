@@ -25,6 +25,7 @@ from headrace.records import headers_in
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 _LAST_VERSION_BY_NAME = 12
+_LAST_VERSION_WITHOUT_ADDING = 11  # from 12 on the broker adds partitions by itself, and the epoch moves (KIP-890)
 
 
 class Written(NamedTuple):
@@ -55,18 +56,26 @@ def init_producer(cluster: Cluster) -> Producer:
 
 
 def send(
-    cluster: Cluster, batches: Mapping[TopicPartition, Buffer], *, acks: int = ACKS_ALL, timeout_ms: int = 30_000
+    cluster: Cluster,
+    batches: Mapping[TopicPartition, Buffer],
+    *,
+    acks: int = ACKS_ALL,
+    timeout_ms: int = 30_000,
+    transactional_id: str | None = None,
 ) -> dict[TopicPartition, Written]:
     """Write each partition's batches; nothing is known of where they are with `ACKS_NONE`.
 
+    With a transactional id the batches are part of its open transaction, to which their partitions were added.
     Raises the first error that stays. Other partitions may have been written then.
     """
     names = by_topic(batches)
     highest = None if all(cluster.topic(name).has_id for name in names) else _LAST_VERSION_BY_NAME
+    if transactional_id is not None:
+        highest = _LAST_VERSION_WITHOUT_ADDING
 
     def ask(partitions: list[TopicPartition]) -> ProduceRequest:
         return ProduceRequest(
-            transactional_id=None,
+            transactional_id=transactional_id,
             acks=acks,
             timeout_ms=timeout_ms,
             topic_data=[

@@ -197,9 +197,11 @@ class _DecoderSource(Source):
                 self._flush()
                 self.line(f"{target} = {self._struct(field.type, place + '.')}")
                 return
-            self._collect("marker", "b")  # KIP-893: a byte in front, negative for null
+            # KIP-893: a byte in front, negative for null. For a tagged struct Kafka's generator makes it a varint, and
+            # null is 0; nobody writes one of more than a byte.
+            self._collect("marker", "b")
             self._flush()
-            with self.block("if marker < 0:"):
+            with self.block("if marker < 0:" if field.tag is None else "if marker <= 0:"):
                 self.line(f"{target} = None")
             with self.block("else:"):
                 self.line(f"{target} = {self._struct(field.type, place + '.')}")

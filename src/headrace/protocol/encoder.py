@@ -182,7 +182,8 @@ class _EncoderSource(Source):
     def _null(self, field: Field) -> None:
         compact = self._flexible and field.flexible
         if not isinstance(field.type, Primitive) and not field.is_array:
-            self._collect("-1", "b")
+            # KIP-893 marks a null struct with -1; Kafka's generator marks a tagged one with a varint, and so with 0.
+            self._collect("-1" if field.tag is None else "0", "b")
         elif compact:
             self._collect("0", "B")
         else:

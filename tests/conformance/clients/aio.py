@@ -53,7 +53,7 @@ class Aio:
         try:
             return _code_name(getattr(self._run(work), errors)[0][1])
         except KafkaError as error:
-            return _name(error)
+            return name_of(error)
 
     # --- topics
 
@@ -122,7 +122,7 @@ class Aio:
         try:
             self._run(_consume(self.servers, topic, {partition: offset}, 1, {"auto_offset_reset": "none"}))
         except KafkaError as error:
-            return _name(error)
+            return name_of(error)
         return "NONE"
 
     # --- offsets
@@ -149,7 +149,7 @@ class Aio:
         try:
             return self._run(self._admin.delete_records({place: RecordsToDelete(before_offset=offset)}))[place]
         except KafkaError as error:
-            return _name(error)
+            return name_of(error)
 
     def cluster(self) -> Any:
         told = self._run(self._admin.describe_cluster())
@@ -168,7 +168,7 @@ async def _produce(settings: dict[str, Any], topic: str, records: list[Mapping[s
             try:
                 sent.append(await producer.send(topic, **given))
             except KafkaError as error:
-                sent.append(_name(error))
+                sent.append(name_of(error))
         return [each if isinstance(each, str) else await _sent(each) for each in sent]
     finally:
         await producer.stop()
@@ -178,7 +178,7 @@ async def _sent(future: Awaitable[Any]) -> tuple[int, int] | str:
     try:
         told = await future
     except KafkaError as error:
-        return _name(error)
+        return name_of(error)
     return (told.partition, told.offset) if told is not None else "NONE"
 
 
@@ -225,7 +225,7 @@ def _seen(message: Any) -> Seen:
     )
 
 
-def _name(error: KafkaError) -> str:
+def name_of(error: KafkaError) -> str:
     code = getattr(error, "errno", -1)  # the client's own errors have no number
     return _code_name(code) if code >= 0 else type(error).__name__
 

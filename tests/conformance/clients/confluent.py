@@ -59,14 +59,14 @@ class Confluent:
         validate_only: bool = False,
     ) -> str:  # fmt: skip
         new = NewTopic(topic, partitions, replicas, config=dict(configs or {}))
-        return _error(lambda: self._admin.create_topics([new], validate_only=validate_only)[topic].result(_TIMEOUT_S))
+        return error_of(lambda: self._admin.create_topics([new], validate_only=validate_only)[topic].result(_TIMEOUT_S))
 
     def delete(self, topic: str) -> str:
-        return _error(lambda: self._admin.delete_topics([topic])[topic].result(_TIMEOUT_S))
+        return error_of(lambda: self._admin.delete_topics([topic])[topic].result(_TIMEOUT_S))
 
     def grow(self, topic: str, partitions: int) -> str:
         new = NewPartitions(topic, partitions)
-        return _error(lambda: self._admin.create_partitions([new])[topic].result(_TIMEOUT_S))
+        return error_of(lambda: self._admin.create_partitions([new])[topic].result(_TIMEOUT_S))
 
     def topics(self) -> set[str]:
         return set(self._admin.list_topics(timeout=_TIMEOUT_S).topics)
@@ -76,7 +76,7 @@ class Confluent:
         try:
             told = described.result(_TIMEOUT_S)
         except KafkaException as error:
-            return _name(error)
+            return name_of(error)
         return {
             "internal": told.is_internal,
             "partitions": [
@@ -92,7 +92,7 @@ class Confluent:
         try:
             told = self._admin.describe_configs([resource])[resource].result(_TIMEOUT_S)
         except KafkaException as error:
-            return _name(error)
+            return name_of(error)
         return {
             name: {
                 "value": each.value,
@@ -112,7 +112,7 @@ class Confluent:
             for operation, name, value in changes
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-        return _error(lambda: self._admin.incremental_alter_configs([resource])[resource].result(_TIMEOUT_S))
+        return error_of(lambda: self._admin.incremental_alter_configs([resource])[resource].result(_TIMEOUT_S))
 
     # --- records
 
@@ -137,7 +137,7 @@ class Confluent:
 
         def tell(index: int) -> Callable[[KafkaError | None, Any], None]:
             def told(error: KafkaError | None, message: Any) -> None:
-                results[index] = _code_name(error) if error else (message.partition(), message.offset())
+                results[index] = code_name_of(error) if error else (message.partition(), message.offset())
 
             return told
 
@@ -145,7 +145,7 @@ class Confluent:
             try:
                 producer.produce(topic, on_delivery=tell(index), **record)
             except KafkaException as error:
-                results[index] = _name(error)
+                results[index] = name_of(error)
         assert producer.flush(_TIMEOUT_S) == 0
         return results
 
@@ -176,7 +176,7 @@ class Confluent:
             message = consumer.poll(_TIMEOUT_S)
             assert message is not None
             error = message.error()
-            return _code_name(error) if error else "NONE"
+            return code_name_of(error) if error else "NONE"
         finally:
             consumer.close()
 
@@ -216,7 +216,7 @@ class Confluent:
         try:
             return self._admin.delete_records([place])[place].result(_TIMEOUT_S).low_watermark
         except KafkaException as error:
-            return _name(error)
+            return name_of(error)
 
     def cluster(self) -> Any:
         told = self._admin.describe_cluster(include_authorized_operations=True).result(_TIMEOUT_S)
@@ -238,17 +238,17 @@ def _seen(message: Any) -> Seen:
     )
 
 
-def _error(call: Callable[[], object]) -> str:
+def error_of(call: Callable[[], object]) -> str:
     try:
         call()
     except KafkaException as error:
-        return _name(error)
+        return name_of(error)
     return "NONE"
 
 
-def _name(error: KafkaException) -> str:
-    return _code_name(error.args[0])
+def name_of(error: KafkaException) -> str:
+    return code_name_of(error.args[0])
 
 
-def _code_name(error: KafkaError) -> str:
+def code_name_of(error: KafkaError) -> str:
     return ErrorCode(error.code()).name if error.code() >= 0 else error.name()

@@ -12,14 +12,33 @@ with warnings.catch_warnings():
     # It reads its schemas, while it is imported, in a way that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, OffsetSpec
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
     from kafka.errors import KafkaError
 
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka import (
+        KafkaAdminClient,
+        KafkaConsumer,
+        KafkaProducer,
+        OffsetAndMetadata,
+        TopicPartition,
+    )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+__all__ = ["ASSIGNORS", "OffsetAndMetadata", "Python"]
+
 _TIMEOUT_S = 30
+
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
 
 
 class Python:
@@ -45,13 +64,13 @@ class Python:
         validate_only: bool = False,
     ) -> str:  # fmt: skip
         new = {topic: {"num_partitions": partitions, "replication_factor": replicas, "configs": dict(configs or {})}}
-        return _error(lambda: self._admin.create_topics(new, validate_only=validate_only))
+        return error_of(lambda: self._admin.create_topics(new, validate_only=validate_only))
 
     def delete(self, topic: str) -> str:
-        return _error(lambda: self._admin.delete_topics([topic]))
+        return error_of(lambda: self._admin.delete_topics([topic]))
 
     def grow(self, topic: str, partitions: int) -> str:
-        return _error(lambda: self._admin.create_partitions({topic: partitions}))
+        return error_of(lambda: self._admin.create_partitions({topic: partitions}))
 
     def topics(self) -> set[str]:
         return set(self._admin.list_topics())
@@ -78,7 +97,7 @@ class Python:
             nonlocal told
             told = self._admin.describe_configs([resource], include_synonyms=True, config_filter="all")
 
-        error = _error(ask)
+        error = error_of(ask)
         if error != "NONE":
             return error
         return told.get("topic", {}).get(topic) or "none told"
@@ -86,7 +105,7 @@ class Python:
     def change(self, topic: str, changes: Iterable[tuple[str, str, str | None]]) -> str:
         configs = {name: (AlterConfigOp[operation.upper()], value) for operation, name, value in changes}
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs)
-        return _error(lambda: self._admin.alter_configs([resource], raise_on_unknown=False))
+        return error_of(lambda: self._admin.alter_configs([resource], raise_on_unknown=False))
 
     # --- records
 
@@ -111,7 +130,7 @@ class Python:
                 try:
                     results.append(producer.send(topic, **given))
                 except KafkaError as error:
-                    results.append(_name(error))
+                    results.append(name_of(error))
             producer.flush(_TIMEOUT_S)
             return [each if isinstance(each, str) else _sent(each) for each in results]
         finally:
@@ -142,7 +161,7 @@ class Python:
             place = TopicPartition(topic, partition)
             consumer.assign([place])
             consumer.seek(place, offset)
-            return _error(lambda: consumer.poll(timeout_ms=_TIMEOUT_S * 1000))
+            return error_of(lambda: consumer.poll(timeout_ms=_TIMEOUT_S * 1000))
         finally:
             consumer.close()
 
@@ -171,7 +190,7 @@ class Python:
             nonlocal answer
             answer = self._admin.delete_records({place: offset})[place]
 
-        error = _error(ask)
+        error = error_of(ask)
         if error != "NONE":
             return error
         return ErrorCode(answer["error_code"]).name if answer["error_code"] else answer["low_watermark"]
@@ -188,7 +207,7 @@ def _sent(future: Any) -> tuple[int, int] | str:
     try:
         told = future.get(_TIMEOUT_S)
     except KafkaError as error:
-        return _name(error)
+        return name_of(error)
     return told.partition, told.offset
 
 
@@ -205,14 +224,14 @@ def _seen(message: Any) -> Seen:
     )
 
 
-def _error(call: Callable[[], object]) -> str:
+def error_of(call: Callable[[], object]) -> str:
     try:
         call()
     except KafkaError as error:
-        return _name(error)
+        return name_of(error)
     return "NONE"
 
 
-def _name(error: KafkaError) -> str:
+def name_of(error: KafkaError) -> str:
     code = getattr(error, "errno", -1)  # the client's own errors have no number
     return ErrorCode(code).name if code >= 0 else type(error).__name__

@@ -12,9 +12,15 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frame import decode_response, encode_request
 from headrace.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.schema import ZERO_UUID, Struct
 from headrace.records import Record, build_batch, headers_in
@@ -121,6 +127,28 @@ class Wire:
         topics = [FetchTopic(topic=topic, partitions=[wanted])]
         response = self.ask(FetchRequest(topics=topics, max_wait_ms=500, **{"min_bytes": 0} | options), version)
         return response.responses[0].partitions[0]
+
+    def commit(self, group: str, topic: str, offset: int, *, member: str = "", epoch: int = -1, **options: Any) -> str:
+        """Commit the offset of the first partition; the error's name. Without a member it is an administrator's."""
+        asked = OffsetCommitRequest(
+            group_id=group,
+            member_id=member,
+            generation_id_or_member_epoch=epoch,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic, partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
+                )
+            ],
+            **options,
+        )
+        return error_name(self.ask(asked, 9).topics[0].partitions[0].error_code)
+
+    def find_coordinator(self, group: str) -> None:
+        """Wait until the group has a coordinator: Kafka makes the topic of the offsets when it is first asked."""
+        deadline = time.monotonic() + 30
+        while self.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group])).coordinators[0].error_code:
+            assert time.monotonic() < deadline, f"{group} has no coordinator after 30 s"
+            time.sleep(0.02)  # the pause of a poll
 
     def producer_id(self) -> int:
         """A new one; Kafka gives none while it is still fetching its first ones."""

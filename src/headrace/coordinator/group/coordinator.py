@@ -102,7 +102,10 @@ class GroupCoordinator:
                 return together(*loaded, Decision(timers=(forgetting.next_expiry(self._settings, now_ms),)))
 
     def _kind_of(self, group_id: str) -> GroupKind | None:
-        return next((kind for kind in self._kinds if kind.holds(group_id)), None)
+        for kind in self._kinds:  # no generator: this runs for every commit
+            if kind.holds(group_id):
+                return kind
+        return None
 
     def _answer(self, request: Request, now_ms: int) -> Decision:
         asked, store, settings = request.message, self._offsets, self._settings

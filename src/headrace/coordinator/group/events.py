@@ -21,7 +21,7 @@ class Request:
     version: int
     client_id: str
     client_host: str  # as Kafka shows it: "/127.0.0.1"
-    fresh_id: str  # never used before; what a new member's id is made of
+    fresh_id: str  # never used before; what a new member's id is made of; empty if the request cannot make one
 
 
 @dataclass(frozen=True, slots=True)

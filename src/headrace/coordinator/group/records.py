@@ -53,8 +53,9 @@ _KEY_VERSION = 0  # the two bytes in front of a key used to be its version, and 
 _VERSION_WITH_EXPIRY = 1
 
 # Kafka's default for a member's classic metadata is not null but an empty struct, and null is what it always writes for
-# a member of the new protocol: left out, it would be read as a member that speaks the classic one.
-_NULL_CLASSIC_METADATA = RawTag(0, b"\xff")
+# a member of the new protocol: left out, it would be read as a member that speaks the classic one. In a tagged struct
+# null is a varint 0, and not the -1 of other structs, which earlier versions wrote here and which is still read.
+_NULL_CLASSIC_METADATA = RawTag(0, b"\x00")
 
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:

@@ -1,5 +1,7 @@
 """Which partition of an internal topic is a coordinator's: of the key's hash, as Java counts it."""
 
+from functools import lru_cache
+
 _SIGN = 1 << 31
 _WRAP = 1 << 32
 
@@ -13,6 +15,7 @@ def java_hash(text: str) -> int:
     return total - _WRAP if total >= _SIGN else total
 
 
+@lru_cache(maxsize=4096)  # asked for every record that is written, and for few keys
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of `__transaction_state` for a transactional id, or of `__consumer_offsets` for a group."""
     hashed = java_hash(key)

@@ -63,7 +63,7 @@ def test_a_member_without_classic_metadata_says_so():
         instance_id=None, rack_id=None, subscribed_topic_regex=None, server_assignor=None
     )
     _, value = encode(CoordinatorRecord(key, member))
-    assert value.endswith(b"\x01\x00\x01\xff")  # one tag, number 0, one byte, null
+    assert value.endswith(b"\x01\x00\x01\x00")  # one tag, number 0, one byte, null
     assert decode(*encode(CoordinatorRecord(key, member))).value == member
 
     member.classic_member_metadata = ClassicMemberMetadata(session_timeout_ms=5)

@@ -1,0 +1,212 @@
+"""`headrace pipeline`: run the jobs of a file, see how they fare, begin anew, build a new version beside the old."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.output import human_duration, human_time, json_option, print_json, print_table
+from headrace.cli.parameters import START, bootstrap_option
+from headrace.cli.pipeline_view import View
+from headrace.client.address import Address
+from headrace.client.starts import Start, StartKind
+from headrace.pipelines.jobs.declare import Job
+from headrace.pipelines.jobs.load import load
+
+file_argument = click.argument("file", type=click.Path(path_type=Path))
+job_argument = click.argument("name", metavar="JOB")
+state_option = click.option(
+    "--state-dir", type=click.Path(path_type=Path), default=".headrace", show_default=True,
+    envvar="HEADRACE_STATE_DIR", help="Where jobs keep their checkpoints.",
+)  # fmt: skip
+master_option = click.option(
+    "--master", default="local[*]", show_default=True, envvar="HEADRACE_SPARK_MASTER",
+    help="Where Spark runs: local[*], spark://HOST:PORT, k8s://…",
+)  # fmt: skip
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group()
+def pipeline() -> None:
+    """Run pipelines: Python files of jobs that read topics, transform them with PySpark, and write the results."""
+
+
+@pipeline.command("list")
+@file_argument
+@json_option
+def list_jobs(file: Path, as_json: bool) -> None:
+    """List the jobs of FILE, without starting Spark."""
+    from headrace.pipelines.jobs.status import described
+
+    def shown(job: Job) -> dict[str, Any]:
+        return {
+            "job": job.name,
+            "inputs": {word: given.name for word, given in job.inputs.items()},
+            "outputs": {word: described(output) for word, output in job.outputs.items()},
+            "trigger": job.trigger,
+            "line": job.line,
+        }
+
+    jobs = [shown(job) for job in load(file)]
+    if as_json:
+        print_json(jobs)
+        return
+    print_table(
+        ["job", "reads", "writes", "trigger", ">line"],
+        [
+            (
+                job["job"],
+                ", ".join(job["inputs"].values()),
+                ", ".join(job["outputs"].values()),
+                job["trigger"],
+                job["line"],
+            )
+            for job in jobs
+        ],
+    )
+
+
+@pipeline.command()
+@file_argument
+@click.option("--job", "names", multiple=True, help="Only this job of the file. May be given several times.")
+@bootstrap_option
+@state_option
+@master_option
+@click.option("--trigger", help="For all jobs, instead of their own: an interval such as '1 second', or available-now.")
+@click.option(
+    "--restarts", type=click.IntRange(min=0), default=10, show_default=True,
+    help="How often a job that failed is started again before the run gives up.",
+)  # fmt: skip
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics for Prometheus at this loopback port."
+)
+@json_option
+def run(
+    file: Path,
+    names: tuple[str, ...],
+    bootstrap: tuple[Address, ...],
+    state_dir: Path,
+    master: str,
+    trigger: str | None,
+    restarts: int,
+    metrics_port: int | None,
+    as_json: bool,
+) -> None:
+    """Run the jobs of FILE until they are done, or until Ctrl-C, which lets each finish the batch it is in.
+
+    Everything is checked before the first job starts: the file, its topics, its columns, its checkpoints. Progress is
+    shown here and written to the topic __headrace_progress.
+    """
+    from headrace.pipelines.jobs.service import RunSettings, run_jobs
+
+    jobs = load(file, names)
+    settings = RunSettings(_server(bootstrap), state_dir, master, trigger, restarts, metrics_port)
+    with View(as_json=as_json) as view:
+        run_jobs(jobs, settings, view)
+
+
+@pipeline.command()
+@file_argument
+@bootstrap_option
+@state_option
+@json_option
+def status(file: Path, bootstrap: tuple[Address, ...], state_dir: Path, as_json: bool) -> None:
+    """Show how the jobs of FILE stand: last batch, lag in records and time, version. Spark is not started for it."""
+    from headrace.pipelines.jobs.status import status_of
+
+    now_ms = int(time.time() * 1000)
+    found = [status_of(job, state_dir, _server(bootstrap), now_ms) for job in load(file)]
+    if as_json:
+        print_json([job.as_json() for job in found])
+        return
+    print_table(
+        ["job", "writes", "runs", ">version", ">batch", "finished", ">lag", ">waits"],
+        [
+            (
+                job.name,
+                output.target,
+                "yes" if job.is_running else "no",
+                job.version,
+                "–" if output.standing.batch is None else output.standing.batch,
+                "–" if output.standing.finished_s is None else human_time(int(output.standing.finished_s * 1000)),
+                "–" if output.lag is None else f"{output.lag.records:,}",
+                "–" if output.lag is None or output.lag.time_ms is None else human_duration(output.lag.time_ms),
+            )
+            for job in found
+            for output in job.outputs
+        ],
+    )
+
+
+@pipeline.command()
+@file_argument
+@job_argument
+@click.option("--to", type=START, default="earliest", show_default=True,
+              help="Where the next run begins: earliest, latest, or a time.")  # fmt: skip
+@bootstrap_option
+@state_option
+@yes_option
+def reset(file: Path, name: str, to: Start, bootstrap: tuple[Address, ...], state_dir: Path, yes: bool) -> None:
+    """Forget the checkpoint and the state of JOB, so that its next run begins at another place.
+
+    What the job has written stays where it is. To write it anew without a gap, use rebuild.
+    """
+    from headrace.pipelines.jobs.reset import reset as reset_job
+    from headrace.pipelines.source.options import Place
+
+    places: dict[StartKind, Callable[[], Place]] = {
+        StartKind.EARLIEST: lambda: Place(word="earliest"),
+        StartKind.LATEST: lambda: Place(word="latest"),
+        StartKind.TIME: lambda: Place(timestamp_ms=to.number),
+    }
+    if to.kind not in places:
+        raise click.BadParameter("a job begins at earliest, latest or a time", param_hint="--to")
+    job = load(file, [name])[0]
+    if not yes:
+        click.confirm(f"forget the checkpoint and the state of job {name!r}?", abort=True)
+    starts = reset_job(job, state_dir, _server(bootstrap), places[to.kind]())
+    for topic, offsets in starts.items():
+        shown = ", ".join(f"{partition} at {offset}" for partition, offset in offsets.items())
+        click.echo(f"job {name} begins in {topic}: partition {shown}")
+
+
+@pipeline.command()
+@file_argument
+@job_argument
+@bootstrap_option
+@state_option
+@master_option
+@click.option("--switch/--no-switch", default=True, help="Go over to the new version once it is built.")
+@json_option
+def rebuild(
+    file: Path, name: str, bootstrap: tuple[Address, ...], state_dir: Path, master: str, switch: bool, as_json: bool
+) -> None:
+    """Build the output of JOB anew from the start of its input, beside the old one, and switch over.
+
+    A table is built as NAME__v2 and takes over the name at the switch; a topic becomes NAME.v2. The old version may run
+    meanwhile; for the switch it has to be stopped. A rebuild that was broken off goes on where it was.
+    """
+    from headrace.pipelines.jobs.rebuild import build_beside, next_version
+    from headrace.pipelines.jobs.rebuild import switch as switch_over
+    from headrace.pipelines.session import session
+
+    job = load(file, [name])[0]
+    server = _server(bootstrap)
+    with View(as_json=as_json) as view:
+        view.say(name, f"version {next_version(job, state_dir)} is built beside the one in use")
+        spark = session(name, master=master, conf=job.conf)
+        try:
+            version = build_beside(job, spark, state_dir, server, watch=view.show, say=view.say)
+        finally:
+            spark.stop()
+        if switch:
+            switch_over(job, state_dir, version)
+            view.say(name, f"is at version {version} now")
+        else:
+            view.say(name, f"version {version} is built; run rebuild again with --switch to go over to it")
+
+
+def _server(bootstrap: tuple[Address, ...]) -> str:
+    return ",".join(map(str, bootstrap))

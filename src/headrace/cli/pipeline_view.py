@@ -1,0 +1,90 @@
+"""How a running pipeline looks: a table that stays in place in a terminal, lines in a pipe, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from headrace.cli.output import human_bytes, human_duration
+from headrace.pipelines.jobs.progress import Progress
+
+_COLUMNS = (
+    ("job", "left"), ("batch", "right"), ("rows", "right"), ("in/s", "right"), ("done/s", "right"), ("took", "right"),
+    ("lag", "right"), ("waits", "right"), ("watermark", "left"), ("state", "right"), ("late", "right"),
+)  # fmt: skip
+
+
+class View:
+    """Shows what a run says."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+        self._shown: dict[tuple[str, str], int] = {}
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal and not self._as_json:
+            self._live = Live(console=self._console, refresh_per_second=8)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, job: str, sentence: str) -> None:
+        """An event in words."""
+        if self._as_json:
+            click.echo(json.dumps({"event": sentence, "job": job}))
+        else:
+            self._console.print(f"[cyan]{job}[/cyan] {sentence}")
+
+    def show(self, reports: Sequence[Progress]) -> None:
+        """The latest report of each output."""
+        new = [report for report in reports if self._shown.get((report.job, report.output)) != report.batch]
+        self._shown |= {(report.job, report.output): report.batch for report in new}
+        if self._as_json:
+            for report in new:
+                click.echo(json.dumps(report.as_json()))
+            sys.stdout.flush()
+        elif self._live:
+            self._live.update(_table(reports))
+        else:
+            for report in new:
+                row = _row(report)
+                self._console.print("  ".join(f"{name} {cell}" for (name, _), cell in zip(_COLUMNS, row, strict=True)))
+
+
+def _table(reports: Sequence[Progress]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, side in _COLUMNS:
+        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    for report in sorted(reports, key=lambda report: (report.job, report.output)):
+        table.add_row(*_row(report))
+    return table
+
+
+def _row(report: Progress) -> list[str]:
+    name = report.job if report.output == "out" else f"{report.job}.{report.output}"
+    return [
+        name,
+        str(report.batch),
+        f"{report.rows:,}",
+        f"{report.input_rate:,.0f}",
+        f"{report.processing_rate:,.0f}",
+        human_duration(report.batch_ms),
+        "–" if report.lag_records is None else f"{report.lag_records:,}",
+        "–" if report.lag_ms is None else human_duration(report.lag_ms),
+        report.watermark or "–",
+        f"{report.state_rows:,} / {human_bytes(report.state_bytes)}" if report.state_rows else "–",
+        f"{report.late_rows:,}",
+    ]

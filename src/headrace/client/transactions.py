@@ -1,0 +1,135 @@
+"""Transactions, step by step, each step possible from another process than the one before.
+
+A transaction is known by its `Transaction`: transactional id, producer id, epoch. Whoever has these three can write in
+it and end it, which is what lets one process write and another decide.
+
+The steps are those from before KIP-890's second part: partitions are added by name and the epoch stays when a
+transaction ends. That is what makes an end repeatable: committing what is committed already is answered with success,
+and committing what was aborted is refused, so after a crash the outcome can be asked for by committing again. Every
+Kafka from 0.11 to today takes these versions.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from headrace.client.cluster import Cluster
+from headrace.client.connection import Connection
+from headrace.client.coordinators import Coordinators, Kind
+from headrace.client.errors import Refused
+from headrace.client.leaders import by_topic
+from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+_LAST_ADD, _LAST_END = 3, 4  # the versions before KIP-890's second part
+_ENDED_OTHERWISE = (
+    ErrorCode.INVALID_TXN_STATE,  # it was aborted by its own producer
+    ErrorCode.PRODUCER_FENCED,  # it ran out of time, or the id was taken over: both abort it
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,  # the id was not used for so long that it was forgotten
+)
+
+
+class Transaction(NamedTuple):
+    """All that is needed to write in a transaction, and to end it."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class Transactions:
+    """The steps of transactions on one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._coordinators = Coordinators(cluster, Kind.TRANSACTION)
+
+    def begin(self, transactional_id: str, timeout_ms: int) -> Transaction:
+        """A new transaction; whatever was open under this id is aborted, and its writer can write no more."""
+
+        def ask(connection: Connection) -> Transaction:
+            request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+            response = connection.request(request, InitProducerIdResponse)
+            _check(transactional_id, response.error_code)
+            return Transaction(transactional_id, response.producer_id, response.producer_epoch)
+
+        return self._coordinators.ask(transactional_id, ask)
+
+    def add(self, transaction: Transaction, partitions: Iterable[TopicPartition]) -> None:
+        """Make these partitions part of the transaction, before anything is written to them."""
+        topics = [
+            AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic(partitions).items()
+        ]
+
+        def ask(connection: Connection) -> None:
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=transaction.transactional_id,
+                v3_and_below_producer_id=transaction.producer_id,
+                v3_and_below_producer_epoch=transaction.epoch,
+                v3_and_below_topics=topics,
+            )
+            response = connection.request(request, AddPartitionsToTxnResponse, highest=_LAST_ADD)
+            for topic in response.results_by_topic_v3_and_below:
+                for result in topic.results_by_partition:
+                    _check(transaction.transactional_id, result.partition_error_code)
+
+        self._coordinators.ask(transaction.transactional_id, ask)
+
+    def commit(self, transaction: Transaction) -> bool:
+        """Commit; whether it is committed now, be it by this call or an earlier one. If not, it was aborted."""
+        try:
+            self._end(transaction, committed=True)
+        except Refused as refusal:
+            if refusal.code in _ENDED_OTHERWISE:
+                return False
+            raise
+        return True
+
+    def abort(self, transaction: Transaction) -> None:
+        """Abort; one that was aborted already, or has run out of time, is no error."""
+        try:
+            self._end(transaction, committed=False)
+        except Refused as refusal:
+            if refusal.code not in _ENDED_OTHERWISE:
+                raise
+
+    def _end(self, transaction: Transaction, *, committed: bool) -> None:
+        def ask(connection: Connection) -> None:
+            request = EndTxnRequest(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
+                committed=committed,
+            )
+            response = connection.request(request, EndTxnResponse, highest=_LAST_END)
+            _check(transaction.transactional_id, response.error_code)
+
+        self._coordinators.ask(transaction.transactional_id, ask)
+
+    def open_ids(self, prefix: str, *, but: Collection[str] = ()) -> list[str]:
+        """The transactional ids that begin so and have a transaction open, anywhere in the cluster."""
+        found = {name for node in self._cluster.brokers().addresses for name in self._open_at(node)}
+        return sorted(name for name in found if name.startswith(prefix) and name not in but)
+
+    def _open_at(self, node: int) -> list[str]:
+        def ask() -> list[str]:
+            request = ListTransactionsRequest(state_filters=["Ongoing"])
+            response = self._cluster.broker(node).request(request, ListTransactionsResponse)
+            if response.error_code:
+                raise Refused(f"transactions of broker {node}", ErrorCode.of(response.error_code))
+            return [state.transactional_id for state in response.transaction_states]
+
+        return self._cluster.retried(ask)
+
+
+def _check(transactional_id: str, code: int) -> None:
+    if code:
+        raise Refused(f"transaction {transactional_id!r}", ErrorCode.of(code))

@@ -1,0 +1,21 @@
+"""One cluster per process and address: Spark uses its Python workers again, so their connections live on too.
+
+A worker does one thing at a time, so what is kept here is never used twice at once; a forked worker starts without any.
+"""
+
+import os
+from collections.abc import Mapping
+
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster, RetryPolicy
+
+_PATIENCE = RetryPolicy(retries=14, first_pause_s=0.005, longest_pause_s=2.0)  # about ten seconds: a broker's restart
+_clusters: dict[tuple[int, str, tuple[tuple[str, str], ...]], Cluster] = {}
+
+
+def cluster_at(bootstrap: str, connection: Mapping[str, str]) -> Cluster:
+    """The cluster behind a bootstrap address; `connection` are Kafka's own names for how to reach it."""
+    key = (os.getpid(), bootstrap, tuple(sorted(connection.items())))
+    if key not in _clusters:
+        _clusters[key] = Cluster(parse_bootstrap(bootstrap), retry=_PATIENCE)
+    return _clusters[key]

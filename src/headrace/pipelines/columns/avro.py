@@ -1,0 +1,119 @@
+"""Avro values to columns: bare, or in Confluent's framing with the writer's schema looked up by its id.
+
+Each writer's schema is compiled once into a program that `avro_walk` runs over all its records. A schema with arrays,
+maps or unions of more than null and one type is read record by record by fastavro instead (`headrace[avro]`).
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipelines.columns import avro_walk as walk
+from headrace.pipelines.columns.avro_library import LibraryReader
+from headrace.pipelines.columns.avro_program import Constant, NeedsLibrary, Node, Program, Struct, compile_program
+from headrace.pipelines.columns.avro_schema import read_schema
+from headrace.pipelines.columns.cells import Cells, Faults, column, without
+from headrace.pipelines.columns.decoding import Decoded
+from headrace.pipelines.columns.framing import REASONS, split_frames
+from headrace.pipelines.columns.groups import Refusal, joined
+from headrace.pipelines.columns.json_exact import DoesNotFit
+from headrace.pipelines.columns.records import RecordColumns
+from headrace.pipelines.columns.walk import Bytes, Longs
+
+SchemaLookup = Callable[[int], str]
+
+
+class _Reader(Protocol):
+    def read(self, arena: Bytes, at: Longs, size: Longs) -> Decoded: ...
+
+
+class AvroDecoder:
+    """Reads one record of Avro per value. Give `lookup` for Confluent's framing, or `writer` for bare values.
+
+    `reader` is a schema whose defaults and aliases are used for wanted fields that a writer does not have.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        lookup: SchemaLookup | None = None,
+        writer: str | None = None,
+        reader: str | None = None,
+    ) -> None:
+        self._schema = schema
+        self._lookup = lookup
+        self._told = read_schema(reader, "the reader's Avro schema") if reader is not None else None
+        self._readers: dict[int, _Reader] = {}
+        self._bare = self._reader(writer, "the Avro schema") if writer is not None else None
+        if (self._lookup is None) == (self._bare is None):
+            raise TypeError("give either a look-up for schema ids or the one writer's schema")
+
+    def decode(self, records: RecordColumns) -> Decoded:
+        """The wanted fields of every record."""
+        at, size = np.ascontiguousarray(records.value_at), np.ascontiguousarray(records.value_size)
+        if self._bare is not None:
+            return self._bare.read(records.arena, at, size)
+        ids, body_at, body_size = np.empty_like(at), np.empty_like(at), np.empty_like(at)
+        split_frames(records.arena, at, size, ids, body_at, body_size)
+        groups = np.unique(ids).tolist()
+        if len(groups) == 1 and groups[0] >= 0:
+            return self._written_with(groups[0]).read(records.arena, body_at, body_size)
+        parts = []
+        for group in groups:
+            rows = np.flatnonzero(ids == group)
+            reader = self._written_with(group) if group >= 0 else Refusal(self._schema, REASONS.get(group, ""))
+            parts.append((rows, reader.read(records.arena, body_at[rows], body_size[rows])))
+        return joined(self._schema, len(records), parts)
+
+    def _written_with(self, schema_id: int) -> _Reader:
+        if schema_id not in self._readers:
+            assert self._lookup is not None
+            text = self._lookup(schema_id)
+            self._readers[schema_id] = self._reader(text, f"the schema with the id {schema_id}")
+        return self._readers[schema_id]
+
+    def _reader(self, text: str, where: str) -> _Reader:
+        writer = read_schema(text, where)
+        try:
+            return _ProgramReader(compile_program(writer, self._schema, self._told), self._schema)
+        except NeedsLibrary:
+            return LibraryReader(text, writer, self._schema, self._told, where)
+        except DoesNotFit as error:
+            return Refusal(self._schema, str(error))
+
+
+class _ProgramReader:
+    def __init__(self, program: Program, schema: pa.Schema) -> None:
+        self._program = program
+        self._schema = schema
+
+    def read(self, arena: Bytes, at: Longs, size: Longs) -> Decoded:
+        program = self._program
+        cells = Cells(program.leaves, len(at))
+        failed = walk.walk_avro(
+            arena, at, size, program.steps,
+            cells.found, cells.numbers, cells.at, cells.size, cells.fault, cells.where,
+        )  # fmt: skip
+        faults = Faults()
+        if failed:
+            faults.mark(
+                np.flatnonzero(cells.fault),
+                lambda row: walk.REASONS[int(cells.fault[row])].format(name=program.names[cells.where[row]]),
+            )
+        is_null = size < 0
+        columns = [_column(arena, cells, node, faults, is_null) for node in program.nodes]
+        return Decoded([without(array, faults) for array in columns], dict(faults))
+
+
+def _column(arena: Bytes, cells: Cells, node: Node, faults: Faults, is_null: Any) -> pa.Array:
+    if isinstance(node, Constant):
+        same = pa.repeat(pa.scalar(node.value, node.kind), len(is_null))
+        return same.take(pa.array(np.arange(len(is_null)), mask=is_null)) if is_null.any() else same
+    if isinstance(node, Struct):
+        children = [_column(arena, cells, child, faults, is_null) for child in node.children]
+        missing = cells.found[node.leaf] == 0
+        return pa.StructArray.from_arrays(children, fields=list(node.kind), mask=pa.array(missing))
+    return column(arena, cells, node.leaf, node.meaning, node.kind, faults)

@@ -1,0 +1,218 @@
+"""What a walk over binary values found, and the columns that are made of it.
+
+A walk fills cells: for each wanted leaf of each record whether it is there, and a number or a place in the arena. What
+the writer meant by it is a `Meaning`; making a column checks every value against the wanted type, all rows at once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headrace.pipelines.columns.arrow import booleans, fixed, spans
+from headrace.pipelines.columns.cell_bytes import decimals_at, uuids_at
+from headrace.pipelines.columns.json_grammar import utf8_ok
+from headrace.pipelines.columns.walk import Bytes, Longs
+
+Mask = NDArray[np.bool_]
+
+
+class Form(Enum):
+    """How a value was written, and so how its cell is to be read."""
+
+    WHOLE = auto()
+    UNSIGNED = auto()  # 64 bits without a sign
+    SINGLE = auto()  # the bits of a float
+    DOUBLE = auto()  # the bits of a double
+    BOOLEAN = auto()
+    TEXT = auto()  # checked by the walk to be UTF-8
+    BYTES = auto()
+    SYMBOL = auto()  # the number of a name
+    DATE = auto()
+    TIME = auto()
+    INSTANT = auto()
+    DECIMAL = auto()  # bytes, two's complement, the highest first
+    UUID = auto()  # sixteen bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a leaf's cells stand for."""
+
+    form: Form
+    name: str
+    micros: int = 1  # of one unit of an instant or a time
+    scale: int = 0  # of a decimal
+    symbols: tuple[tuple[int, str], ...] = ()
+
+
+class Cells:
+    """A row per leaf, a column per record."""
+
+    def __init__(self, leaves: int, rows: int) -> None:
+        self.found = np.zeros((leaves, rows), np.uint8)
+        self.numbers = np.zeros((leaves, rows), np.int64)
+        self.at = np.zeros((leaves, rows), np.int64)
+        self.size = np.zeros((leaves, rows), np.int64)
+        self.fault = np.zeros(rows, np.uint8)
+        self.where = np.zeros(rows, np.int64)  # the step of the walk at which a fault was met
+
+
+class Faults(dict[int, str]):
+    """Why rows do not decode: the first reason of each."""
+
+    def mark(self, rows: NDArray[np.intp], reason: Callable[[int], str]) -> None:
+        """Give these rows a reason, unless they have one."""
+        for row in rows.tolist():
+            self.setdefault(row, reason(row))
+
+
+_WHOLE_LIKE = {Form.WHOLE, Form.UNSIGNED, Form.DATE, Form.TIME, Form.INSTANT}
+_REAL_FROM = {Form.WHOLE, Form.UNSIGNED, Form.SINGLE, Form.DOUBLE}
+
+
+def fits(form: Form, kind: pa.DataType) -> bool:
+    """Whether values of this form can stand in a column of this type at all."""
+    types = pa.types
+    if types.is_signed_integer(kind):
+        return form in _WHOLE_LIKE or form is Form.SYMBOL
+    if types.is_float64(kind):
+        return form in _REAL_FROM
+    if types.is_float32(kind):
+        return form in _REAL_FROM - {Form.DOUBLE}
+    if types.is_boolean(kind):
+        return form is Form.BOOLEAN
+    if types.is_string(kind):
+        return form in {Form.TEXT, Form.BYTES, Form.SYMBOL, Form.UUID}
+    if types.is_binary(kind):
+        return form in {Form.TEXT, Form.BYTES, Form.UUID}
+    if types.is_timestamp(kind):
+        return form is Form.INSTANT
+    if types.is_date32(kind):
+        return form is Form.DATE
+    if types.is_time64(kind):
+        return form is Form.TIME
+    if types.is_decimal128(kind):
+        return form in {Form.DECIMAL, Form.UNSIGNED}
+    return False
+
+
+def column(arena: Bytes, cells: Cells, leaf: int, meaning: Meaning, kind: pa.DataType, faults: Faults) -> pa.Array:
+    """One leaf's column; rows whose value does not fit are given a fault, and what stands there is of no account."""
+    there = cells.found[leaf] != 0
+    numbers = cells.numbers[leaf]
+    types = pa.types
+    if types.is_decimal(kind):
+        return _decimals(arena, cells, leaf, meaning, kind, faults)
+    if meaning.form is Form.SYMBOL and types.is_string(kind):
+        return _symbols(numbers, there, meaning)
+    if types.is_signed_integer(kind):
+        return _wholes(numbers, there, meaning, kind, faults)
+    if types.is_floating(kind):
+        return fixed(kind, _reals(numbers, meaning).astype(kind.to_pandas_dtype()), there)
+    if types.is_boolean(kind):
+        return booleans(numbers != 0, there)
+    if types.is_date32(kind):
+        return _wholes(numbers, there, meaning, pa.int32(), faults).view(kind)
+    if types.is_timestamp(kind) or types.is_time64(kind):
+        highest = (2**63 - 1) // meaning.micros
+        late = np.flatnonzero(there & ((numbers > highest) | (numbers < -highest)))
+        faults.mark(late, lambda row: f"field {meaning.name!r} is {numbers[row]}, too large for a time")
+        return fixed(kind, numbers * meaning.micros, there)
+    return _bytes(arena, cells, leaf, meaning, kind, faults)
+
+
+def without(array: pa.Array, faults: Faults) -> pa.Array:
+    """The column, null where a row does not decode."""
+    if not faults:
+        return array
+    gone = np.zeros(len(array), np.bool_)
+    gone[list(faults)] = True
+    return array.take(pa.array(np.arange(len(array)), mask=gone))
+
+
+def _wholes(numbers: Longs, there: Mask, meaning: Meaning, kind: pa.DataType, faults: Faults) -> pa.Array:
+    low, high = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+    outside = (numbers < (0 if meaning.form is Form.UNSIGNED else low)) | (numbers > high)
+    shown = numbers.view(np.uint64) if meaning.form is Form.UNSIGNED else numbers
+    faults.mark(
+        np.flatnonzero(there & outside), lambda row: f"field {meaning.name!r} is {shown[row]}, too large for {kind}"
+    )
+    return fixed(kind, numbers.astype(kind.to_pandas_dtype()), there)
+
+
+def _reals(numbers: Longs, meaning: Meaning) -> NDArray[np.generic]:
+    match meaning.form:
+        case Form.DOUBLE:
+            return numbers.view(np.float64)
+        case Form.SINGLE:
+            return numbers.astype(np.uint32).view(np.float32)
+        case Form.UNSIGNED:
+            return numbers.view(np.uint64)
+    return numbers
+
+
+def _symbols(numbers: Longs, there: Mask, meaning: Meaning) -> pa.StringArray:
+    """The names of numbers; a number without a name, which an open enum allows, is shown as itself."""
+    known = np.array([number for number, _ in meaning.symbols], np.int64)
+    order = np.argsort(known, kind="stable")
+    names = pa.array([meaning.symbols[place][1] for place in order.tolist()], pa.string())
+    place = np.searchsorted(known[order], numbers)
+    place[place == len(known)] = 0
+    unnamed = known[order][place] != numbers if len(known) else np.ones(len(numbers), np.bool_)
+    found = names.take(pa.array(place, mask=~there | unnamed))
+    if not (there & unnamed).any():
+        return found
+    return pc.if_else(pa.array(there & unnamed), pc.cast(pa.array(numbers), pa.string()), found)
+
+
+def _bytes(arena: Bytes, cells: Cells, leaf: int, meaning: Meaning, kind: pa.DataType, faults: Faults) -> pa.Array:
+    there = cells.found[leaf] != 0
+    at = cells.at[leaf]
+    if meaning.form is Form.UUID and pa.types.is_string(kind):
+        out = np.zeros(36 * len(at), np.uint8)
+        uuids_at(arena, at, there, out)
+        return spans(kind, out, np.arange(len(at)) * 36, np.where(there, 36, -1))
+    array = spans(kind, arena, at, np.where(there, cells.size[leaf], -1))
+    if meaning.form is Form.BYTES and pa.types.is_string(kind):
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            ends = at + cells.size[leaf]
+            bad = [row for row in np.flatnonzero(there).tolist() if not utf8_ok(arena, at[row], ends[row])]
+            faults.mark(np.array(bad, np.intp), lambda _row: f"field {meaning.name!r} is no UTF-8")
+    return array
+
+
+def _decimals(arena: Bytes, cells: Cells, leaf: int, meaning: Meaning, kind: pa.DataType, faults: Faults) -> pa.Array:
+    there = cells.found[leaf] != 0
+    out = np.zeros((len(there), 2), np.int64)
+    if meaning.form is Form.UNSIGNED:
+        out[:, 0] = cells.numbers[leaf]
+    else:
+        long = np.zeros(len(there), np.bool_)
+        decimals_at(arena, cells.at[leaf], cells.size[leaf], there, out.view(np.uint8).reshape(-1, 16), long)
+        there = there & ~long
+        faults.mark(np.flatnonzero(long), lambda _row: f"field {meaning.name!r} has more than 38 digits")
+    array = fixed(pa.decimal128(38, meaning.scale), out, there)
+    try:
+        return _rescaled(array, kind)
+    except pa.ArrowInvalid:
+        return pa.concat_arrays([_one_decimal(array[row], row, meaning, kind, faults) for row in range(len(array))])
+
+
+def _rescaled(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    array.validate(full=True)
+    return pc.cast(array, kind)
+
+
+def _one_decimal(value: pa.Scalar, row: int, meaning: Meaning, kind: pa.DataType, faults: Faults) -> pa.Array:
+    try:
+        return _rescaled(pa.repeat(value, 1), kind)
+    except pa.ArrowInvalid:
+        faults.setdefault(row, f"field {meaning.name!r} is {value.as_py()}, which does not fit {kind}")
+        return pa.nulls(1, kind)

@@ -1,0 +1,100 @@
+"""Protobuf values to columns: bare messages, or in Confluent's framing, of one message type.
+
+Scalar columns are read by the compiled walk. Where a wanted column is nested or repeated, the whole of the message is
+read record by record by google.protobuf instead. Scalars that were not written are their default, or null where the
+field has presence.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipelines.columns import protobuf_walk as walk
+from headrace.pipelines.columns.cells import Cells, Faults, column, without
+from headrace.pipelines.columns.decoding import Decoded
+from headrace.pipelines.columns.framing import LONGEST_PATH, REASONS, split_frames, strip_indexes
+from headrace.pipelines.columns.groups import Refusal, joined
+from headrace.pipelines.columns.protobuf_library import LibraryReader
+from headrace.pipelines.columns.protobuf_schema import Message, Table, check_columns, find_message, table_of
+from headrace.pipelines.columns.records import RecordColumns
+from headrace.pipelines.columns.walk import Bytes, Longs
+
+_OTHER_MESSAGE = -5  # besides the reasons of `framing`
+
+
+class _Reader(Protocol):
+    def read(self, arena: Bytes, at: Longs, size: Longs) -> Decoded: ...
+
+
+class ProtobufDecoder:
+    """Reads one message per value; `descriptor_set` is what `protoc --descriptor_set_out` writes."""
+
+    def __init__(self, schema: pa.Schema, *, descriptor_set: bytes, message: str, is_framed: bool = True) -> None:
+        self._schema = schema
+        self._message: Message = find_message(descriptor_set, message)
+        self._is_framed = is_framed
+        descriptor = self._message.descriptor
+        self._reader: _Reader
+        if check_columns(descriptor, schema):
+            self._reader = LibraryReader(descriptor, schema)
+        else:
+            self._reader = _WalkReader(table_of(descriptor, schema), schema)
+
+    def decode(self, records: RecordColumns) -> Decoded:
+        """The wanted fields of every message."""
+        at, size = np.ascontiguousarray(records.value_at), np.ascontiguousarray(records.value_size)
+        if not self._is_framed:
+            return self._reader.read(records.arena, at, size)
+        ids, body_at, body_size = np.empty_like(at), np.empty_like(at), np.empty_like(at)
+        paths = np.full((len(at), LONGEST_PATH), -1, np.int64)
+        split_frames(records.arena, at, size, ids, body_at, body_size)
+        strip_indexes(records.arena, ids, body_at, body_size, paths)
+        expected = np.full(LONGEST_PATH, -1, np.int64)
+        expected[: len(self._message.path)] = self._message.path
+        ids[(ids >= 0) & (paths != expected).any(axis=1)] = _OTHER_MESSAGE
+        good = ids >= -1
+        if good.all():
+            return self._reader.read(records.arena, body_at, body_size)
+        parts = [_part(self._reader, records.arena, np.flatnonzero(good), body_at, body_size)]
+        for code in np.unique(ids[~good]).tolist():
+            reason = REASONS.get(code) or f"the value is another message than {self._message.descriptor.full_name}"
+            rows = np.flatnonzero(ids == code)
+            parts.append(_part(Refusal(self._schema, reason), records.arena, rows, body_at, body_size))
+        return joined(self._schema, len(records), parts)
+
+
+def _part(
+    reader: _Reader, arena: Bytes, rows: np.ndarray[tuple[int], np.dtype[np.intp]], at: Longs, size: Longs
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.intp]], Decoded]:
+    return rows, reader.read(arena, at[rows], size[rows])
+
+
+class _WalkReader:
+    def __init__(self, table: Table, schema: pa.Schema) -> None:
+        self._table = table
+        self._schema = schema
+
+    def read(self, arena: Bytes, at: Longs, size: Longs) -> Decoded:
+        table = self._table
+        cells = Cells(len(self._schema), len(at))
+        failed = walk.walk_protobuf(
+            arena, at, size, table.fields,
+            cells.found, cells.numbers, cells.at, cells.size, cells.fault, cells.where,
+        )  # fmt: skip
+        faults = Faults()
+        if failed:
+            names = table.names or ("",)
+            faults.mark(
+                np.flatnonzero(cells.fault),
+                lambda row: walk.REASONS[int(cells.fault[row])].format(name=names[cells.where[row]]),
+            )
+        was_read = (size >= 0) & (cells.fault == 0)
+        for leaf, has_default in enumerate(table.has_default):
+            if has_default:  # every cell begins as zero, false and empty, which are the defaults
+                cells.found[leaf, was_read] = 1
+        columns = [
+            column(arena, cells, leaf, table.meanings[leaf], field.type, faults)
+            for leaf, field in enumerate(self._schema)
+        ]
+        return Decoded([without(array, faults) for array in columns], dict(faults))

@@ -1,0 +1,63 @@
+"""The process that Spark's Python workers are forked from, with what they need already loaded.
+
+Spark starts one such process for each kind of worker (tasks, and each planning step of a Python data source) and forks
+a worker whenever one is wanted. Spark's own daemon loads nothing, so that every worker imports pyarrow, pandas and the
+rest anew; a worker forked from here finds them in memory, shared with all others.
+
+What always holds: no thread of this process that a worker would miss. OpenBLAS would start some when numpy is loaded,
+so it is told not to (workers are one a core and gain nothing from them); the one that jemalloc starts within pyarrow
+is taken care of by jemalloc itself when a process forks. Standard output belongs to Spark, which reads a port from it:
+what an import prints goes to standard error.
+"""
+
+import contextlib
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+PRELOADED: Final = (
+    "numpy",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyarrow.json",
+    "pandas",
+    "numba",
+    "pyspark.worker",
+    "pyspark.sql.datasource",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.pandas.types",
+    "headrace.pipelines.source.datasource",
+)
+
+
+def preload(modules: Iterable[str] = PRELOADED) -> list[str]:
+    """Import what is there of these; the names of those that are not, which a worker will ask for itself if it must."""
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = "1"
+    absent = []
+    with contextlib.redirect_stdout(sys.stderr):
+        for name in modules:
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                absent.append(name)
+    return absent
+
+
+def main() -> None:
+    """Load, then do what Spark's daemon does."""
+    from pyspark.daemon import manager
+
+    # The module that the workers will run, as Spark's daemon is told it.
+    preload((*PRELOADED, *(name for name in sys.argv[1:2] if name.startswith("pyspark"))))
+    # What is loaded stays: a collection in a worker must not touch, and so copy, every page of it.
+    gc.collect()
+    gc.freeze()
+    manager()
+
+
+if __name__ == "__main__":
+    main()

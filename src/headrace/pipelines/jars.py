@@ -1,0 +1,129 @@
+"""Spark's own Kafka connector, for `format("kafka")`: four jars that pip does not bring, fetched once per user.
+
+Ivy fetches them, from among Spark's own jars, so that nothing but Java is needed; it looks where Ivy looks by default,
+or where a settings file says. Each jar is named without what it depends on: the connector's other dependencies are
+in pyspark already, and one that it names was never published in its version. The folder appears whole or not at all.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import quoteattr
+
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.folders import cache_folder
+from headrace.pipelines.java import find_java
+
+_TIMEOUT_S: Final = 600
+
+
+class JarsMissing(PipelineError):
+    """The connector's jars are not here and could not be fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """A jar by its coordinates in a Maven repository."""
+
+    group: str
+    name: str
+    version: str
+
+    @property
+    def file(self) -> str:
+        """What the file is called."""
+        return f"{self.name}-{self.version}.jar"
+
+
+KAFKA_CONNECTOR: Final = (
+    Jar("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    # 4.2.0 of it is not everywhere; 4.0.0 has the same interface.
+    Jar("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    Jar("org.apache.kafka", "kafka-clients", "3.9.2"),
+    Jar("org.apache.commons", "commons-pool2", "2.13.1"),
+)
+
+
+def ivy_module(jars: Sequence[Jar]) -> str:
+    """What Ivy is told to fetch: these jars, each alone."""
+    lines = [
+        f"    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)}"
+        ' transitive="false" conf="default-&gt;default"/>'
+        for jar in jars
+    ]
+    return "\n".join(
+        [
+            '<ivy-module version="2.0">',
+            '  <info organisation="headrace" module="kafka-connector" revision="1"/>',
+            '  <configurations><conf name="default"/></configurations>',
+            "  <dependencies>",
+            *lines,
+            "  </dependencies>",
+            "</ivy-module>\n",
+        ]
+    )
+
+
+def folder_of(jars: Sequence[Jar] = KAFKA_CONNECTOR, cache: Path | None = None) -> Path:
+    """Where the jars are kept, by the version of the first."""
+    return (cache or cache_folder()) / "jars" / f"{jars[0].name}-{jars[0].version}"
+
+
+def jars_here(jars: Sequence[Jar] = KAFKA_CONNECTOR, cache: Path | None = None) -> list[Path] | None:
+    """The files if they were fetched before, else None."""
+    files = [folder_of(jars, cache) / jar.file for jar in jars]
+    return files if all(file.is_file() for file in files) else None
+
+
+def fetch_jars(
+    jars: Sequence[Jar] = KAFKA_CONNECTOR, *, cache: Path | None = None, ivy_settings: str | None = None
+) -> list[Path]:
+    """The files, fetched if need be; `JarsMissing` with Ivy's own words if it cannot be done."""
+    if found := jars_here(jars, cache):
+        return found
+    java = find_java()
+    target = folder_of(jars, cache)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".fetching-", dir=target.parent))
+    try:
+        (staging / "ivy.xml").write_text(ivy_module(jars))
+        command = [
+            *(str(java.program), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{_spark_jars()}/*"),
+            *("org.apache.ivy.Main", "-error", "-ivy", str(staging / "ivy.xml"), "-cache", str(staging / "cache")),
+            *("-types", "jar", "bundle", "-retrieve", str(staging / "lib" / "[artifact]-[revision].[ext]")),
+            *(("-settings", ivy_settings) if ivy_settings else ()),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+        missing = [jar.file for jar in jars if not (staging / "lib" / jar.file).is_file()]
+        if missing:
+            raise JarsMissing(_sentence(missing, target, done.stdout + done.stderr))
+        try:
+            (staging / "lib").rename(target)
+        except OSError:
+            if jars_here(jars, cache) is None:  # not another process that was faster, but a folder that is not whole
+                shutil.rmtree(target)
+                (staging / "lib").rename(target)
+    except subprocess.TimeoutExpired:
+        raise JarsMissing(_sentence([jar.file for jar in jars], target, f"no answer in {_TIMEOUT_S} s")) from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return [target / jar.file for jar in jars]
+
+
+def _spark_jars() -> Path:
+    import pyspark
+
+    return Path(pyspark.__path__[0]) / "jars"
+
+
+def _sentence(missing: Sequence[str], target: Path, said: str) -> str:
+    words = [line.strip() for line in said.splitlines() if "::" in line or "xception" in line or "no answer" in line]
+    return (
+        f"Spark's Kafka connector could not be fetched ({', '.join(missing)}): let this machine reach a Maven "
+        f"repository, name one in an Ivy settings file with spark.jars.ivySettings, or put the jars into {target} "
+        f"(Ivy said: {'; '.join(words[:3]) or 'nothing'})"
+    )

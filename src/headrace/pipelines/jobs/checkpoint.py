@@ -1,0 +1,47 @@
+"""What Spark's checkpoint of a query says, read without Spark: the last batch that was done, and up to where."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.model import TopicPartition
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.jobs.progress import offsets_in
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The last batch that is done, when, and the offsets behind it; None and nothing before the first."""
+
+    batch: int | None
+    finished_s: float | None
+    offsets: dict[TopicPartition, int]
+
+
+def standing(checkpoint: Path) -> Standing:
+    """Where a query stands."""
+    done = _numbers(checkpoint / "commits")
+    if not done:
+        return Standing(None, None, {})
+    batch = max(done)
+    return Standing(
+        batch, (checkpoint / "commits" / str(batch)).stat().st_mtime, _offsets(checkpoint / "offsets" / str(batch))
+    )
+
+
+def _numbers(folder: Path) -> list[int]:
+    return [int(file.name) for file in folder.iterdir() if file.name.isdecimal()] if folder.is_dir() else []
+
+
+def _offsets(file: Path) -> dict[TopicPartition, int]:
+    """The offset log has a version, a line about the batch, and a line for each source."""
+    try:
+        version, _, *sources = file.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise PipelineError(f"{file} cannot be read as an offset log of Spark's: {error}") from error
+    if version != "v1":
+        raise PipelineError(f"{file} is an offset log of version {version}, and only v1 is known here")
+    found: dict[TopicPartition, int] = {}
+    for line in sources:
+        found |= offsets_in(json.loads(line)) if line.startswith("{") else {}
+    return found

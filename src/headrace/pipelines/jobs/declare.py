@@ -1,0 +1,190 @@
+"""What a user writes: `@job` over a function from DataFrames to a DataFrame, and `topic` for what it reads and writes.
+
+    from headrace.pipelines import job, topic
+
+    @job(inputs={"orders": topic("orders", format="json", schema="user string, amount double")},
+         outputs=topic("large-orders"))
+    def large(orders):
+        return orders.where("amount > 100").selectExpr("user AS key", "to_json(struct(*)) AS value")
+
+The function stays what it was: it can be called with any DataFrame, in a test or a notebook.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+AVAILABLE_NOW, REAL_TIME = "available-now", "real-time"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_INTERVAL = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?)")
+_MODES = ("append", "update", "complete")
+# What can stand as an output besides a topic: a sink for `foreachBatch`.
+BatchSink = Callable[["DataFrame", int], None]
+
+
+class BadJob(PipelineError):
+    """A declaration that cannot work, told where it stands."""
+
+
+@dataclass(frozen=True)
+class TopicInput:
+    """A topic to read; `options` are those of the source `format("headrace")`."""
+
+    name: str
+    schema: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    bootstrap: str | None = None
+    watermark: tuple[str, str] | None = None  # the column of event time, and how late a row may be
+
+    def __str__(self) -> str:
+        return f"topic {self.name}"
+
+
+@dataclass(frozen=True)
+class TopicOutput:
+    """A topic to write; `options` are those of the sink `format("headrace")`."""
+
+    name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    bootstrap: str | None = None
+    mode: str = "append"
+
+    def __str__(self) -> str:
+        return f"topic {self.name}"
+
+
+def topic(
+    name: str,
+    *,
+    schema: str | None = None,
+    bootstrap: str | None = None,
+    watermark: tuple[str, str] | None = None,
+    mode: str = "append",
+    **options: object,
+) -> "Topic":
+    """A topic, as an input or as an output of a job; further words are options of `format("headrace")`."""
+    given = {word: str(value).lower() if isinstance(value, bool) else str(value) for word, value in options.items()}
+    return Topic(name, schema, MappingProxyType(given), bootstrap, watermark, mode)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of which it is not said yet whether it is read or written."""
+
+    name: str
+    schema: str | None
+    options: Mapping[str, str]
+    bootstrap: str | None
+    watermark: tuple[str, str] | None
+    mode: str
+
+    def as_input(self) -> TopicInput:
+        """To be read."""
+        return TopicInput(self.name, self.schema, self.options, self.bootstrap, self.watermark)
+
+    def as_output(self) -> TopicOutput:
+        """To be written."""
+        return TopicOutput(self.name, self.options, self.bootstrap, self.mode)
+
+
+Output = TopicOutput | BatchSink
+
+
+@dataclass(frozen=True)
+class Job:
+    """A function, what it reads, what it writes, and how often."""
+
+    name: str
+    function: Callable[..., Any]
+    inputs: Mapping[str, TopicInput]
+    outputs: Mapping[str, Output]
+    trigger: str
+    checkpoint: str | None
+    mode: str
+    conf: Mapping[str, str]
+    file: str
+    line: int
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, for a test or a notebook."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def place(self) -> str:
+        """Where it is declared."""
+        return f"{self.file}:{self.line}"
+
+
+def job(
+    *,
+    inputs: Mapping[str, Topic],
+    outputs: "Topic | BatchSink | Mapping[str, Topic | BatchSink]",
+    name: str | None = None,
+    trigger: str = "500 ms",
+    checkpoint: str | None = None,
+    mode: str = "append",
+    conf: Mapping[str, object] = MappingProxyType({}),
+) -> Callable[[Callable[..., Any]], Job]:
+    """Make a job of a function that takes a DataFrame for each input, by name, and returns one for each output.
+
+    `trigger` is an interval such as "1 second", or "available-now" (what is there, then end), or "real-time". `mode` is
+    Spark's output mode for sinks other than topics: append, update or complete.
+    """
+
+    def declared(function: Callable[..., Any]) -> Job:
+        code = inspect.unwrap(function).__code__
+        file, line = code.co_filename, code.co_firstlineno
+        chosen = name or function.__name__.replace("_", "-")
+        where = f"{file}:{line}: job {chosen!r}"
+        if not _NAME.fullmatch(chosen):
+            raise BadJob(f"{where}: a name is letters, digits, dots, dashes and underscores")
+        if trigger not in (AVAILABLE_NOW, REAL_TIME) and not _INTERVAL.fullmatch(trigger):
+            raise BadJob(f"{where}: trigger is {trigger!r}: write an interval such as '1 second', or {AVAILABLE_NOW!r}")
+        if mode not in _MODES:
+            raise BadJob(f"{where}: mode is {mode!r}: choose one of {', '.join(_MODES)}")
+        several = outputs if isinstance(outputs, Mapping) else {"out": outputs}
+        return Job(
+            chosen,
+            function,
+            _checked_inputs(where, function, inputs),
+            {word: _output(where, word, output) for word, output in several.items()},
+            trigger,
+            checkpoint,
+            mode,
+            {word: str(value) for word, value in conf.items()},
+            file,
+            line,
+        )
+
+    return declared
+
+
+def _checked_inputs(where: str, function: Callable[..., Any], inputs: Mapping[str, Topic]) -> dict[str, TopicInput]:
+    if not inputs:
+        raise BadJob(f"{where} has no inputs: write inputs={{'orders': topic('orders')}}")
+    wanted = list(inspect.signature(function).parameters)
+    if sorted(wanted) != sorted(inputs):
+        raise BadJob(
+            f"{where}: the function takes {', '.join(wanted) or 'nothing'} and inputs names {', '.join(inputs)}: "
+            "give both the same names"
+        )
+    for word, given in inputs.items():
+        if not isinstance(given, Topic):
+            raise BadJob(f"{where}: input {word!r} is {type(given).__name__}: write topic('…')")
+    return {word: given.as_input() for word, given in inputs.items()}
+
+
+def _output(where: str, word: str, output: Any) -> Output:
+    if isinstance(output, Topic):
+        return output.as_output()
+    if callable(output):
+        return output  # type: ignore[no-any-return]  # a sink for foreachBatch
+    raise BadJob(f"{where}: output {word!r} is {type(output).__name__}: write topic('…') or a sink such as postgres(…)")

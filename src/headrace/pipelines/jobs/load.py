@@ -1,0 +1,61 @@
+"""Reading a pipeline file: Python that declares jobs. A mistake in it is one sentence with the file and the line."""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Collection
+from pathlib import Path
+
+from headrace.errors import HeadraceError
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.jobs.declare import Job
+
+
+class BadFile(PipelineError):
+    """A pipeline file that cannot be read as one."""
+
+
+def load(file: Path, only: Collection[str] = ()) -> list[Job]:
+    """The jobs that a file declares, in its order; with `only`, these."""
+    if not file.is_file():
+        raise BadFile(f"{file} is no file: name the Python file that declares the jobs")
+    found = list(_jobs(file))
+    if not found:
+        raise BadFile(f"{file} declares no job: put @job(…) over a function (from headrace.pipelines import job)")
+    names = [job.name for job in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadFile(f"{file} declares two jobs named {name!r}: give one another name=…")
+    for name in only:
+        if name not in names:
+            raise BadFile(f"{file} has no job {name!r}: it has {', '.join(names)}")
+    return [job for job in found if not only or job.name in only]
+
+
+def _jobs(file: Path) -> list[Job]:
+    name = f"headrace_pipeline_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise BadFile(f"{file} is no Python file: its name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # functions of the file are pickled by this name
+    sys.path.insert(0, str(file.parent.absolute()))
+    try:
+        spec.loader.exec_module(module)
+    except HeadraceError:
+        raise
+    except SyntaxError as error:
+        raise BadFile(f"{error.filename}:{error.lineno}: {error.msg}") from error
+    except Exception as error:
+        raise BadFile(f"{_place(error, file)}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
+    found = [value for value in vars(module).values() if isinstance(value, Job)]
+    return sorted({id(job): job for job in found}.values(), key=lambda job: job.line)
+
+
+def _place(error: BaseException, file: Path) -> str:
+    """The last line of the user's own file on the way to the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    mine = [frame for frame in frames if Path(frame.filename).absolute() == file.absolute()]
+    return f"{file}:{mine[-1].lineno}" if mine else str(file)

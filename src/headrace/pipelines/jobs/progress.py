@@ -1,0 +1,132 @@
+"""What a query's progress report says, in the words that people use. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from headrace.model import TopicPartition
+
+
+@dataclass(frozen=True)
+class SourceProgress:
+    """How one input fares."""
+
+    name: str
+    input_rate: float
+    processing_rate: float
+    end: Mapping[TopicPartition, int]
+    lag_records: int | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a job fares, as of its last batch."""
+
+    job: str
+    output: str
+    batch: int
+    time: str
+    rows: int
+    input_rate: float
+    processing_rate: float
+    batch_ms: int
+    watermark: str | None
+    state_rows: int
+    state_bytes: int
+    late_rows: int
+    sources: tuple[SourceProgress, ...]
+    lag_ms: int | None = None
+
+    @property
+    def lag_records(self) -> int | None:
+        """How many records wait in all inputs; None where a source does not tell."""
+        known = [source.lag_records for source in self.sources if source.lag_records is not None]
+        return sum(known) if known else None
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs, and for the topic of progress."""
+        return {
+            "job": self.job,
+            "output": self.output,
+            "batch": self.batch,
+            "time": self.time,
+            "rows": self.rows,
+            "input_rate": self.input_rate,
+            "processing_rate": self.processing_rate,
+            "batch_ms": self.batch_ms,
+            "watermark": self.watermark,
+            "state_rows": self.state_rows,
+            "state_bytes": self.state_bytes,
+            "late_rows": self.late_rows,
+            "lag_records": self.lag_records,
+            "lag_ms": self.lag_ms,
+            "sources": [
+                {
+                    "name": source.name,
+                    "input_rate": source.input_rate,
+                    "processing_rate": source.processing_rate,
+                    "lag_records": source.lag_records,
+                    "offsets": {str(where): offset for where, offset in source.end.items()},
+                }
+                for source in self.sources
+            ],
+        }
+
+
+def read(job: str, output: str, inputs: tuple[str, ...], report: Mapping[str, Any], late_before: int = 0) -> Progress:
+    """From Spark's own report, a dictionary as its JSON has it; late rows are counted on from `late_before`."""
+    operators = report.get("stateOperators") or []
+    sources = tuple(
+        _source(inputs[index] if index < len(inputs) else f"input {index}", source)
+        for index, source in enumerate(report.get("sources") or [])
+    )
+    return Progress(
+        job=job,
+        output=output,
+        batch=int(report["batchId"]),
+        time=str(report["timestamp"]),
+        rows=int(report.get("numInputRows") or 0),
+        input_rate=_rate(report.get("inputRowsPerSecond")),
+        processing_rate=_rate(report.get("processedRowsPerSecond")),
+        batch_ms=int((report.get("durationMs") or {}).get("triggerExecution") or 0),
+        watermark=_watermark((report.get("eventTime") or {}).get("watermark")),
+        state_rows=sum(int(operator.get("numRowsTotal") or 0) for operator in operators),
+        state_bytes=sum(int(operator.get("memoryUsedBytes") or 0) for operator in operators),
+        late_rows=late_before + sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators),
+        sources=sources,
+    )
+
+
+def _source(name: str, source: Mapping[str, Any]) -> SourceProgress:
+    end, latest = offsets_in(source.get("endOffset")), offsets_in(source.get("latestOffset"))
+    lag = sum(max(offset - end.get(where, 0), 0) for where, offset in latest.items()) if latest else None
+    return SourceProgress(
+        name, _rate(source.get("inputRowsPerSecond")), _rate(source.get("processedRowsPerSecond")), end, lag
+    )
+
+
+def offsets_in(found: Any) -> dict[TopicPartition, int]:
+    """Offsets as a report or a checkpoint has them; nothing where they are not a topic's."""
+    if not isinstance(found, Mapping):
+        return {}
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in found.items()
+        if isinstance(partitions, Mapping)
+        for partition, offset in partitions.items()
+        if str(partition).isdecimal()
+    }
+
+
+def _rate(value: Any) -> float:
+    """Spark says NaN where nothing was measured yet."""
+    rate = float(value or 0.0)
+    return rate if rate == rate and rate not in (float("inf"), float("-inf")) else 0.0
+
+
+def _watermark(text: str | None) -> str | None:
+    """Spark starts watermarks at 1970, which means that there is none yet."""
+    if not text:
+        return None
+    return text if datetime.fromisoformat(text).timestamp() > 0 else None

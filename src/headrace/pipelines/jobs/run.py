@@ -1,0 +1,128 @@
+"""Keeping queries running: start, watch, restart after a failure with growing pauses, and drain at the end."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.jobs.build import Prepared, sentence_of, start
+from headrace.pipelines.jobs.progress import Progress, read
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LONGEST_PAUSE_S = 60.0
+_HEALTHY_S = 300.0  # a job that ran so long starts to count its failures anew
+_DRAIN_S = 60.0
+
+
+@dataclass
+class Running:
+    """A job's queries, and how often they failed."""
+
+    prepared: Prepared
+    queries: Mapping[str, "StreamingQuery"] = field(default_factory=dict)
+    failures: int = 0
+    failed_at: float = 0.0
+    retry_at: float | None = None
+    last_error: str | None = None
+    late_rows: dict[str, int] = field(default_factory=dict)
+    last_batch: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.prepared.job.name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether any of its queries runs, or will again."""
+        return self.retry_at is not None or any(query.isActive for query in self.queries.values())
+
+
+class GaveUp(PipelineError):
+    """A job failed as often as was allowed; the text is the last failure's."""
+
+
+class Runner:
+    """Runs jobs until they are done, or until it is told to stop."""
+
+    def __init__(
+        self,
+        jobs: list[Prepared],
+        *,
+        restarts: int,
+        say: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`say(job, sentence)` is told of failures and restarts."""
+        self.jobs = [Running(prepared) for prepared in jobs]
+        self._restarts = restarts
+        self._say = say
+        self._clock = clock
+
+    def begin(self) -> None:
+        """Start every job."""
+        for running in self.jobs:
+            running.queries = start(running.prepared)
+
+    def wait(self, seconds: float) -> None:
+        """Nothing to do for a while."""
+        time.sleep(seconds)
+
+    def tend(self) -> bool:
+        """See to what failed; whether anything still runs. Raises `GaveUp` for a job that failed too often."""
+        for running in self.jobs:
+            self._tend(running)
+        return any(running.is_active for running in self.jobs)
+
+    def _tend(self, running: Running) -> None:
+        now = self._clock()
+        if running.retry_at is not None:
+            if now >= running.retry_at:
+                running.retry_at = None
+                self._say(running.name, "starts again")
+                running.queries = start(running.prepared)
+            return
+        broken = [query.exception() for query in running.queries.values() if not query.isActive and query.exception()]
+        if not broken:
+            return
+        for query in running.queries.values():
+            query.stop()  # outputs of one job go on together
+        if now - running.failed_at > _HEALTHY_S:
+            running.failures = 0
+        running.failures += 1
+        running.failed_at = now
+        running.last_error = sentence_of(broken[0])  # type: ignore[arg-type]
+        if running.failures > self._restarts:
+            raise GaveUp(f"job {running.name!r} failed: {running.last_error}")
+        pause = min(2.0 ** (running.failures - 1), _LONGEST_PAUSE_S)
+        running.retry_at = now + pause
+        self._say(running.name, f"failed: {running.last_error}; starts again in {pause:g} s")
+
+    def news(self) -> list[Progress]:
+        """The reports of batches that ended since this was last asked."""
+        found = []
+        for running in self.jobs:
+            inputs = tuple(running.prepared.job.inputs)
+            for word, query in running.queries.items():
+                for report in query.recentProgress:
+                    if report["batchId"] <= running.last_batch.get(word, -1):
+                        continue
+                    late = running.late_rows.get(word, 0)
+                    progress = read(running.name, word, inputs, dict(report), late)
+                    running.last_batch[word] = progress.batch
+                    running.late_rows[word] = progress.late_rows
+                    found.append(progress)
+        return found
+
+    def drain(self) -> None:
+        """Let each query finish the batch it is in, then stop it."""
+        until = self._clock() + _DRAIN_S
+        for running in self.jobs:
+            running.retry_at = None
+            for query in running.queries.values():
+                while query.isActive and query.status["isTriggerActive"] and self._clock() < until:
+                    time.sleep(0.02)
+                query.stop()

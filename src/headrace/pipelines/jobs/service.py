@@ -1,0 +1,161 @@
+"""A run from its first check to its last batch: places, session, queries, progress, drain."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from headrace.client.errors import ClientError
+from headrace.pipelines.clusters import cluster_at
+from headrace.pipelines.jobs.build import Prepared, check_topics, prepare
+from headrace.pipelines.jobs.declare import REAL_TIME, Job
+from headrace.pipelines.jobs.lag import lag_of
+from headrace.pipelines.jobs.place import Place, folder_of, locked, mark_started, open_place
+from headrace.pipelines.jobs.progress import Progress
+from headrace.pipelines.jobs.publish import MetricsServer, ProgressTopic
+from headrace.pipelines.jobs.run import Runner
+from headrace.pipelines.jobs.versions import at_version
+from headrace.pipelines.session import session
+
+_TICK_S = 0.1
+_LAG_EVERY_S = 1.0
+
+
+class Watcher(Protocol):
+    """Whoever shows what happens."""
+
+    def say(self, job: str, sentence: str) -> None:
+        """An event in words."""
+        ...
+
+    def show(self, reports: Sequence[Progress]) -> None:
+        """The latest report of each output."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run is told besides its jobs."""
+
+    bootstrap: str
+    state: Path
+    master: str = "local[*]"
+    trigger: str | None = None
+    restarts: int = 10
+    metrics_port: int | None = None
+
+
+def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> None:
+    """Run jobs until they are done, or until a signal asks to stop; then each finishes the batch it is in."""
+    with ExitStack() as stack:
+        stopping = stack.enter_context(stop_on_signals())
+        places = [(job, open_place(job, settings.state)) for job in jobs]
+        current = [(at_version(job, place.version, switched=True), place) for job, place in places]
+        for job, _ in current:
+            check_topics(job, settings.bootstrap)
+        for job, _ in current:
+            stack.enter_context(locked(folder_of(job, settings.state)))
+        prepared = _prepared(current, settings, watcher, stack)
+        for job, place in places:
+            mark_started(job, place)
+        runner = Runner(prepared, restarts=settings.restarts, say=watcher.say)
+        metrics = None
+        if settings.metrics_port is not None:
+            metrics = MetricsServer(settings.metrics_port)
+            stack.callback(metrics.close)
+            watcher.say("metrics", f"at http://127.0.0.1:{metrics.port}/metrics")
+        stack.callback(runner.drain)
+        runner.begin()
+        _tend(runner, Reporter(settings.bootstrap, watcher, metrics), stopping)
+
+
+def _prepared(
+    current: Sequence[tuple[Job, Place]], settings: RunSettings, watcher: Watcher, stack: ExitStack
+) -> list[Prepared]:
+    jobs = [job for job, _ in current]
+    watcher.say("spark", f"starts on {settings.master} for {', '.join(job.name for job in jobs)}")
+    started = time.monotonic()
+    spark = session(
+        jobs[0].name,
+        master=settings.master,
+        conf={name: value for job in jobs for name, value in job.conf.items()},
+        jvm_kafka=any((settings.trigger or job.trigger) == REAL_TIME for job in jobs),
+    )
+    stack.callback(spark.stop)
+    watcher.say("spark", f"is there after {time.monotonic() - started:.1f} s")
+    return [
+        prepare(job, spark, place, bootstrap=settings.bootstrap, trigger=settings.trigger) for job, place in current
+    ]
+
+
+def _tend(runner: Runner, reporter: "Reporter", stopping: Callable[[], bool]) -> None:
+    while runner.tend() and not stopping():
+        reporter.take(runner.news())
+        runner.wait(_TICK_S)
+    reporter.take(runner.news())
+
+
+class Reporter:
+    """Hands the latest reports to whoever wants them."""
+
+    def __init__(self, bootstrap: str, watcher: Watcher, metrics: MetricsServer | None) -> None:
+        self._bootstrap = bootstrap
+        self._watcher = watcher
+        self._metrics = metrics
+        self._topic = ProgressTopic(cluster_at(bootstrap, {}))
+        self._latest: dict[tuple[str, str], Progress] = {}
+        self._lag_at = 0.0
+
+    def take(self, news: list[Progress]) -> None:
+        """Show, publish and serve what is new."""
+        if not news:
+            return
+        news = self._with_lag(news)
+        self._latest |= {(report.job, report.output): report for report in news}
+        self._watcher.show(list(self._latest.values()))
+        if self._metrics:
+            self._metrics.show(self._latest.values())
+        try:
+            self._topic.write(news)
+        except ClientError as error:  # the jobs have their own way of waiting for a broker
+            self._watcher.say("progress", f"could not be published: {error}")
+
+    def _with_lag(self, news: list[Progress]) -> list[Progress]:
+        """How long the next record has waited is a question to the broker, so it is not asked at every batch."""
+        now = time.monotonic()
+        if now - self._lag_at < _LAG_EVERY_S:
+            known = {key: report.lag_ms for key, report in self._latest.items()}
+            return [replace(report, lag_ms=known.get((report.job, report.output))) for report in news]
+        self._lag_at = now
+        return [replace(report, lag_ms=self._lag_ms(report)) for report in news]
+
+    def _lag_ms(self, report: Progress) -> int | None:
+        offsets = {where: offset for source in report.sources for where, offset in source.end.items()}
+        if not offsets:
+            return None
+        try:
+            return lag_of(cluster_at(self._bootstrap, {}), offsets, int(time.time() * 1000)).time_ms
+        except ClientError:
+            return None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C or SIGTERM asked to stop; a second one ends at once."""
+    asked: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

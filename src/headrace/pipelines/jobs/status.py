@@ -1,0 +1,95 @@
+"""How jobs stand, told from their checkpoints and the broker alone: no Spark is started for it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.client.errors import ClientError
+from headrace.pipelines.clusters import cluster_at
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.jobs.checkpoint import Standing, standing
+from headrace.pipelines.jobs.declare import Job, TopicOutput
+from headrace.pipelines.jobs.lag import Lag, lag_of
+from headrace.pipelines.jobs.place import Place, folder_of, locked, read_record
+from headrace.pipelines.jobs.versions import at_version
+
+
+@dataclass(frozen=True)
+class OutputStatus:
+    """One output of a job."""
+
+    name: str
+    target: str
+    standing: Standing
+    lag: Lag | None
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job, its version, whether somebody runs it now, and its outputs."""
+
+    name: str
+    version: int
+    is_running: bool
+    outputs: tuple[OutputStatus, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "job": self.name,
+            "version": self.version,
+            "running": self.is_running,
+            "outputs": [
+                {
+                    "output": output.name,
+                    "target": output.target,
+                    "batch": output.standing.batch,
+                    "finished": output.standing.finished_s,
+                    "offsets": {str(where): offset for where, offset in output.standing.offsets.items()},
+                    "lag_records": output.lag.records if output.lag else None,
+                    "lag_ms": output.lag.time_ms if output.lag else None,
+                }
+                for output in self.outputs
+            ],
+        }
+
+
+def status_of(job: Job, state: Path, bootstrap: str, now_ms: int) -> JobStatus:
+    """How a job stands; a lag is left out where the broker cannot be asked."""
+    folder = folder_of(job, state)
+    record = read_record(folder)
+    version = record.version if record else 1
+    place = Place(folder, version)
+    shown = at_version(job, version, switched=True)
+    outputs = []
+    for word, output in shown.outputs.items():
+        stands = standing(place.checkpoint(word))
+        outputs.append(OutputStatus(word, described(output), stands, _lag(stands, bootstrap, now_ms)))
+    return JobStatus(job.name, version, _is_running(folder), tuple(outputs))
+
+
+def described(output: object) -> str:
+    """What an output is, in a few words; never with a password."""
+    if isinstance(output, TopicOutput):
+        return str(output)
+    target = getattr(output, "target", None)
+    return f"table {target.table}" if target else type(output).__name__
+
+
+def _lag(stands: Standing, bootstrap: str, now_ms: int) -> Lag | None:
+    if not stands.offsets:
+        return None
+    try:
+        return lag_of(cluster_at(bootstrap, {}), stands.offsets, now_ms)
+    except ClientError:
+        return None
+
+
+def _is_running(folder: Path) -> bool:
+    if not folder.exists():
+        return False
+    try:
+        with locked(folder):
+            return False
+    except PipelineError:
+        return True

@@ -1,0 +1,170 @@
+"""Starts the JVM that a Spark session lives in, by the shortest way.
+
+pyspark starts it through a shell script that first starts another JVM, only to learn the command line. The command
+depends on the versions and a few settings alone, so here it is asked for once, of Spark's own launcher, and remembered;
+the next start runs it directly, with the archive of loaded classes (`archive`) if there is one.
+
+Only a plain pip installation is started like this. Where the environment says otherwise (`SPARK_HOME`, a folder of
+settings, arguments for spark-submit) everything is left to Spark's scripts.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.pipelines import archive
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.folders import cache_folder
+
+if TYPE_CHECKING:
+    from headrace.pipelines.java import Java
+
+MAIN_CLASS: Final = "org.apache.spark.deploy.SparkSubmit"
+# What Spark's launcher makes of the command line; all other settings go to the program.
+_DRIVER_SETTINGS: Final = (
+    "spark.driver.memory",
+    "spark.driver.extraJavaOptions",
+    "spark.driver.defaultJavaOptions",
+    "spark.driver.extraClassPath",
+    "spark.driver.extraLibraryPath",
+)
+_LEFT_TO_SCRIPTS: Final = (
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "SPARK_REMOTE",
+    "PYSPARK_SUBMIT_ARGS",
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_DAEMON_JAVA_OPTS",
+    "SPARK_SUBMIT_OPTS",
+)
+# Vector instructions for MLlib's linear algebra; being unfinished in Java it warns on every start, and keeps the
+# JVM from using its archive of modules.
+_LEFT_OUT: Final = "--add-modules=jdk.incubator.vector"
+_TIMEOUT_S: Final = 120
+
+
+def is_plain(environment: Mapping[str, str], home: Path) -> bool:
+    """Whether nothing but our settings says how Spark is to start."""
+    return os.name == "posix" and not any(name in environment for name in _LEFT_TO_SCRIPTS) and not _has_conf(home)
+
+
+def _has_conf(home: Path) -> bool:
+    conf = home / "conf"
+    return conf.is_dir() and any(conf.iterdir())
+
+
+def parse_launcher_output(output: bytes) -> list[str]:
+    """The command in what Spark's launcher prints: an empty line, then arguments, each ended by a zero byte."""
+    arguments = [part.decode() for part in output.split(b"\0")]
+    return [argument.strip("\n") for argument in arguments if argument.strip("\n")]
+
+
+def with_flags(command: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The command up to its main class, with more flags for the JVM and without what is left out."""
+    before = list(command[: command.index(MAIN_CLASS)])
+    return [before[0], *flags, *(part for part in before[1:] if part != _LEFT_OUT), MAIN_CLASS]
+
+
+def parse_answer(answer: bytes) -> tuple[int, str]:
+    """The port and the secret that the JVM wrote down for whoever started it."""
+    port, length = struct.unpack_from(">ii", answer)
+    return port, answer[8 : 8 + length].decode()
+
+
+def start_gateway(java: "Java", conf: Mapping[str, str]) -> Any:
+    """A JVM with a Py4J gateway, as `pyspark.java_gateway.launch_gateway` returns it."""
+    import pyspark
+    from pyspark.java_gateway import launch_gateway
+
+    home = Path(pyspark.__path__[0])
+    facts = [java.version, str(java.program.resolve()), pyspark.__version__, str(home)]
+    settings = [f"{name}={conf.get(name, '')}" for name in _DRIVER_SETTINGS]
+    command = _remembered_command(java, home, _key([*facts, *settings]), conf)
+    class_path = command[command.index("-cp") + 1]
+    command = with_flags(command, archive.flags(java, _key([*facts, class_path]), class_path))
+    for name, value in conf.items():
+        command += ["--conf", f"{name}={value}"]
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        answer = Path(folder) / "gateway"
+        # With an address given, Spark need not ask the network for this machine's name.
+        environment = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0"}
+        process = subprocess.Popen(
+            [*command, "pyspark-shell"],
+            stdin=subprocess.PIPE,  # the JVM ends when this pipe does, so it never outlives us
+            env={**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+            preexec_fn=_ignore_interrupts,  # only sets a signal's disposition
+        )
+        _wait_for(answer, process)
+        port, secret = parse_answer(answer.read_bytes())
+    # The one way in which pyspark connects to a JVM that is already there.
+    os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret)
+    try:
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    gateway.proc = process
+    return gateway
+
+
+def _ignore_interrupts() -> None:
+    # Ctrl-C is for us: we stop the queries, then the JVM.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _wait_for(answer: Path, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + _TIMEOUT_S
+    while not answer.exists():  # Spark renames it into place
+        if process.poll() is not None:
+            raise PipelineError(
+                f"Spark's JVM ended at its start with code {process.returncode}: what it said stands above; "
+                "headrace doctor checks what it needs"
+            )
+        if time.monotonic() > deadline:
+            process.kill()
+            raise PipelineError(f"Spark's JVM did not answer within {_TIMEOUT_S} s: is this machine out of memory?")
+        time.sleep(0.01)
+
+
+def _key(facts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+
+
+def _remembered_command(java: "Java", home: Path, key: str, conf: Mapping[str, str]) -> list[str]:
+    file = cache_folder() / "spark" / f"{key}.json"
+    try:
+        command = json.loads(file.read_text())
+        if isinstance(command, list) and MAIN_CLASS in command:
+            return [str(part) for part in command]
+    except (OSError, ValueError):
+        pass  # not there yet, or not whole: ask again
+    command = _ask_launcher(java, home, conf)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(command))
+    partial.replace(file)
+    return command
+
+
+def _ask_launcher(java: "Java", home: Path, conf: Mapping[str, str]) -> list[str]:
+    core = next((home / "jars").glob("spark-core_*.jar"))
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": core.name.split("_")[1].split("-")[0]}
+    command = [str(java.program), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", f"{home}/jars/*"]
+    command += ["org.apache.spark.launcher.Main", MAIN_CLASS, "--conf", "spark.master=local"]
+    for name in _DRIVER_SETTINGS:
+        if name in conf:
+            command += ["--conf", f"{name}={conf[name]}"]
+    done = subprocess.run([*command, "pyspark-shell"], capture_output=True, env=environment, check=False, timeout=120)
+    found = parse_launcher_output(done.stdout)
+    if done.returncode or MAIN_CLASS not in found:
+        words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        raise PipelineError(f"Spark's launcher refuses its settings: {words[0] if words else 'it said nothing'}")
+    # The launcher takes the Java that runs it, which is the one we found; keep our name for it.
+    return [str(java.program), *found[1:]]

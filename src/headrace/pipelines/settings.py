@@ -1,0 +1,84 @@
+"""What a Spark session is given, as a pure function of where it runs. Each line can be overridden."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from headrace.pipelines.checkpoints import LOCAL_CHECKPOINTS, STATE_STORE
+from headrace.pipelines.errors import PipelineError
+
+_LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9]\d*)(?:,\s*\d+)?\])?")
+_CLUSTER: Final = re.compile(r"(?:spark|k8s|yarn|local-cluster).*")
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+DAEMON: Final = "spark.python.daemon.module"
+
+
+def is_local(master: str) -> bool:
+    """Whether the session runs in one JVM on this machine; `PipelineError` if `master` is none that Spark knows."""
+    if _LOCAL.fullmatch(master):
+        return True
+    if _CLUSTER.fullmatch(master):
+        return False
+    raise PipelineError(
+        f"{master!r} is no Spark master: write local[*], local[2], spark://host:7077 or k8s://https://…"
+    )
+
+
+def threads_of(master: str, cores: int) -> int:
+    """How many tasks a local master runs at once."""
+    match = _LOCAL.fullmatch(master)
+    threads = match["threads"] if match else None
+    return cores if threads == "*" else int(threads or 1)
+
+
+def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_dir: Path | None) -> dict[str, str]:
+    """Everything that is set unless the user sets it otherwise."""
+    everywhere = {
+        **STATE_STORE,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
+        "spark.python.worker.reuse": "true",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if state_dir is not None:
+        everywhere["spark.sql.streaming.checkpointLocation"] = (state_dir / "checkpoints").as_uri()
+    if not is_local(master):
+        return everywhere
+    local = {
+        **LOCAL_CHECKPOINTS,
+        # One machine: nothing of it is for others to reach.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        # A task for each core; 200, the default for clusters, costs a batch some seconds here.
+        "spark.sql.shuffle.partitions": str(threads_of(master, cores)),
+        # A micro-batch is small: planning it again while it runs costs more than it can save. Batch queries keep it.
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        # How long an idle query waits before it looks for new data again; 10 ms by default.
+        "spark.sql.streaming.pollingDelay": "2ms",
+        "spark.pyspark.python": python,
+        "spark.pyspark.driver.python": python,
+        DAEMON: "headrace.pipelines.daemon",
+        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={log_file.as_uri()}",
+    }
+    if state_dir is not None:
+        local["spark.local.dir"] = str(state_dir / "scratch")
+        local["spark.sql.warehouse.dir"] = (state_dir / "warehouse").as_uri()
+    return everywhere | local
+
+
+def merged(defaults: Mapping[str, str], conf: Mapping[str, object]) -> dict[str, str]:
+    """The defaults with the user's settings over them; of Java options both stand, the user's last, where they win."""
+    chosen = {name: _text(value) for name, value in conf.items()}
+    if wrong := sorted(name for name in chosen if not name.startswith("spark.")):
+        raise PipelineError(f"{wrong[0]!r} in conf is no setting of Spark's: their names begin with spark.")
+    if JAVA_OPTIONS in defaults and JAVA_OPTIONS in chosen:
+        chosen[JAVA_OPTIONS] = f"{defaults[JAVA_OPTIONS]} {chosen[JAVA_OPTIONS]}"
+    return {**defaults, **chosen}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

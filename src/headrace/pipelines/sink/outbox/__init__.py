@@ -1,0 +1,23 @@
+"""Side effects from a stream: an e-mail, a webhook, a call to somebody's service; each record once, as far as that
+can be had.
+
+A batch's records first go into a table `headrace_outbox`, with the batch's number, in one transaction; each under an
+idempotence key that the user names. Then they are sent, and what was done is remembered. So:
+
+- A record whose sending is remembered as done is never sent again, by no replay and by no reset of the pipeline.
+- When the process dies between a sending and the memory of it, the record is in doubt. It is sent again, **with the
+  same key**. No sender can do better: only the receiver knows whether the first one arrived. The effect is exactly
+  once if the receiver drops a key that it has seen (payment and mail services take an `Idempotency-Key`), else at
+  least once.
+- A sending that fails is tried again with growing pauses; after `attempts` the record is `failed`, with its error in
+  the table, in `failed()` and a line in the log; `retry_failed()` sends them again with the next batch.
+
+`record.py` states and settings · `ledger.py` the table · `delivery.py` sending · `webhook.py` a sender · `sink.py`
+the whole.
+"""
+
+from headrace.pipelines.sink.outbox.record import FailedRecord, Refused
+from headrace.pipelines.sink.outbox.sink import Outbox, outbox
+from headrace.pipelines.sink.outbox.webhook import Webhook, webhook
+
+__all__ = ["FailedRecord", "Outbox", "Refused", "Webhook", "outbox", "webhook"]

@@ -1,0 +1,232 @@
+"""Delta Lake through delta-rs: rows and the batch's number are one commit in the table's log.
+
+The number stands in the log as Delta's own marker for this (`txn`: an application id and a version), one per sink and
+query; a second marker says which query owns the sink. Rows come from the spool in a stream, so a batch need not fit in
+memory. Nested types stay as they are. On a local disk the commit and its files are synced before the batch ends.
+
+A version together with deletes is refused: the version of a deleted row would have to be remembered in a second
+table, and two Delta tables have no common transaction.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
+
+from headrace.pipelines.sink.tables.changes import reduced
+from headrace.pipelines.sink.tables.columns import TableColumn, check_columns, refuse_missing
+from headrace.pipelines.sink.tables.drivers import driver
+from headrace.pipelines.sink.tables.durable_files import sync
+from headrace.pipelines.sink.tables.errors import SinkMisconfigured
+from headrace.pipelines.sink.tables.following import OnNewQuery, Recorded, Step, next_step
+from headrace.pipelines.sink.tables.query import query_id
+from headrace.pipelines.sink.tables.spool import Spool, spooled
+from headrace.pipelines.sink.tables.target import DELETED, Target, words
+from headrace.pipelines.sink.tables.types import types_by_field
+
+_SCALARS = (
+    T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.StringType,
+    T.CharType, T.VarcharType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType,
+)  # fmt: skip
+_SPELLING = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+def delta_type(kind: T.DataType) -> str | None:
+    """The type as Spark spells it, if Delta has it."""
+    if isinstance(kind, T.ArrayType):
+        inner: Sequence[T.DataType] = [kind.elementType]
+    elif isinstance(kind, T.MapType):
+        inner = [kind.keyType, kind.valueType]
+    elif isinstance(kind, T.StructType):
+        inner = [part.dataType for part in kind.fields]
+    else:
+        return kind.simpleString() if isinstance(kind, _SCALARS) else None
+    return kind.simpleString() if all(delta_type(part) for part in inner) else None
+
+
+def schema_type(kind: Any) -> str:
+    """A type out of a Delta log, in Spark's spelling."""
+    if isinstance(kind, str):
+        return _SPELLING.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{schema_type(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{schema_type(kind['keyType'])},{schema_type(kind['valueType'])}>"
+    return f"struct<{','.join(part['name'] + ':' + schema_type(part['type']) for part in kind['fields'])}>"
+
+
+@dataclass(frozen=True)
+class DeltaSink:
+    """Given to `foreachBatch`."""
+
+    uri: str
+    target: Target
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)  # they may hold secrets
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one batch, unless it is there already."""
+        query = query_id(df)
+        rows = reduced(df, self.target)
+        types = types_by_field(rows.schema, self.target, delta_type, self._where, "string")
+        table = self._open()
+        step = next_step(self.target.name, self._recorded(table, query), query, batch_id, self.target.on_new_query)
+        if step is Step.SKIP:
+            return
+        if table is None:
+            refuse_missing(self._where, self.target.create)
+        else:
+            fields = json.loads(table.schema().to_json())["fields"]
+            found = [TableColumn(part["name"], schema_type(part["type"]), not part["nullable"]) for part in fields]
+            check_columns(self._where, types, found, lambda one, other: one == other)
+        with spooled(rows) as spool:
+            self._write(table, spool, step, self._marks(query, batch_id))
+        self._sync()
+
+    @property
+    def _where(self) -> str:
+        return f"Delta table {self.uri}"
+
+    def _open(self) -> Any:
+        delta_table = driver("deltalake", "warehouse").DeltaTable
+        if not delta_table.is_deltatable(self.uri, dict(self.storage_options)):
+            return None
+        return delta_table(self.uri, storage_options=dict(self.storage_options))
+
+    def _recorded(self, table: Any, query: str) -> list[Recorded]:
+        """The log answers for an id we know, so the owner is kept as a number made of its query id."""
+        if table is None:
+            return []
+        owner, mine = table.transaction_version(self._owner_id), table.transaction_version(self._query_mark(query))
+        found = []
+        if mine is not None:
+            found.append(Recorded(query, mine, superseded=owner != _number(query)))
+        if owner is not None and owner != _number(query):
+            found.append(Recorded(f"number {owner}", table.transaction_version(self._owner_last) or 0))
+        return found
+
+    @property
+    def _owner_id(self) -> str:
+        return f"headrace/{self.target.name}/owner"
+
+    @property
+    def _owner_last(self) -> str:
+        return f"headrace/{self.target.name}/last"
+
+    def _query_mark(self, query: str) -> str:
+        return f"headrace/{self.target.name}/query/{query}"
+
+    def _marks(self, query: str, batch_id: int) -> Any:
+        deltalake = driver("deltalake", "warehouse")
+        return deltalake.CommitProperties(
+            custom_metadata={
+                "headrace.sink": self.target.name,
+                "headrace.query": query,
+                "headrace.batch": str(batch_id),
+            },
+            max_commit_retries=0 if self.target.keys else None,
+            app_transactions=[
+                deltalake.Transaction(self._query_mark(query), batch_id),
+                deltalake.Transaction(self._owner_id, _number(query)),
+                deltalake.Transaction(self._owner_last, batch_id),
+            ],
+        )
+
+    def _write(self, table: Any, spool: Spool, step: Step, marks: Any) -> None:
+        if table is not None and self.target.keys and step is not Step.START_OVER:
+            self._merge(table, spool, marks)
+            return
+        mode = "error" if table is None else "overwrite" if step is Step.START_OVER else "append"
+        driver("deltalake", "warehouse").write_deltalake(
+            table if table is not None else self.uri,
+            _living(spool) if self.target.keys else spool.reader(),
+            mode=mode,
+            commit_properties=marks,
+            storage_options=dict(self.storage_options) or None,
+        )
+
+    def _merge(self, table: Any, spool: Spool, marks: Any) -> None:
+        same = " AND ".join(f"t.`{key}` = s.`{key}`" for key in self.target.keys)
+        columns = {name: f"s.`{name}`" for name in spool.schema.names if name != DELETED}
+        columns = {f"`{name}`": value for name, value in columns.items()}
+        version = self.target.version
+        newer = f" AND (t.`{version}` IS NULL OR s.`{version}` >= t.`{version}`)" if version else ""
+        merger = table.merge(spool.reader(), same, source_alias="s", target_alias="t", commit_properties=marks)
+        if self.target.delete_when:
+            merger = merger.when_matched_delete(f"s.`{DELETED}`{newer}")
+        (
+            merger.when_matched_update(columns, f"NOT s.`{DELETED}`{newer}")
+            .when_not_matched_insert(columns, f"NOT s.`{DELETED}`")
+            .execute()
+        )
+
+    def _sync(self) -> None:
+        """What the last commits added, on a local disk; elsewhere the object store answers for it."""
+        if "://" in self.uri:
+            return
+        root = Path(self.uri)
+        commit = max((root / "_delta_log").glob("*.json"))
+        for line in commit.read_text(encoding="utf-8").splitlines():
+            added = json.loads(line).get("add")
+            if added is not None:
+                file = root / unquote(added["path"])
+                sync(file)
+                sync(file.parent)
+        sync(commit)
+        sync(commit.parent)
+        sync(root)
+
+
+def _number(query: str) -> int:
+    return int.from_bytes(hashlib.sha256(query.encode()).digest()[:7], "big")
+
+
+def _living(spool: Spool) -> pa.RecordBatchReader:
+    """The rows that are not deletions, without the flag: what a table that begins empty gets."""
+    schema = pa.schema([part for part in spool.schema if part.name != DELETED])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in spool.batches():
+            yield batch.filter(pc.invert(batch.column(DELETED))).select(schema.names)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def delta(
+    uri: str | Path,
+    keys: str | Sequence[str] = (),
+    *,
+    name: str | None = None,
+    order_by: str | Sequence[str] | None = None,
+    delete_when: str | None = None,
+    version: str | None = None,
+    columns: Sequence[str] | None = None,
+    create: bool = True,
+    on_new_query: OnNewQuery = "refuse",
+    storage_options: Mapping[str, str] | None = None,
+) -> DeltaSink:
+    """A sink to a Delta table; with `keys` it merges, without it appends."""
+    if version and delete_when:
+        raise SinkMisconfigured(
+            "a Delta sink takes version or delete_when, not both: keep a column that says 'deleted' instead of "
+            "deleting, or write to postgres(...), duckdb(...) or sqlite(...)"
+        )
+    target = Target(
+        str(uri),
+        name or "delta",
+        words(keys),
+        words(order_by),
+        delete_when,
+        version,
+        words(columns),
+        create,
+        on_new_query,
+    )
+    return DeltaSink(str(uri), target, dict(storage_options or {}))

@@ -1,0 +1,70 @@
+"""The driver's record of which batch is to be committed: a compacted topic, a query's latest decision under its id."""
+
+import json
+import time
+from dataclasses import dataclass
+
+from headrace.client.admin import ensure_topic
+from headrace.client.cluster import Cluster
+from headrace.client.errors import UnknownTopic
+from headrace.client.offsets import bounds
+from headrace.client.reader import read_records
+from headrace.client.transactions import Transaction
+from headrace.client.writer import NewRecord, Writer
+from headrace.model import TopicPartition
+
+_FORMAT = 1
+# Small segments that are compacted soon: the topic is read from its start when a query starts.
+_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """That these transactions, and no others, make up a batch's results."""
+
+    query: str
+    batch: int
+    transactions: tuple[Transaction, ...]
+
+    def encoded(self) -> bytes:
+        """As it stands in the topic."""
+        return json.dumps({"format": _FORMAT, "batch": self.batch, "transactions": self.transactions}).encode()
+
+    @classmethod
+    def decoded(cls, query: str, value: bytes) -> "Decision":
+        """From the topic."""
+        found = json.loads(value)
+        return cls(query, found["batch"], tuple(Transaction(*one) for one in found["transactions"]))
+
+
+class Decisions:
+    """The topic of decisions on one cluster."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+
+    def write(self, decision: Decision) -> None:
+        """Make a decision; it is durable when this returns."""
+        ensure_topic(self._cluster, self._topic, configs=_CONFIGS)
+        writer = Writer(self._cluster, self._topic)
+        writer.add(
+            NewRecord(decision.query.encode(), decision.encoded(), timestamp=int(time.time() * 1000), partition=0)
+        )
+        writer.flush()
+
+    def last(self, query: str) -> Decision | None:
+        """The latest decision of a query."""
+        try:
+            self._cluster.topic(self._topic)
+        except UnknownTopic:
+            return None
+        where = TopicPartition(self._topic, 0)
+        held = bounds(self._cluster, [where])[where]
+        key = query.encode()
+        found = None
+        for records in read_records(self._cluster, {where: held.start}, until={where: held.end}):
+            for _, record in records:
+                if record.key == key and record.value is not None:
+                    found = record.value
+        return Decision.decoded(query, found) if found is not None else None

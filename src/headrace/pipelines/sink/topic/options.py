@@ -1,0 +1,54 @@
+"""What a user can say about writing to a topic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.pipelines.columns.encode import BATCH_BYTES
+from headrace.pipelines.options import Options
+from headrace.records import Codec
+
+WHERE = 'the sink format("headrace")'
+KNOWN = (
+    "bootstrap", "topic", "compression", "delivery", "transactionTimeoutMs", "decisionsTopic", "batchBytes", "path",
+    "checkpointLocation", "queryName",
+)  # fmt: skip
+DECISIONS_TOPIC = "__headrace_decisions"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Everything about a sink, checked."""
+
+    bootstrap: str
+    topic: str | None = None  # where the rows' own column does not say
+    codec: Codec = Codec.LZ4
+    exactly_once: bool = True
+    # The longest that a broker allows by default: a decided batch has to be committed within this time of its writing.
+    transaction_timeout_ms: int = 900_000
+    decisions_topic: str = DECISIONS_TOPIC
+    batch_bytes: int = BATCH_BYTES
+    connection: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options as Spark hands them over; raises `BadOption` at the first mistake."""
+    options = Options(given, KNOWN, WHERE)
+    codecs = tuple(codec.name.lower() for codec in Codec)
+    compression = options.text("compression", "kafka.compression.type") or "lz4"
+    if compression.lower() not in codecs:
+        raise options.bad("compression", f"choose one of {', '.join(codecs)}")
+    delivery = options.choice("delivery", ("exactly-once", "at-least-once"), "exactly-once")
+    return SinkOptions(
+        bootstrap=options.required("bootstrap", "kafka.bootstrap.servers", example='"bootstrap", "127.0.0.1:9092"'),
+        topic=options.text("topic", "path"),
+        codec=Codec.named(compression),
+        exactly_once=delivery == "exactly-once",
+        transaction_timeout_ms=options.number("transactionTimeoutMs", default=900_000, least=1000) or 0,
+        decisions_topic=options.text("decisionsTopic") or DECISIONS_TOPIC,
+        batch_bytes=options.number("batchBytes", default=BATCH_BYTES, least=1024) or BATCH_BYTES,
+        connection={
+            name: value
+            for name, value in options.beginning("kafka.").items()
+            if name not in ("bootstrap.servers", "compression.type")
+        },
+    )

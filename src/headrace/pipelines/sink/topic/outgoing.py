@@ -1,0 +1,110 @@
+"""Arrow batches to record batches, shared out among the partitions of one or several topics."""
+
+import time
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model import TopicPartition
+from headrace.pipelines.columns.encode import Outgoing, batches_of, outgoing, partitions_by_key, spread
+from headrace.pipelines.columns.walk import Longs
+from headrace.pipelines.errors import BadSchema
+
+ROUND_BYTES = 4 * 1024 * 1024
+
+
+def rounds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Arrow batches, small ones put together, so that a request is worth its way."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            gathered.append(batch)
+            size += batch.nbytes
+        if size >= ROUND_BYTES:
+            yield _joined(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield _joined(gathered)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def columns_of(batch: pa.RecordBatch) -> Outgoing:
+    """The record columns of a batch."""
+    names = batch.schema.names
+
+    def column(name: str) -> pa.Array | None:
+        return batch.column(name) if name in names else None
+
+    return outgoing(
+        batch.num_rows,
+        values=column("value"),
+        keys=column("key"),
+        headers=column("headers"),
+        timestamps=_milliseconds(column("timestamp"), batch.num_rows),
+    )
+
+
+def _milliseconds(column: pa.Array | None, rows: int) -> Longs:
+    now = int(time.time() * 1000)
+    if column is None:
+        return np.full(rows, now, np.int64)
+    micros = column.cast(pa.int64())
+    return np.asarray(pc.floor(pc.divide(micros.cast(pa.float64()), 1000.0)).cast(pa.int64()).fill_null(now), np.int64)
+
+
+class Sharing:
+    """Chooses every row's partition; where keyless rows go on is remembered from round to round."""
+
+    def __init__(self, topic: str | None, first: int, batch_bytes: int) -> None:
+        self._topic = topic
+        self._next = first
+        self._batch_bytes = batch_bytes
+
+    def share(
+        self, batch: pa.RecordBatch, out: Outgoing, counts: Mapping[str, int]
+    ) -> Iterator[tuple[TopicPartition, Longs]]:
+        """For each partition the rows that go there, in order, in stretches that each make a batch."""
+        for topic, rows in self.topics(batch):
+            chosen = self._chosen(batch, out, rows, counts[topic], topic)
+            for partition in np.unique(chosen).tolist():
+                where = TopicPartition(topic, partition)
+                for stretch in batches_of(out, rows[chosen == partition], self._batch_bytes):
+                    yield where, stretch
+
+    def topics(self, batch: pa.RecordBatch) -> list[tuple[str, Longs]]:
+        """The rows of each topic; a row's own column goes before the option."""
+        everything = np.arange(batch.num_rows, dtype=np.int64)
+        if "topic" not in batch.schema.names:
+            return [(self._topic or "", everything)]
+        column = batch.column("topic")
+        if column.null_count:
+            if self._topic is None:
+                raise BadSchema("a row's topic is null, and there is no option 'topic' for such rows")
+            column = column.fill_null(self._topic)
+        encoded = column.dictionary_encode()
+        indexes = encoded.indices.to_numpy()
+        return [(name, everything[indexes == index]) for index, name in enumerate(encoded.dictionary.to_pylist())]
+
+    def _chosen(self, batch: pa.RecordBatch, out: Outgoing, rows: Longs, partitions: int, topic: str) -> Longs:
+        chosen = partitions_by_key(out, rows, partitions)
+        if "partition" in batch.schema.names:
+            told = np.asarray(batch.column("partition").cast(pa.int64()).fill_null(-1), np.int64)
+            if bool((told[rows] >= partitions).any()):
+                raise BadSchema(
+                    f"a row is for partition {int(told[rows].max())} of topic {topic!r}, which has {partitions}"
+                )
+            chosen = np.where(told >= 0, told, chosen)
+        keyless = rows[chosen[rows] < 0]
+        if len(keyless):
+            spreads = spread(out.size, keyless, partitions, self._next, self._batch_bytes)
+            chosen[keyless] = spreads
+            self._next = int(spreads[-1])
+        return chosen[rows]

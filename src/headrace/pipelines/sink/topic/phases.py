@@ -1,0 +1,159 @@
+"""The order of things in the two-phase sink, apart from Spark: in a task, in the driver, and after a crash.
+
+What always holds: a transaction is committed only if a decision names it; a decision is durable before the first
+commit; and a task writes in a batch only after it has seen that the batch is not decided.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.client.cluster import Cluster
+from headrace.client.produce import init_producer
+from headrace.client.transactions import Transaction, Transactions
+from headrace.pipelines.clusters import cluster_at
+from headrace.pipelines.columns.encode import Stamp, encode
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.sink.topic.decisions import Decision, Decisions
+from headrace.pipelines.sink.topic.options import SinkOptions
+from headrace.pipelines.sink.topic.outgoing import Sharing, columns_of, rounds
+from headrace.pipelines.sink.topic.sending import Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Where a task stands: which query, which of its batches, which of the batch's tasks."""
+
+    query: str
+    batch: int
+    slot: int
+
+    @property
+    def transactional_id(self) -> str:
+        """The same for every attempt at this task, so that a new one takes over from the old."""
+        return f"{prefix_of(self.query)}{self.slot}"
+
+
+def prefix_of(query: str) -> str:
+    """What the transactional ids of a query begin with."""
+    return f"headrace-sink-{query}-"
+
+
+# --- in a task
+
+
+def write_task(batches: Iterator[pa.RecordBatch], attempt: Attempt, options: SinkOptions) -> Transaction | None:
+    """Write a task's rows into a transaction of its own and leave it open; None if there were none."""
+    cluster = cluster_at(options.bootstrap, options.connection)
+    gathered = rounds(batches)
+    first = next(gathered, None)
+    if first is None:
+        return None
+    transaction = Transactions(cluster).begin(attempt.transactional_id, options.transaction_timeout_ms)
+    _write(cluster, first, gathered, transaction, attempt.slot, options)
+    return transaction
+
+
+def write_plainly(batches: Iterator[pa.RecordBatch], slot: int, options: SinkOptions) -> None:
+    """Write a task's rows without a transaction: at least once."""
+    cluster = cluster_at(options.bootstrap, options.connection)
+    gathered = rounds(batches)
+    first = next(gathered, None)
+    if first is not None:
+        _write(cluster, first, gathered, None, slot, options)
+
+
+def _write(
+    cluster: Cluster,
+    first: pa.RecordBatch,
+    rest: Iterator[pa.RecordBatch],
+    transaction: Transaction | None,
+    slot: int,
+    options: SinkOptions,
+) -> None:
+    if transaction:
+        start = Stamp(transaction.producer_id, transaction.epoch, 0, transactional=True)
+    else:
+        producer = init_producer(cluster)
+        start = Stamp(producer.id, producer.epoch, 0)
+    sharing = Sharing(options.topic, slot, options.batch_bytes)
+    stamps: dict[object, Stamp] = {}
+    counts: dict[str, int] = {}
+    sender = Sender(cluster, transaction)
+    try:
+        batch: pa.RecordBatch | None = first
+        while batch is not None:
+            out = columns_of(batch)
+            unknown = [topic for topic, _ in sharing.topics(batch) if topic not in counts]
+            if unknown:
+                sender.flush()  # the cluster is the sender's while it sends
+                counts |= {topic: len(cluster.topic(topic).partitions) for topic in unknown}
+            # A request takes one batch per partition: the second ones go into the next.
+            waiting: dict[object, bytes] = {}
+            for where, rows in sharing.share(batch, out, counts):
+                if where in waiting:
+                    sender.send(waiting)  # type: ignore[arg-type]
+                    waiting = {}
+                stamp = stamps.get(where, start)
+                waiting[where] = encode(out, rows, stamp, options.codec)
+                stamps[where] = stamp.after(len(rows))
+            sender.send(waiting)  # type: ignore[arg-type]
+            batch = next(rest, None)
+        sender.flush()
+    finally:
+        sender.close()
+
+
+# --- in the driver
+
+
+def commit_batch(query: str, batch: int, transactions: Sequence[Transaction], options: SinkOptions) -> None:
+    """Decide for a batch, then commit it."""
+    cluster = cluster_at(options.bootstrap, options.connection)
+    if not transactions:
+        return
+    decision = Decision(query, batch, tuple(transactions))
+    Decisions(cluster, options.decisions_topic).write(decision)
+    if not finish(cluster, decision):
+        raise PipelineError(
+            f"batch {batch} ran out of its transactions' time ({options.transaction_timeout_ms} ms) before it could be "
+            "committed: nothing of it is visible, and a restart writes it again; raise transactionTimeoutMs (and the "
+            "broker's transaction.max.timeout.ms), or make batches smaller"
+        )
+
+
+def finish(cluster: Cluster, decision: Decision) -> bool:
+    """Commit whatever of a decided batch is not committed yet; False if none of it can be, because time ran out.
+
+    Committing again is harmless, so several may do it at once.
+    """
+    transactions = Transactions(cluster)
+    outcomes = [transactions.commit(transaction) for transaction in decision.transactions]
+    if any(outcomes) and not all(outcomes):
+        lost = [one.transactional_id for one, done in zip(decision.transactions, outcomes, strict=True) if not done]
+        raise PipelineError(
+            f"batch {decision.batch} of query {decision.query} was decided and is committed in part: "
+            f"{len(lost)} of {len(outcomes)} transactions ({', '.join(lost[:3])}) ran out of time before the driver "
+            "came back. Their rows are missing from the topic and must not be guessed: rebuild the output, or accept "
+            "the gap by deleting the query's checkpoint"
+        )
+    return all(outcomes)
+
+
+def is_done(query: str, batch: int, options: SinkOptions) -> bool:
+    """After a start: whether a batch that Spark runs again was decided before; it is committed to its end then."""
+    cluster = cluster_at(options.bootstrap, options.connection)
+    decision = Decisions(cluster, options.decisions_topic).last(query)
+    return decision is not None and decision.batch == batch and finish(cluster, decision)
+
+
+def abort_open(query: str, options: SinkOptions, *, but: Sequence[Transaction] = ()) -> None:
+    """Abort what earlier attempts left open: a run with more tasks than this one, or tasks that failed.
+
+    An open transaction hides everything behind it from readers in `read_committed` until its time runs out.
+    """
+    transactions = Transactions(cluster_at(options.bootstrap, options.connection))
+    mine = [transaction.transactional_id for transaction in but]
+    for name in transactions.open_ids(prefix_of(query), but=mine):
+        transactions.begin(name, options.transaction_timeout_ms)

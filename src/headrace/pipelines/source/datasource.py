@@ -1,0 +1,61 @@
+"""`format("headrace")`, as Spark finds it."""
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from headrace.pipelines.errors import BadOption
+from headrace.pipelines.sink.topic.columns import check
+from headrace.pipelines.sink.topic.options import read_options as read_sink_options
+from headrace.pipelines.sink.topic.writers import BoundedWriter, StreamWriter
+from headrace.pipelines.source.bounded import BoundedReader
+from headrace.pipelines.source.columns import raw_schema
+from headrace.pipelines.source.inference import inferred
+from headrace.pipelines.source.options import read_options
+from headrace.pipelines.source.stream import StreamReader
+
+
+class HeadraceDataSource(DataSource):
+    """Topics of our broker or of any Kafka, read and written columnar."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(…)`."""
+        return "headrace"
+
+    def schema(self) -> StructType:
+        """The columns where the user gave none: the record's own, or what its values look like."""
+        options = read_options(self.options)
+        return raw_schema(include_headers=options.include_headers) if options.format == "raw" else inferred(options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`."""
+        return BoundedReader(schema, read_options(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """For `spark.readStream`."""
+        return StreamReader(schema, read_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For `df.write`."""
+        options = read_sink_options(self.options)
+        check(schema, options)
+        if overwrite:
+            raise BadOption('a topic is only ever added to: write .mode("append")')
+        return BoundedWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
+        """For `df.writeStream`."""
+        options = read_sink_options(self.options)
+        check(schema, options)
+        return StreamWriter(options)

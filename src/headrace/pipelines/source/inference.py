@@ -1,0 +1,101 @@
+"""The columns of JSON values where the user declared none: looked at once, then pinned.
+
+What a sample shows today need not be what it shows at the next start, and a query's schema must not change under its
+checkpoint. So with `schemaFile` the first answer is written to a file, and later starts read it from there.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.json as arrow_json
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from headrace.pipelines.clusters import cluster_at
+from headrace.pipelines.errors import BadSchema
+from headrace.pipelines.source.columns import layout_of, raw_schema
+from headrace.pipelines.source.options import Place, SourceOptions
+from headrace.pipelines.source.places import find
+from headrace.pipelines.source.planning import ranges
+from headrace.pipelines.source.reading import read_range
+from headrace.pipelines.source.selection import selected
+
+
+def inferred(options: SourceOptions) -> StructType:
+    """The pinned schema, or that of a sample, which is pinned then if there is a place for it."""
+    if options.format != "json":
+        raise BadSchema(
+            f'the columns of {options.format} values have to be declared: write .schema("name type, …") before .load()'
+        )
+    file = Path(options.schema_file) if options.schema_file else None
+    if file and file.exists():
+        return StructType.fromJson(json.loads(file.read_text()))
+    schema = _of_sample(options)
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        whole = file.with_suffix(".new")
+        with whole.open("w") as out:
+            out.write(schema.json())
+            out.flush()
+            os.fsync(out.fileno())
+        whole.rename(file)
+    return schema
+
+
+def _of_sample(options: SourceOptions) -> StructType:
+    """What the first records say; a field that only comes later is not among the columns."""
+    values = [value for value in _sample(options) if value is not None]
+    if not values:
+        raise BadSchema(
+            f"{options.described} holds no record to learn the columns from: declare them with "
+            '.schema("name type, …") before .load()'
+        )
+    # No string in JSON holds a bare line break, so those between tokens may become spaces.
+    lines = b"\n".join(value.replace(b"\n", b" ").replace(b"\r", b" ") for value in values)
+    try:
+        table = arrow_json.read_json(
+            pa.BufferReader(lines), read_options=arrow_json.ReadOptions(block_size=max(len(lines) + 1, 1024))
+        )
+    except pa.ArrowInvalid as error:
+        raise BadSchema(
+            f"the first {len(values)} records of {options.described} are not JSON objects of one shape ({error}): "
+            'declare the columns with .schema("name type, …") before .load()'
+        ) from error
+    return from_arrow_schema(_plain(table.schema))
+
+
+def _sample(options: SourceOptions) -> list[bytes | None]:
+    cluster = cluster_at(options.bootstrap, options.connection)
+    where = selected(cluster, options)
+    starts = find(cluster, where, Place(word="earliest"), committed=options.committed)
+    ends = find(cluster, where, Place(word="latest"), committed=options.committed)
+    each = max(options.sample_records // max(len(where), 1), 1)
+    ends = {place: min(end, starts[place] + each) for place, end in ends.items()}
+    raw = SourceOptions(
+        options.bootstrap, topics=options.topics, committed=options.committed, connection=options.connection
+    )
+    layout = layout_of(StructType([raw_schema(include_headers=False)["value"]]), raw)
+    found: list[bytes | None] = []
+    for wanted in ranges(starts, ends, min_tasks=1, records_per_task=options.sample_records):
+        for batch in read_range(wanted, layout, raw):
+            found += batch.column(0).to_pylist()
+    return found
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Arrow's guess, in types that Spark has; a field that was null throughout becomes text."""
+    return pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in kind])
+    return kind

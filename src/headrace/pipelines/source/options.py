@@ -1,0 +1,170 @@
+"""What a user can say about reading a topic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.pipelines.errors import BadOption
+from headrace.pipelines.options import Options
+
+WHERE = 'the source format("headrace")'
+FORMATS = ("raw", "json", "avro", "protobuf", "csv")
+DECODER_OPTIONS = (
+    "epochUnit", "avroSchema", "avroFraming", "schemaRegistry", "descriptorFile", "message", "protobufFraming",
+    "delimiter", "quote", "nullText",
+)  # fmt: skip
+KNOWN = (
+    "bootstrap", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingGroup",
+    "endingOffsets", "endingTimestamp", "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
+    "minPartitions", "recordsPerTask", "isolation", "failOnDataLoss", "includeHeaders", "format", "onBadRecord",
+    "deadLetterTopic", "commitGroup", "fetchBytes", "schemaFile", "sampleRecords", "path", *DECODER_OPTIONS,
+)  # fmt: skip
+_ASSIGN_EXAMPLE = '{"orders": [0, 1]}'
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Everything about a source, checked."""
+
+    bootstrap: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    starting: "Place | None" = None
+    ending: "Place | None" = None
+    max_records: int | None = None
+    max_bytes: int | None = None
+    min_tasks: int = 1
+    records_per_task: int = 1_000_000
+    committed: bool = True
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    format: str = "raw"
+    fail_on_bad_record: bool = False
+    dead_letter_topic: str | None = None
+    commit_group: str | None = None
+    fetch_bytes: int = 2 * 1024 * 1024
+    schema_file: str | None = None
+    sample_records: int = 1000
+    decoder: Mapping[str, str] = field(default_factory=dict)
+    connection: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def described(self) -> str:
+        """What is read, in a few words."""
+        return self.pattern or ", ".join(self.topics or self.assigned)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How a place in the log was named: one of the fields is set."""
+
+    word: str | None = None  # earliest or latest
+    offsets: Mapping[str, Mapping[int, int]] | None = None
+    timestamp_ms: int | None = None
+    group: str | None = None
+
+
+def read_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options as Spark hands them over; raises `BadOption` at the first mistake."""
+    options = Options(given, KNOWN, WHERE)
+    bootstrap = options.required("bootstrap", "kafka.bootstrap.servers", example='"bootstrap", "127.0.0.1:9092"')
+    subscribed = options.text("subscribe", "path")
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if options.text(name)]
+    if subscribed and not ways:
+        ways = ["subscribe"]
+    if len(ways) != 1:
+        said = f"{' and '.join(ways)} are given" if ways else "none is given"
+        raise BadOption(f"{WHERE} reads what exactly one of subscribe, subscribePattern and assign names: {said}")
+    isolation = options.text("isolation", "kafka.isolation.level") or "read_committed"
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise options.bad("isolation", "choose read_committed or read_uncommitted")
+    kind = options.choice("format", FORMATS, "raw")
+    return SourceOptions(
+        bootstrap=bootstrap,
+        topics=_topics(options, subscribed) if ways == ["subscribe"] else (),
+        pattern=options.text("subscribePattern"),
+        assigned=_assigned(options) if ways == ["assign"] else {},
+        starting=_place(options, "starting"),
+        ending=_place(options, "ending"),
+        max_records=options.number("maxRecordsPerTrigger", "maxOffsetsPerTrigger"),
+        max_bytes=options.number("maxBytesPerTrigger"),
+        min_tasks=options.number("minPartitions", default=1) or 1,
+        records_per_task=options.number("recordsPerTask", default=1_000_000) or 1_000_000,
+        committed=isolation == "read_committed",
+        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        include_headers=options.flag("includeHeaders", default=False),
+        format=kind,
+        fail_on_bad_record=options.choice("onBadRecord", ("dead-letter", "fail"), "dead-letter") == "fail",
+        dead_letter_topic=options.text("deadLetterTopic"),
+        commit_group=options.text("commitGroup"),
+        fetch_bytes=options.number("fetchBytes", default=2 * 1024 * 1024, least=1024) or 0,
+        schema_file=options.text("schemaFile"),
+        sample_records=options.number("sampleRecords", default=1000) or 1000,
+        decoder={name.lower(): text for name in DECODER_OPTIONS if (text := options.text(name)) is not None},
+        connection={
+            name: value
+            for name, value in options.beginning("kafka.").items()
+            if name not in ("bootstrap.servers", "isolation.level")
+        },
+    )
+
+
+def _topics(options: Options, subscribed: str | None) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(name.strip() for name in (subscribed or "").split(",") if name.strip()))
+    if not topics:
+        raise options.bad("subscribe", "name a topic, or several with commas between them")
+    return topics
+
+
+def _assigned(options: Options) -> dict[str, tuple[int, ...]]:
+    found = options.parsed("assign", _ASSIGN_EXAMPLE)
+    good = isinstance(found, dict) and all(
+        isinstance(indexes, list) and all(isinstance(index, int) and index >= 0 for index in indexes)
+        for indexes in found.values()
+    )
+    if not good or not found:
+        raise options.bad("assign", f"write topics with their partitions, {_ASSIGN_EXAMPLE}")
+    return {topic: tuple(indexes) for topic, indexes in found.items()}
+
+
+def _place(options: Options, end: str) -> Place | None:
+    names = [f"{end}Offsets", f"{end}Timestamp"] + (["startingGroup"] if end == "starting" else [])
+    given = [name for name in names if options.text(name) is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise BadOption(f"{WHERE} takes one of {' and '.join(given)}, not both: leave one out")
+    text = options.text(given[0]) or ""
+    if given[0] == "startingGroup":
+        return Place(group=text)
+    if given[0].endswith("Timestamp"):
+        return Place(timestamp_ms=_milliseconds(options, given[0], text))
+    if text.lower() in ("earliest", "latest"):
+        return Place(word=text.lower())
+    return Place(offsets=_offsets(options, given[0]))
+
+
+def _milliseconds(options: Options, name: str, text: str) -> int:
+    from datetime import UTC, datetime
+
+    if text.isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise options.bad(name, "write milliseconds since 1970, or a time such as 2026-01-31T12:00:00Z") from None
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _offsets(options: Options, name: str) -> dict[str, dict[int, int]]:
+    example = '{"orders": {"0": 23, "1": -2}} (-2 is earliest, -1 latest), or earliest, or latest'
+    found = options.parsed(name, example)
+    try:
+        offsets = {
+            topic: {int(index): int(offset) for index, offset in indexes.items()} for topic, indexes in found.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise options.bad(name, f"write {example}") from None
+    if any(offset < -2 for indexes in offsets.values() for offset in indexes.values()):
+        raise options.bad(name, f"an offset is 0 or more, -1 or -2; write {example}")
+    return offsets

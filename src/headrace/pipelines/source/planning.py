@@ -1,0 +1,83 @@
+"""Sharing out what is to be read: how far a batch goes, and which task reads what. Pure."""
+
+import itertools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.model import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+
+class Range(NamedTuple):
+    """The offsets that one task reads, the end not included."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets as they stand in Spark's checkpoint, in the form of Spark's own Kafka source."""
+    found: dict[str, dict[str, int]] = {}
+    for where, offset in sorted(offsets.items()):
+        found.setdefault(where.topic, {})[str(where.partition)] = offset
+    return found
+
+
+def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Offsets from Spark's checkpoint."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def limited(
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    budget: float,
+    cost: Mapping[TopicPartition, float],
+) -> Offsets:
+    """How far a batch may go whose records may cost so much in all, each partition sharing by what waits in it.
+
+    Every partition that has anything moves by at least one record, so that a small budget starves none.
+    """
+    waiting = {where: max(ends[where] - starts[where], 0) for where in ends}
+    total = sum(count * cost[where] for where, count in waiting.items())
+    if total <= budget:
+        return dict(ends)
+    share = budget / total
+    return {
+        where: starts[where] + (min(max(int(count * share), 1), count) if count else 0)
+        for where, count in waiting.items()
+    }
+
+
+def ranges(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, min_tasks: int, records_per_task: int
+) -> list[Range]:
+    """A range per partition with something to read, and more of them where there is much: at least `min_tasks` in all.
+
+    Longest first, so that the last task to start is a short one.
+    """
+    whole = [
+        Range(where.topic, where.partition, starts[where], ends[where])
+        for where in sorted(ends)
+        if ends[where] > starts[where]
+    ]
+    total = sum(item.end - item.start for item in whole)
+    if not total:
+        return []
+    largest = min(records_per_task, -(-total // min_tasks)) if len(whole) < min_tasks else records_per_task
+    pieces = [piece for item in whole for piece in _split(item, largest)]
+    return sorted(pieces, key=lambda piece: (piece.start - piece.end, piece))
+
+
+def _split(item: Range, largest: int) -> list[Range]:
+    count = item.end - item.start
+    pieces = -(-count // max(largest, 1))
+    cuts = [item.start + count * piece // pieces for piece in range(pieces + 1)]
+    return [Range(item.topic, item.partition, low, high) for low, high in itertools.pairwise(cuts)]

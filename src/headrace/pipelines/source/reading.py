@@ -1,0 +1,100 @@
+"""Reading one range of one partition, in a task: fetched bytes in, Arrow batches out."""
+
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from headrace.client.cluster import Cluster
+from headrace.client.committed import visible_batches
+from headrace.client.errors import OffsetOutOfRange
+from headrace.client.fetch import Fetched, Fetcher, FetchOptions
+from headrace.model import TopicPartition
+from headrace.pipelines.clusters import cluster_at
+from headrace.pipelines.columns.decoding import Decoded
+from headrace.pipelines.columns.records import RecordColumns, columns_of
+from headrace.pipelines.errors import BadRecord, DataLoss
+from headrace.pipelines.source.columns import Layout, record_column
+from headrace.pipelines.source.dead_letters import topic_for, write_letters
+from headrace.pipelines.source.options import SourceOptions
+from headrace.pipelines.source.planning import Range
+
+_LONGEST_SILENCE_S = 60.0
+
+
+def read_range(wanted: Range, layout: Layout, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of a range as Arrow batches of the layout's schema."""
+    decoder = layout.decoder(options)
+    cluster = cluster_at(options.bootstrap, options.connection)
+    for records in _fetched(cluster, wanted, options):
+        decoded = decoder.decode(records) if decoder else None
+        if decoded and decoded.broken:
+            _bad_records(cluster, wanted, records, decoded, options)
+        yield _batch(wanted, layout, records, decoded)
+
+
+def _fetched(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterator[RecordColumns]:
+    where = TopicPartition(wanted.topic, wanted.partition)
+    asked = FetchOptions(
+        max_bytes=max(2 * options.fetch_bytes, 1 << 20),
+        partition_max_bytes=options.fetch_bytes,
+        committed=options.committed,
+        read_ahead=True,
+    )
+    fetcher = Fetcher(cluster, {where: wanted.start}, asked)
+    heard = time.monotonic()
+    while fetcher.positions[where] < wanted.end:
+        try:
+            answers = fetcher.poll()
+        except OffsetOutOfRange as error:
+            if options.fail_on_data_loss:
+                raise DataLoss(
+                    f"{error}: it was removed while the query ran; set failOnDataLoss to false to go on from what "
+                    "is left"
+                ) from error
+            if error.start >= wanted.end:
+                return
+            fetcher = Fetcher(cluster, {where: max(error.start, wanted.start)}, asked)
+            continue
+        for fetched in answers:
+            heard = time.monotonic()
+            yield from _columns(fetched, wanted, options)
+        if not answers and time.monotonic() - heard > _LONGEST_SILENCE_S:
+            raise DataLoss(
+                f"{where} was to be read up to offset {wanted.end} and gives nothing from "
+                f"{fetcher.positions[where]} on: was the topic made anew? Reset the checkpoint to read it from the top"
+            )
+
+
+def _columns(fetched: Fetched, wanted: Range, options: SourceOptions) -> Iterator[RecordColumns]:
+    batches = list(visible_batches(fetched, committed=options.committed))
+    if batches:
+        records = columns_of(batches, first_offset=max(fetched.offset, wanted.start), until_offset=wanted.end)
+        if len(records):
+            yield records
+
+
+def _bad_records(
+    cluster: Cluster, wanted: Range, records: RecordColumns, decoded: Decoded, options: SourceOptions
+) -> None:
+    if options.fail_on_bad_record:
+        row, reason = next(iter(decoded.broken.items()))
+        raise BadRecord(
+            f"record {int(records.offset[row])} of {wanted.topic}-{wanted.partition} is no {options.format} of the "
+            f"wanted columns: {reason}; mend it at its source, or leave out onBadRecord=fail to set such records aside"
+        )
+    letters = topic_for(wanted.topic, options.dead_letter_topic)
+    write_letters(cluster, letters, wanted.topic, wanted.partition, records, decoded.broken, options.format)
+
+
+def _batch(wanted: Range, layout: Layout, records: RecordColumns, decoded: Decoded | None) -> pa.RecordBatch:
+    fields = iter(decoded.columns if decoded else ())
+    columns = [
+        next(fields) if name is None else record_column(name, records, wanted.topic, wanted.partition, kind.type)
+        for name, kind in zip(layout.about, layout.arrow, strict=True)
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=layout.arrow)
+    if decoded and decoded.broken:
+        keep = [row for row in range(len(records)) if row not in decoded.broken]
+        batch = batch.take(pa.array(keep, pa.int64()))
+    return batch

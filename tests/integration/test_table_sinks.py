@@ -1,0 +1,468 @@
+"""Every table sink passes the same tests, with a real Spark and a real PostgreSQL."""
+
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from headrace.pipelines.sink import outbox, postgres, webhook
+from headrace.pipelines.sink.tables.errors import ColumnMismatch, ForeignQuery, SinkMisconfigured, StagingLost
+from headrace.pipelines.sink.tables.postgres import PostgresSink
+from headrace.pipelines.sink.tables.spool import Spool, _written_by_driver
+from tests.integration.table_sink_stores import (
+    DeltaStore,
+    DuckdbStore,
+    ParquetStore,
+    PostgresServer,
+    PostgresStore,
+    SqliteStore,
+    Store,
+)
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+STORES = ["postgres", "sqlite", "duckdb", "delta", "parquet"]
+UPSERTING = STORES[:-1]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("table-sinks")
+        .config("spark.driver.memory", "1g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "Europe/Paris")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def query(spark: SparkSession) -> Iterator[Any]:
+    """Says which query the next batches come from, as Spark does in the thread of `foreachBatch`."""
+    yield lambda name: spark.sparkContext.setLocalProperty("sql.streaming.queryId", name)
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest) -> str:
+    return "t_" + "".join(c if c.isalnum() else "_" for c in request.node.name).lower()[:40]
+
+
+def made(kind: str, tmp_path: Path, spark: SparkSession, server: PostgresServer) -> Store:
+    match kind:
+        case "postgres":
+            return PostgresStore(server.url)
+        case "sqlite":
+            return SqliteStore(tmp_path)
+        case "duckdb":
+            return DuckdbStore(tmp_path)
+        case "delta":
+            return DeltaStore(tmp_path)
+        case _:
+            return ParquetStore(tmp_path, spark)
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession, server: PostgresServer) -> Store:
+    return made(request.param, tmp_path, spark, server)
+
+
+@pytest.fixture(params=UPSERTING)
+def upserting(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession, server: PostgresServer) -> Store:
+    return made(request.param, tmp_path, spark, server)
+
+
+def rows_of(store: Store, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row[column] for column in columns) for row in store.rows(table))
+
+
+def test_appends_each_batch_once(store: Store, spark: SparkSession, table: str) -> None:
+    sink = store.sink(table)
+    first, second = spark.range(0, 10, numPartitions=3), spark.range(10, 15, numPartitions=2)
+    sink(first, 0)
+    sink(first, 0)
+    sink(second, 1)
+    sink(second, 1)
+    assert rows_of(store, table, "id") == [(n,) for n in range(15)]
+
+
+def test_an_empty_batch_is_a_batch(store: Store, spark: SparkSession, table: str) -> None:
+    sink = store.sink(table)
+    sink(spark.range(0), 0)
+    sink(spark.range(3), 1)
+    sink(spark.range(3), 1)
+    assert rows_of(store, table, "id") == [(0,), (1,), (2,)]
+
+
+def test_upserts_deletes_and_keeps_the_last_change_of_a_key(upserting: Store, spark: SparkSession, table: str) -> None:
+    sink = upserting.sink(table, ["k", "g"], order_by="at", delete_when="op = 'd'", columns=["k", "g", "v"])
+    shape = "k string, g int, v string, op string, at int"
+    sink(
+        spark.createDataFrame(
+            [("a", 1, "old", "u", 1), ("a", 1, "new", "u", 3), ("a", 1, "mid", "d", 2), ("b", 1, "x", "u", 1),
+             ("c", 1, "born dead", "u", 1), ("c", 1, None, "d", 2), ("d", 2, None, "u", 1)], shape
+        ).repartition(3), 0,
+    )  # fmt: skip
+    assert sorted(map(str, rows_of(upserting, table, "k", "g", "v"))) == [
+        "('a', 1, 'new')", "('b', 1, 'x')", "('d', 2, None)",
+    ]  # fmt: skip
+    second = spark.createDataFrame(
+        [
+            ("a", 1, None, "d", 4),
+            ("b", 1, "y", "d", 2),
+            ("b", 1, "z", "u", 3),
+            ("e", 1, "fresh", "u", 1),
+            ("q", 9, None, "d", 1),
+        ],
+        shape,
+    )
+    sink(second, 1)
+    expected = ["('b', 1, 'z')", "('d', 2, None)", "('e', 1, 'fresh')"]
+    assert sorted(map(str, rows_of(upserting, table, "k", "g", "v"))) == expected
+    sink(second, 1)
+    sink(spark.createDataFrame([("a", 1, "again", "u", 1)], shape), 2)
+    assert sorted(map(str, rows_of(upserting, table, "k", "g", "v"))) == ["('a', 1, 'again')", *expected]
+
+
+def test_a_boolean_column_says_what_to_delete_and_offsets_order(
+    upserting: Store, spark: SparkSession, table: str
+) -> None:
+    sink = upserting.sink(table, ["k"], delete_when="gone")
+    shape = "k int, v string, gone boolean, offset long"
+    sink(
+        spark.createDataFrame([(1, "a", False, 1), (2, "b", None, 2), (1, "c", False, 3), (3, "d", True, 4)], shape), 0
+    )
+    assert rows_of(upserting, table, "k", "v", "offset") == [(1, "c", 3), (2, "b", 2)]
+    assert all("gone" not in row for row in upserting.rows(table))
+
+
+def test_an_older_version_never_overwrites_a_newer_one(upserting: Store, spark: SparkSession, table: str) -> None:
+    sink = upserting.sink(table, ["k"], version="n")
+    shape = "k int, v string, n long"
+    sink(spark.createDataFrame([(1, "five", 5), (1, "four", 4), (2, "one", 1)], shape), 0)
+    sink(spark.createDataFrame([(1, "three", 3), (2, "two", 2), (3, "nine", 9)], shape), 1)
+    sink(spark.createDataFrame([(3, "nine again", 9)], shape), 2)
+    assert rows_of(upserting, table, "k", "v", "n") == [(1, "five", 5), (2, "two", 2), (3, "nine again", 9)]
+
+
+def test_an_older_version_brings_no_deleted_row_back(upserting: Store, spark: SparkSession, table: str) -> None:
+    if not upserting.versions_with_deletes:
+        with pytest.raises(SinkMisconfigured, match="version or delete_when"):
+            upserting.sink(table, ["k"], version="n", delete_when="gone")
+        return
+    sink = upserting.sink(table, ["k"], version="n", delete_when="gone")
+    shape = "k int, v string, n long, gone boolean"
+    sink(spark.createDataFrame([(1, "a", 1, False), (2, "b", 7, False)], shape), 0)
+    sink(spark.createDataFrame([(1, None, 5, True), (2, None, 6, True), (3, None, 5, True)], shape), 1)
+    assert rows_of(upserting, table, "k", "v", "n") == [(2, "b", 7)]
+    sink(spark.createDataFrame([(1, "late", 4, False), (3, "late", 4, False)], shape), 2)
+    assert rows_of(upserting, table, "k", "v", "n") == [(2, "b", 7)]
+    sink(spark.createDataFrame([(1, "newer", 6, False)], shape), 3)
+    sink(spark.createDataFrame([(1, "stale", 5, True)], shape), 4)
+    assert rows_of(upserting, table, "k", "v", "n") == [(1, "newer", 6), (2, "b", 7)]
+
+
+ALL_TYPES = (
+    "k int, flag boolean, tiny tinyint, small smallint, big bigint, single float, double double, exact decimal(38,10), "
+    "text string, raw binary, day date, instant timestamp, wall timestamp_ntz, numbers array<bigint>, "
+    "words array<string>, a_struct struct<x:int,y:string>, a_map map<string,int>, deep array<struct<z:int>>"
+)
+FULL: dict[str, Any] = {
+    "k": 1, "flag": True, "tiny": -128, "small": 32767, "big": -(2**63), "single": 0.5, "double": 0.1,
+    "exact": Decimal("1234567890123456789012345678.0123456789"), "text": 'tab\t line\n \\ "q" \u00e4 \U0001f600 \r',
+    "raw": b"\x00\xff\n\\", "day": date(1969, 2, 28), "instant": datetime(2024, 3, 31, 1, 2, 3, 456789, UTC),
+    "wall": datetime(2024, 3, 31, 2, 30),  # noqa: DTZ001 - no zone is the point
+    "numbers": [1, None, -3], "words": ['a"b', "c\\d", None, "", "NULL", "e,f{}"],
+    "a_struct": {"x": 1, "y": None}, "a_map": {"one": 1, "two": None}, "deep": [{"z": 1}, {"z": None}],
+}  # fmt: skip
+NULLS: dict[str, Any] = {**dict.fromkeys(FULL), "k": 2}
+EMPTY: dict[str, Any] = {**NULLS, "k": 3, "text": "", "raw": b"", "numbers": [], "words": [], "a_map": {}, "deep": []}
+
+
+@pytest.mark.parametrize("keys", [[], ["k"]], ids=["append", "upsert"])
+def test_every_type_comes_back_as_it_went(store: Store, spark: SparkSession, table: str, keys: list[str]) -> None:
+    if keys and not store.upserts:
+        with pytest.raises(SinkMisconfigured, match="use delta"):
+            store.sink(table, keys)
+        return
+    df = spark.createDataFrame([FULL, NULLS, EMPTY], ALL_TYPES)
+    store.sink(table, keys)(df, 0)
+    store.sink(table, keys)(df, 0)
+    assert sorted(store.rows(table), key=lambda row: row["k"]) == [store.stored(row) for row in (FULL, NULLS, EMPTY)]
+
+
+def test_two_sinks_share_a_store_and_a_table(store: Store, spark: SparkSession, table: str, query: Any) -> None:
+    one, two, other = (
+        store.sink(table, name="one"),
+        store.sink(table, name="two"),
+        store.sink(table + "_b", name="three"),
+    )
+    query("first")
+    one(spark.range(0, 3), 0)
+    other(spark.range(100, 103), 0)
+    query("second")
+    two(spark.range(3, 6), 0)
+    two(spark.range(3, 6), 0)
+    query("first")
+    one(spark.range(0, 3), 0)
+    one(spark.range(6, 8), 1)
+    assert rows_of(store, table, "id") == [(n,) for n in range(8)]
+    assert rows_of(store, table + "_b", "id") == [(100,), (101,), (102,)]
+
+
+def test_sinks_write_to_one_store_at_the_same_time(store: Store, spark: SparkSession, table: str) -> None:
+    errors: list[BaseException] = []
+
+    def write(name: str, start: int) -> None:
+        try:
+            for batch in range(3):
+                store.sink(f"{table}_{name}", name=name)(
+                    spark.range(start + batch * 10, start + batch * 10 + 10), batch
+                )
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(f"n{n}", n * 1000)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    for n in range(2):
+        assert rows_of(store, f"{table}_n{n}", "id") == [(n * 1000 + i,) for i in range(30)]
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["first batch", "later batch"])
+def test_a_failed_batch_leaves_nothing(store: Store, spark: SparkSession, table: str, before: bool) -> None:
+    sink = store.sink(table)
+    if before:
+        sink(spark.range(5), 0)
+    breaks = spark.range(0, 100, numPartitions=4).select(
+        F.when(F.col("id") == 99, F.raise_error(F.lit("broken on purpose")).cast("long"))
+        .otherwise(F.col("id"))
+        .alias("id")
+    )
+    with pytest.raises(Exception, match="broken on purpose"):
+        sink(breaks, 1)
+    expected = [(n,) for n in range(5)] if before else []
+    assert rows_of(store, table, "id") == expected
+    sink(spark.range(10, 12), 1)
+    assert rows_of(store, table, "id") == [*expected, (10,), (11,)]
+
+
+def test_another_checkpoint_is_refused(store: Store, spark: SparkSession, table: str, query: Any) -> None:
+    query("old")
+    store.sink(table)(spark.range(3), 0)
+    store.sink(table)(spark.range(3, 5), 1)
+    query("new")
+    with pytest.raises(ForeignQuery, match="on_new_query='replace'"):
+        store.sink(table)(spark.range(3), 0)
+    assert rows_of(store, table, "id") == [(n,) for n in range(5)]
+    query("old")
+    with pytest.raises(ForeignQuery, match="checkpoint is older"):
+        store.sink(table)(spark.range(3), 0)
+    store.sink(table)(spark.range(5, 6), 2)
+    assert rows_of(store, table, "id") == [(n,) for n in range(6)]
+
+
+def test_a_new_query_may_continue(store: Store, spark: SparkSession, table: str, query: Any) -> None:
+    query("old")
+    store.sink(table)(spark.range(3), 7)
+    query("new")
+    going_on = store.sink(table, on_new_query="continue")
+    going_on(spark.range(10, 12), 0)
+    going_on(spark.range(10, 12), 0)
+    query("old")
+    with pytest.raises(ForeignQuery, match="superseded"):
+        going_on(spark.range(20, 22), 8)
+    assert rows_of(store, table, "id") == [(0,), (1,), (2,), (10,), (11,)]
+
+
+@pytest.mark.parametrize("keys", [[], ["id"]], ids=["append", "upsert"])
+def test_a_new_query_may_begin_again(
+    store: Store, spark: SparkSession, table: str, query: Any, keys: list[str]
+) -> None:
+    if not store.replaces:
+        with pytest.raises(SinkMisconfigured, match="another folder"):
+            store.sink(table, on_new_query="replace")
+        return
+    query("old")
+    store.sink(table, keys)(spark.range(3), 7)
+    query("new")
+    fresh = store.sink(table, keys, on_new_query="replace")
+    fresh(spark.range(10, 12), 0)
+    fresh(spark.range(10, 12), 0)
+    fresh(spark.range(12, 13), 1)
+    assert rows_of(store, table, "id") == [(10,), (11,), (12,)]
+
+
+def test_a_column_without_a_place_is_refused_before_anything_is_written(
+    store: Store, spark: SparkSession, table: str
+) -> None:
+    store.sink(table)(spark.range(3), 0)
+    with pytest.raises(ColumnMismatch, match="'extra'") as error:
+        store.sink(table)(spark.range(3).withColumn("extra", F.lit(1)), 1)
+    assert error.value.column == "extra"
+    assert rows_of(store, table, "id") == [(0,), (1,), (2,)]
+
+
+def test_a_type_that_does_not_fit_is_refused(store: Store, spark: SparkSession, table: str) -> None:
+    if isinstance(store, SqliteStore):
+        pytest.skip("a column of SQLite takes any value")
+    store.sink(table)(spark.range(3), 0)
+    with pytest.raises(ColumnMismatch, match="'id'"):
+        store.sink(table)(spark.range(3).select(F.col("id").cast("string")), 1)
+
+
+def test_a_type_without_a_counterpart_is_refused(store: Store, spark: SparkSession, table: str) -> None:
+    if isinstance(store, ParquetStore):
+        pytest.skip("Parquet takes what Spark writes")
+    with pytest.raises(ColumnMismatch, match="'span'"):
+        store.sink(table)(spark.sql("SELECT interval '1' day AS span"), 0)
+    assert store.rows(table) == []
+
+
+def test_settings_that_name_no_column_are_refused(upserting: Store, spark: SparkSession, table: str) -> None:
+    with pytest.raises(ColumnMismatch, match="keys names the column 'user'"):
+        upserting.sink(table, ["user"])(spark.range(3), 0)
+    with pytest.raises(SinkMisconfigured, match="delete_when needs keys"):
+        upserting.sink(table, delete_when="id > 1")
+
+
+def test_rows_that_cannot_be_told_apart_are_errors(upserting: Store, spark: SparkSession, table: str) -> None:
+    with pytest.raises(Exception, match="nothing says which is the last"):
+        upserting.sink(table, ["k"])(spark.createDataFrame([(1, "a"), (1, "b")], "k int, v string"), 0)
+    with pytest.raises(Exception, match="a row has no 'k'"):
+        upserting.sink(table, ["k"])(spark.createDataFrame([(None, "a")], "k int, v string"), 0)
+    assert upserting.rows(table) == []
+
+
+def test_names_may_be_anything(upserting: Store, spark: SparkSession, table: str) -> None:
+    sink = upserting.sink(table, ["a key"], name='it\'s 100% "mine"')
+    df = spark.createDataFrame([(1, 2)], "`a key` int, `select` int")
+    sink(df, 0)
+    sink(df.withColumn("select", F.lit(3)), 1)
+    assert rows_of(upserting, table, "a key", "select") == [(1, 3)]
+
+
+# What only one store has.
+
+
+def test_postgres_fills_a_table_of_the_users_own_types(spark: SparkSession, server: PostgresServer) -> None:
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute("CREATE SCHEMA shop; CREATE TYPE shop.colour AS ENUM ('red', 'blue')")
+        db.execute(
+            "CREATE TABLE shop.own (id uuid PRIMARY KEY, c shop.colour, j json, v varchar(5), n numeric, "
+            "made timestamptz NOT NULL DEFAULT now())"
+        )
+    df = spark.createDataFrame(
+        [("6f1c2a52-3c3b-4a0f-9d0e-0a8f3a1b2c3d", "red", '{"a": 1}', "five5", 7)],
+        "id string, c string, j string, v string, n long",
+    )
+    postgres(server.url, "shop.own", "id")(df, 0)
+    with psycopg.connect(server.url) as db:
+        assert db.execute("SELECT id::text, c::text, j, v, n FROM shop.own").fetchall() == [
+            ("6f1c2a52-3c3b-4a0f-9d0e-0a8f3a1b2c3d", "red", {"a": 1}, "five5", 7)
+        ]
+        assert db.execute("SELECT sink, batch_id FROM shop.headrace_batches").fetchall() == [("postgres:shop.own", 0)]
+    with pytest.raises(SinkMisconfigured, match="unique index"):
+        postgres(server.url, "shop.own", "v", name="other")(df, 0)
+    with pytest.raises(ColumnMismatch, match="'n' is numeric in the table and text"):
+        postgres(server.url, "shop.own", "id")(df.withColumn("n", F.lit("x")), 1)
+
+
+def test_postgres_leaves_no_stage_behind(
+    spark: SparkSession, server: PostgresServer, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    def stages() -> int:
+        with psycopg.connect(server.url) as db:
+            found = db.execute("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'headrace_stage_%'").fetchone()
+            assert found is not None
+            return int(found[0])
+
+    sink = postgres(server.url, table)
+    sink(spark.range(5), 0)
+    assert stages() == 0
+    # A crashed attempt: its stage is there and nobody drops it.
+    with psycopg.connect(server.url, autocommit=True) as db:
+        sink._stage(db, sink._lock(db), {"id": "bigint"}, exists=False)
+    assert stages() == 1
+    sink(spark.range(5, 6), 1)
+    assert stages() == 0
+
+    # A server that restarted has emptied the stage: the driver notices and writes nothing.
+    copied = PostgresSink._copy
+
+    def copy_and_lose(self: PostgresSink, rows: DataFrame, stage: Any) -> dict[int, int]:
+        attempts = copied(self, rows, stage)
+        with psycopg.connect(server.url, autocommit=True) as db:
+            db.execute(f"TRUNCATE {stage}")
+        return attempts
+
+    monkeypatch.setattr(PostgresSink, "_copy", copy_and_lose)
+    with pytest.raises(StagingLost, match="the tasks staged 4 rows and PostgreSQL has 0"):
+        sink(spark.range(6, 10), 2)
+    monkeypatch.undo()
+    sink(spark.range(6, 10), 2)
+    assert rows_of(PostgresStore(server.url), table, "id") == [(n,) for n in range(10)]
+    assert stages() == 0
+
+
+def test_the_url_stays_out_of_what_is_printed() -> None:
+    assert "geheim" not in repr(postgres("postgresql://me:geheim@db/x", "t"))
+    assert "geheim" not in repr(webhook("https://me:geheim@host/x", secret="geheim"))
+    assert "geheim" not in repr(outbox("postgresql://me:geheim@db/x", print, "id"))
+
+
+def test_a_spool_filled_by_the_driver_holds_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.range(0, 1000, numPartitions=3)
+    files = _written_by_driver(df, tmp_path)
+    assert [
+        n for part in Spool(pa.schema([("id", pa.int64())]), files).batches() for n in part.column(0).to_pylist()
+    ] == [*range(1000)]
+
+
+def test_a_real_query_says_who_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().select("value")
+    query = (
+        stream.writeStream.foreachBatch(store.sink("seen")).option("checkpointLocation", str(tmp_path / "cp")).start()
+    )
+    try:
+        while not query.recentProgress:
+            query.awaitTermination(1)
+    finally:
+        query.stop()
+    db = sqlite3.connect(store.path)
+    try:
+        assert db.execute("SELECT DISTINCT query_id FROM headrace_batches").fetchall() == [(str(query.id),)]
+    finally:
+        db.close()

@@ -1,0 +1,34 @@
+"""Who makes the archive of classes, who uses it, and that a torn one is never used."""
+
+import pytest
+
+from headrace.pipelines import archive
+from headrace.pipelines.java import Java
+
+
+@pytest.fixture
+def java(tmp_path, monkeypatch):
+    """A Java that maps an archive if it holds the word whole, as a real one does if it has its header."""
+    program = tmp_path / "java"
+    program.write_text('#!/bin/sh\ngrep -q whole "${1#*=}"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("HEADRACE_SPARK_ARCHIVE", raising=False)
+    return Java(program, "17", 17)
+
+
+def test_one_makes_it_the_others_do_without_and_the_next_uses_it(java, tmp_path):
+    folder = tmp_path / "cache" / "headrace" / "spark"
+    assert archive.flags(java, "k", "/jars/*")[0] == f"-XX:ArchiveClassesAtExit={folder}/k.jsa-partial"
+    assert archive.flags(java, "k", "/jars/*") == []
+    (folder / "k.jsa-partial").write_text("who")  # still being written, or torn
+    assert archive.flags(java, "k", "/jars/*") == []
+    (folder / "k.jsa-partial").write_text("whole")
+    assert archive.flags(java, "k", "/jars/*")[0] == f"-XX:SharedArchiveFile={folder}/k.jsa"
+    assert archive.flags(java, "k", "/jars/*")[0] == f"-XX:SharedArchiveFile={folder}/k.jsa"
+    assert archive.flags(java, "other key", "/jars/*")[0].startswith("-XX:ArchiveClassesAtExit=")
+
+
+def test_it_can_be_switched_off(java, monkeypatch):
+    monkeypatch.setenv("HEADRACE_SPARK_ARCHIVE", "0")
+    assert archive.flags(java, "k", "/jars/*") == []
