@@ -52,7 +52,7 @@ TITLES = {
 }
 GOALS = {
     "filter": report.FAST_GOALS,
-    "tumbling": report.FAST_GOALS,
+    "tumbling": report.TUMBLING_GOALS,
     "copy": report.SINK_GOALS,
     "trigger": report.TRIGGER_GOALS,
 }

@@ -14,6 +14,7 @@ import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from pipelines_events import (
+    COMPRESSION,
     EVENTS,
     FLUSH,
     LEAST_AMOUNT,
@@ -49,7 +50,7 @@ def fill(bootstrap: str, topic: str, size: int) -> Expected:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
-            "compression.type": "lz4",
+            "compression.type": COMPRESSION,
             "linger.ms": 20,
             "batch.size": 262_144,
             "queue.buffering.max.messages": 500_000,

@@ -11,6 +11,8 @@ FLUSH = "flush"  # the event, and its user
 WANTED_EVENT = "purchase"
 LEAST_AMOUNT = 250  # of 1 to 500: half of a fifth of all pass the filter
 
+COMPRESSION = "lz4"  # of the topic that is read, and of those that are written: by default the engines differ
+
 # Names and types, which Spark and Flink spell alike.
 FIELDS = (
     ("id", "BIGINT"),

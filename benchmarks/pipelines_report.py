@@ -44,6 +44,8 @@ class Goal(NamedTuple):
 
 
 FAST_GOALS = (Goal(RECORDS_PER_S, "spark", 3), Goal(RECORDS_PER_S, "flink", 1.2))
+# With 200 shuffle partitions, each a state store, plain PySpark is too easily beaten: the goal holds for two as well.
+TUMBLING_GOALS = (*FAST_GOALS, Goal(RECORDS_PER_S, "spark-2", 3))
 SINK_GOALS = (Goal(RECORDS_PER_S, "spark", 0.8),)
 TRIGGER_GOALS = (Goal(TRIGGER, "spark", 0.5, at_least=False),)
 

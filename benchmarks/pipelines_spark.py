@@ -16,7 +16,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import harness  # noqa: F401  puts `peers` on the path
 from peers.java import jars_of
-from pipelines_events import FIELDS, FLUSH, LEAST_AMOUNT, WANTED_EVENT, WINDOW_S, digest_windows
+from pipelines_events import COMPRESSION, FIELDS, FLUSH, LEAST_AMOUNT, WANTED_EVENT, WINDOW_S, digest_windows
 
 MASTER = "local[2]"
 SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS)
@@ -195,7 +195,8 @@ class PlainSpark(Spark):
         return self.raw(stream, bootstrap, topic).select(fn.from_json(value, SCHEMA).alias("event")).select("event.*")
 
     def to_topic(self, writer: Any, bootstrap: str, topic: str) -> Any:
-        return writer.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+        writer = writer.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+        return writer.option("kafka.compression.type", COMPRESSION).option("topic", topic)
 
 
 class TwoPartitionSpark(PlainSpark):
@@ -226,7 +227,8 @@ class Headrace(Spark):
         return self._reader(stream, bootstrap, topic).option("format", "json").schema(SCHEMA).load()
 
     def to_topic(self, writer: Any, bootstrap: str, topic: str) -> Any:
-        return writer.format("headrace").option("bootstrap", bootstrap).option("topic", topic)
+        writer = writer.format("headrace").option("bootstrap", bootstrap)
+        return writer.option("compression", COMPRESSION).option("topic", topic)
 
     def _reader(self, stream: bool, bootstrap: str, topic: str) -> Any:
         reader = self.reader(stream).format("headrace").option("bootstrap", bootstrap)

@@ -20,7 +20,7 @@ from peers.kafka.tools import STORAGE_TOOL, kafka_logging, run_tool
 from peers.process import Guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 KAFKA_FLAGS: Final = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
@@ -67,20 +67,29 @@ class KafkaBroker:
         properties: Mapping[str, str] = MappingProxyType({}),
         heap: str = "512m",
         flags: Sequence[str] = QUICK_START,
+        listeners: Mapping[str, str] = MappingProxyType({}),
+        format_options: Sequence[str] = (),
     ) -> None:
+        """`listeners` are more than the plain one, each with its security protocol; see `servers_of`."""
         self._data_dir = data_dir.resolve()
         self._properties = dict(properties)
         self._heap = heap
         self._flags = tuple(flags)
-        self._ports: tuple[int, int] | None = None
+        self._listeners = {"PLAINTEXT": "PLAINTEXT", **listeners, "CONTROLLER": "PLAINTEXT"}
+        self._format_options = tuple(format_options)
+        self._ports: dict[str, int] = {}
         self._process: Guarded | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """What a client is given; the same over restarts unless something else took the port meanwhile."""
-        if self._ports is None:
+        return self.servers_of("PLAINTEXT")
+
+    def servers_of(self, listener: str) -> str:
+        """What a client of this listener is given."""
+        if not self._ports:
             raise PeerError("this broker was never started")
-        return f"{_HOST}:{self._ports[0]}"
+        return f"{_HOST}:{self._ports[listener]}"
 
     @property
     def log_dir(self) -> Path:
@@ -109,11 +118,11 @@ class KafkaBroker:
         self._data_dir.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + timeout_s
         for _ in range(3):
-            self._ports = self._ports or _free_ports()
+            self._ports = self._ports or _free_ports(self._listeners)
             if self._try_start(deadline):
                 return
             # Between our look and the broker's bind somebody else took a port: look again.
-            self._ports = None
+            self._ports = {}
         raise PeerError(f"Kafka found its ports taken three times over:\n{self._tail(0)}")
 
     def stop(self, *, timeout_s: float = 60) -> None:
@@ -149,7 +158,8 @@ class KafkaBroker:
         """Start once: True when it answers, False when a port was taken, `PeerError` for all else."""
         config = self._write_properties()
         if not (self.log_dir / "meta.properties").exists():
-            run_tool(STORAGE_TOOL, "format", "--cluster-id", _CLUSTER_ID, "--config", str(config))
+            options = ("--cluster-id", _CLUSTER_ID, "--config", str(config), *self._format_options)
+            run_tool(STORAGE_TOOL, "format", *options)
         self.output.touch()
         since = self.output.stat().st_size
         command = java_command(
@@ -179,17 +189,16 @@ class KafkaBroker:
                 process.kill()
 
     def _write_properties(self) -> Path:
-        broker_port, controller_port = self._ports or _free_ports()
         settings = {
             **_DEFAULTS,
             **self._properties,
             "process.roles": "broker,controller",
             "node.id": str(_NODE_ID),
-            "listeners": f"PLAINTEXT://{_HOST}:{broker_port},CONTROLLER://{_HOST}:{controller_port}",
+            "listeners": ",".join(f"{name}://{_HOST}:{port}" for name, port in self._ports.items()),
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": ",".join(map(":".join, self._listeners.items())),
             # Named here and not kept in the metadata log, so that the port may differ at the next start.
-            "controller.quorum.voters": f"{_NODE_ID}@{_HOST}:{controller_port}",
+            "controller.quorum.voters": f"{_NODE_ID}@{_HOST}:{self._ports['CONTROLLER']}",
             "log.dirs": str(self.log_dir),
         }
         path = self._data_dir / "server.properties"
@@ -212,13 +221,17 @@ def running_kafka(
     properties: Mapping[str, str] = MappingProxyType({}),
     heap: str = "512m",
     flags: Sequence[str] = QUICK_START,
+    listeners: Mapping[str, str] = MappingProxyType({}),
+    format_options: Sequence[str] = (),
 ) -> Iterator[KafkaBroker]:
     """Run a real Kafka over `data_dir` for the length of a `with`, and stop it cleanly at its end.
 
     Inside, `stop`, `kill`, `start` and `restart` may be called at will. When the body fails, the broker is killed: the
     failure that matters is the body's.
     """
-    broker = KafkaBroker(data_dir, properties=properties, heap=heap, flags=flags)
+    broker = KafkaBroker(
+        data_dir, properties=properties, heap=heap, flags=flags, listeners=listeners, format_options=format_options
+    )
     try:
         broker.start()
         yield broker
@@ -227,11 +240,14 @@ def running_kafka(
         broker.kill()
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind((_HOST, 0))
-        other.bind((_HOST, 0))
-        return one.getsockname()[1], other.getsockname()[1]
+def _free_ports(listeners: Iterable[str]) -> dict[str, int]:
+    ports = {}
+    with contextlib.ExitStack() as stack:
+        for listener in listeners:
+            taken = stack.enter_context(socket.socket())  # until all are found, or two would get the same
+            taken.bind((_HOST, 0))
+            ports[listener] = taken.getsockname()[1]
+    return ports
 
 
 def _answers(address: str) -> bool:

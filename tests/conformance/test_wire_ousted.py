@@ -6,15 +6,29 @@ import uuid
 
 import pytest
 
-from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tests.conformance.clients.wire import Wire, error_name
 from tests.conformance.comparison import wait_until
 
 pytestmark = pytest.mark.java
+
+_OF_TRANSACTIONS = 1  # the kind of coordinator
 
 
 class _Classic:
@@ -176,6 +190,118 @@ def earlier_epoch(wire, topic):
     return group.commit("first", first)
 
 
-@pytest.mark.xfail(strict=True, reason="KIP-1251: Kafka 4.3 goes by the epoch at which the member got the partition")
 def test_earlier_epoch(brokers):
-    brokers.compare(earlier_epoch, Wire)
+    assert brokers.compare(earlier_epoch, Wire) == "NONE"
+
+
+class _Sharing(_Consumer):
+    """A group of the new protocol whose members say what they have, and commit several partitions at once."""
+
+    def beat_until_given(self, name, epoch, count):
+        """The epoch and the partitions, when the member has been told that it has so many."""
+        given = None
+        while given is None or len(given) != count:
+            answer = self._answer(name, epoch, [] if epoch == 0 else None)
+            epoch = answer.member_epoch
+            if answer.assignment is not None:
+                given = [number for topic in answer.assignment.topic_partitions for number in topic.partitions]
+        return epoch, given
+
+    def give_up(self, name, epoch, kept):
+        """Say that only these are left; the epoch that follows."""
+        owned = [TopicPartitions(topic_id=self.wire.topic_id(self.topic), partitions=kept)]
+        return self._answer(name, epoch, owned).member_epoch
+
+    def _answer(self, name, epoch, owned):
+        joining = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": [self.topic]}
+        ids = {"group_id": self.topic, "member_id": self.ids[name], "member_epoch": epoch}
+        answer = self.wire.ask(
+            ConsumerGroupHeartbeatRequest(**ids, topic_partitions=owned, **(joining if epoch == 0 else {}))
+        )
+        assert answer.error_code == 0, error_name(answer.error_code)
+        return answer
+
+    def commit_all(self, name, epoch, *numbers, too_much_metadata_for=()):
+        partitions = [
+            OffsetCommitRequestPartition(
+                partition_index=number,
+                committed_offset=1,
+                committed_metadata="x" * 5_000 if number in too_much_metadata_for else "",
+            )
+            for number in numbers
+        ]
+        ids = {"group_id": self.topic, "member_id": self.ids[name], "generation_id_or_member_epoch": epoch}
+        topics = [OffsetCommitRequestTopic(name=self.topic, partitions=partitions)]
+        return _outcomes(self.wire.ask(OffsetCommitRequest(topics=topics, **ids), 9))
+
+    def commit_in_transaction(self, name, epoch, *numbers, producer):
+        partitions = [TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=1) for each in numbers]
+        ids = {"group_id": self.topic, "member_id": self.ids[name], "generation_id": epoch}
+        topics = [TxnOffsetCommitRequestTopic(name=self.topic, partitions=partitions)]
+        return _outcomes(self.wire.ask(TxnOffsetCommitRequest(topics=topics, **ids, **producer), 5))
+
+    def producer(self):
+        """A transactional producer, as the fields of its requests; Kafka makes its log when it is first asked for."""
+        self.wire.ask(FindCoordinatorRequest(key_type=_OF_TRANSACTIONS, coordinator_keys=[self.topic]))
+        request = InitProducerIdRequest(transactional_id=self.topic, transaction_timeout_ms=30_000)
+        made = []
+
+        def ask():
+            made.append(self.wire.ask(request))
+            return error_name(made[-1].error_code)
+
+        assert wait_until(ask, "NONE") == "NONE"
+        given = made[-1]
+        return {
+            "transactional_id": self.topic,
+            "producer_id": given.producer_id,
+            "producer_epoch": given.producer_epoch,
+        }
+
+
+def _outcomes(answer):
+    return [error_name(partition.error_code) for topic in answer.topics for partition in topic.partitions]
+
+
+def earlier_epoch_of_several(wire, topic):
+    """A member gives up half of what it had: what of it may it still commit with the epoch that it had before?"""
+    wire.create(topic, 4)
+    wire.find_coordinator(topic)
+    assert wait_until(lambda: wire.commit(f"{topic}-nobody", topic, 1), "NONE") == "NONE"
+    group = _Sharing(wire, topic)
+    first, had = group.beat_until_given("first", 0, 4)
+    group.beat("second", 0)
+    told_in, kept = group.beat_until_given("first", first, 2)
+    gone = sorted(set(had) - set(kept))
+    told = {
+        "epochs apart until it gives up": told_in - first,
+        "what it is giving up": group.commit_all("first", told_in, *kept, *gone),
+    }
+    second = group.give_up("first", told_in, kept)
+    producer = group.producer()
+    return told | {
+        "epochs apart": second - first,
+        "kept": group.commit_all("first", first, *kept),
+        "kept, before it was given": group.commit_all("first", first - 1, *kept),
+        "kept, in the future": group.commit_all("first", second + 1, *kept),
+        "given up": group.commit_all("first", first, gone[0]),
+        "given up, in its own epoch": group.commit_all("first", second, gone[0]),
+        "both": group.commit_all("first", first, kept[0], gone[0]),
+        "both, the other way round": group.commit_all("first", first, gone[0], kept[0]),
+        "both, with too much metadata for the one": group.commit_all(
+            "first", first, kept[0], gone[0], too_much_metadata_for=gone
+        ),
+        "kept, in a transaction": group.commit_in_transaction("first", first, *kept, producer=producer),
+        "both, in a transaction": group.commit_in_transaction("first", first, kept[0], gone[0], producer=producer),
+        "kept, in a transaction of the future": group.commit_in_transaction(
+            "first", second + 1, *kept, producer=producer
+        ),
+    }
+
+
+def test_earlier_epoch_of_several(brokers):
+    told = brokers.compare(earlier_epoch_of_several, Wire)
+    assert told["kept"] == told["kept, in a transaction"] == ["NONE", "NONE"]
+    assert told["both"] == ["STALE_MEMBER_EPOCH", "STALE_MEMBER_EPOCH"]
+    assert told["both, with too much metadata for the one"] == ["NONE", "OFFSET_METADATA_TOO_LARGE"]
+    assert told["both, in a transaction"] == ["ILLEGAL_GENERATION", "ILLEGAL_GENERATION"]

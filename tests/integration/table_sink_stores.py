@@ -1,6 +1,7 @@
 """The stores as the tests see them: make a sink, read what is there, and say how a value comes back."""
 
 import json
+import shutil
 import sqlite3
 import tempfile
 import warnings
@@ -47,6 +48,7 @@ class PostgresServer:
 
     def end(self) -> None:
         self._server.cleanup()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Store(Protocol):
@@ -59,6 +61,12 @@ class Store(Protocol):
     def rows(self, table: str) -> Rows: ...
 
     def stored(self, row: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+def _with_pairs(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrow gives a map as pairs; Spark promises no order of them."""
+    pairs = row.get("a_map")
+    return {**row, "a_map": sorted(dict(pairs).items())} if pairs is not None else dict(row)
 
 
 def _named(cursor: Any) -> Rows:
@@ -101,7 +109,7 @@ class SqliteStore:
                 return []
             return [
                 {
-                    name: json.loads(value) if isinstance(value, str) and value[:1] in "[{" else value
+                    name: json.loads(value) if isinstance(value, str) and value.startswith(("[", "{")) else value
                     for name, value in row.items()
                 }
                 for row in _named(db.execute(f"SELECT * FROM {table}"))
@@ -136,12 +144,12 @@ class DuckdbStore:
         try:
             if not db.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [table]).fetchall():
                 return []
-            return db.sql(f"SELECT * FROM {table}").to_arrow_table().to_pylist()
+            return [_with_pairs(row) for row in db.sql(f"SELECT * FROM {table}").to_arrow_table().to_pylist()]
         finally:
             db.close()
 
     def stored(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: list(value.items()) if name == "a_map" and value else value for name, value in row.items()}
+        return _with_pairs(row)
 
 
 class DeltaStore:
@@ -158,10 +166,10 @@ class DeltaStore:
         path = str(self.folder / "delta" / table)
         if not deltalake.DeltaTable.is_deltatable(path):
             return []
-        return deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
+        return [_with_pairs(row) for row in deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()]
 
     def stored(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: list(value.items()) if name == "a_map" and value else value for name, value in row.items()}
+        return _with_pairs(row)
 
 
 class ParquetStore:
@@ -178,7 +186,7 @@ class ParquetStore:
         path = self.folder / "parquet" / table
         if not list(path.glob("headrace_sink=*/*/headrace_batch=*")):
             return []
-        return read_parquet_sink(self.spark, path).toArrow().to_pylist()
+        return [_with_pairs(row) for row in read_parquet_sink(self.spark, path).toArrow().to_pylist()]
 
     def stored(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: list(value.items()) if name == "a_map" and value else value for name, value in row.items()}
+        return _with_pairs(row)

@@ -1,5 +1,6 @@
 """Every table sink passes the same tests, with a real Spark and a real PostgreSQL."""
 
+import hashlib
 import os
 import sqlite3
 import sys
@@ -46,6 +47,7 @@ def spark() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("table-sinks")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # to start soon
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "Europe/Paris")
@@ -73,7 +75,7 @@ def query(spark: SparkSession) -> Iterator[Any]:
 
 @pytest.fixture
 def table(request: pytest.FixtureRequest) -> str:
-    return "t_" + "".join(c if c.isalnum() else "_" for c in request.node.name).lower()[:40]
+    return f"t_{hashlib.sha256(request.node.name.encode()).hexdigest()[:16]}"
 
 
 def made(kind: str, tmp_path: Path, spark: SparkSession, server: PostgresServer) -> Store:

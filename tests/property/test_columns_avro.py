@@ -8,10 +8,11 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.columns.avro import AvroDecoder
+from tests.property.storage_model import examples
 from tests.value_columns import rows_of, value_columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,13 +106,13 @@ def check_values(data: st.DataObject, with_complex: bool) -> None:
         assert rows_of(decoded) == right
 
 
-@settings(max_examples=80)
+@examples(60)
 @given(st.data())
 def test_what_fastavro_writes_is_read(data: st.DataObject) -> None:
     check_values(data, with_complex=False)
 
 
-@settings(max_examples=40)
+@examples(30)
 @given(st.data())
 def test_what_only_fastavro_reads_is_read_through_it(data: st.DataObject) -> None:
     check_values(data, with_complex=True)

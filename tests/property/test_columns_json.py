@@ -4,11 +4,12 @@ import json
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.pipelines.columns.json import EPOCH_UNITS, JsonDecoder
 from headrace.pipelines.columns.json_exact import DoesNotFit, read_object
+from tests.property.storage_model import examples
 from tests.value_columns import value_columns
 
 SCALARS = [
@@ -32,7 +33,8 @@ whole = st.sampled_from(edges).flatmap(lambda edge: st.sampled_from([edge, -edge
 digits = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 numbers = whole.map(str) | st.floats(allow_nan=False, allow_infinity=False).map(repr) | digits
 times = st.datetimes().map(lambda time: time.isoformat()) | st.from_regex(
-    r"(19|20)[0-9]{2}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,10})?(Z|[+-][0-2][0-9]:[0-5][0-9])?",
+    r"(19|20)[0-9]{2}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-5][0-9]:[0-5][0-9]"
+    r"(\.[0-9]{1,10})?(Z|[+-][0-2][0-9]:[0-5][0-9])?",
     fullmatch=True,
 )
 dates = st.dates().map(str) | st.from_regex(r"[0-9]{4}-[01][0-9]-[0-3][0-9]", fullmatch=True)
@@ -57,7 +59,8 @@ def padded(draw: st.DrawFn, pieces: list[str]) -> str:
 @st.composite
 def lists(draw: st.DrawFn, inner: st.SearchStrategy[str]) -> str:
     items = draw(st.lists(inner, max_size=3))
-    return padded(draw, ["[", *(piece for item in items for piece in (item, ","))][: -1 if items else None] + ["]"])
+    pieces = [piece for item in items for piece in (item, ",")]
+    return padded(draw, ["[", *pieces[:-1], "]"])
 
 
 @st.composite
@@ -112,7 +115,7 @@ def check(data: list[bytes | None], schema: pa.Schema, unit: str | None) -> None
         assert column.equals(right), f"{column} is not {right}"
 
 
-@settings(max_examples=150)
+@examples(80)
 @given(st.lists(st.none() | documents, max_size=5), schemas, st.sampled_from([None, "s", "ms", "us"]))
 @example([b'{"a":"x"}', b'{"a":1e39}'], pa.schema([("a", pa.float32())]), None)
 @example([b'{"a":"Zm9v"}'], pa.schema([("a", pa.binary())]), None)
@@ -127,7 +130,7 @@ def test_objects(data: list[bytes | None], schema: pa.Schema, unit: str | None) 
     check(data, schema, unit)
 
 
-@settings(max_examples=150)
+@examples(80)
 @given(st.lists(mutated(), min_size=1, max_size=4), schemas, st.sampled_from([None, "ms"]))
 def test_broken_objects(data: list[bytes | None], schema: pa.Schema, unit: str | None) -> None:
     check(data, schema, unit)
@@ -144,7 +147,7 @@ typed = {
 }  # fmt: skip
 
 
-@settings(max_examples=150)
+@examples(80)
 @given(st.data())
 def test_values_of_the_wanted_type(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(list(typed)))

@@ -82,9 +82,12 @@ fields = st.fixed_dictionaries(
     {},
     optional={name: maker for name, _, _, maker in SCALARS}
     | {f"opt_{name}": maker for name, _, _, maker in SCALARS}
-    | {"many": st.lists(i32, max_size=3), "texts": st.lists(st.text(st.characters(codec="utf-8"), max_size=3), max_size=2),
-       "other": st.builds(dict, x=i32)},
-)  # fmt: skip
+    | {
+        "many": st.lists(i32, max_size=3),
+        "texts": st.lists(st.text(st.characters(codec="utf-8"), max_size=3), max_size=2),
+        "other": st.builds(dict, x=i32),
+    },
+)
 oneofs = st.sampled_from([{}, {"one": 0}, {"one": 5}, {"two": ""}, {"two": "é"}, {"three": True}])
 
 

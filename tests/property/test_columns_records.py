@@ -16,8 +16,11 @@ maybe_bytes = st.none() | st.binary(max_size=40)
 headers = st.lists(st.builds(Header, st.text(max_size=8), maybe_bytes), max_size=3).map(tuple)
 
 
+any_codec = st.sampled_from(list(Codec))
+
+
 @st.composite
-def batches(draw: st.DrawFn, codecs: st.SearchStrategy[int] = st.sampled_from(list(Codec))) -> bytes:
+def batches(draw: st.DrawFn, codecs: st.SearchStrategy[int] = any_codec) -> bytes:
     offset = draw(st.integers(0, 2**40))
     records = []
     for _ in range(draw(st.integers(1, 6))):

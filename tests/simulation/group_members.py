@@ -245,7 +245,7 @@ class ConsumerMember(Member):
             assert answer.error_code == 0, (ErrorCode(answer.error_code), answer.error_message)
             client.must_tell_all = False
             client.hear(answer)
-            self._world.heard(self._group, client.member_id, client.epoch)
+            self._world.heard(self._group, client.member_id, client.epoch, self._partitions())
             self._world.steps["beaten"] += 1
 
     def _request(self, epoch: int, **fields: Any) -> Message:

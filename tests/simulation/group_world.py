@@ -3,7 +3,8 @@
 - A partition has one owner among the members of a consumer group, and none of them reads what the broker does not
   know it to have; in a classic group nobody is assigned what another one is in the same generation.
   Where both kinds are in one group, it changes its kind with them, and both hold to that.
-- Nobody commits in a generation or an epoch that is over.
+- Nobody commits in a generation that is over, nor in an epoch before the last one in which it did not have the
+  partition (KIP-1251).
 - Offsets: see `group_commits`. What a crash leaves: see `group_history`.
 """
 
@@ -50,6 +51,7 @@ class GroupWorld(SimulatedBroker):
         self._synced: Counter[str] = Counter()  # the latest generation of which somebody has its assignment
         self._joined: Counter[str] = Counter()  # ... that somebody was told of, since the last crash
         self._epochs: dict[tuple[str, str], int] = {}
+        self._without: dict[tuple[str, str], dict[TopicPartition, int]] = {}  # the last epoch without a partition
         self._instances: dict[tuple[str, str], str] = {}
         self._replaced: set[tuple[str, str]] = set()
         self._left: set[tuple[str, str]] = set()
@@ -87,26 +89,29 @@ class GroupWorld(SimulatedBroker):
             other = owners.setdefault(partition, instance_id or member_id)
             assert other == (instance_id or member_id), f"{group}, {generation}: {other} and {member_id}: {partition}"
 
-    def heard(self, group: str, member_id: str, epoch: int) -> None:
-        """A member of a consumer group was told its epoch."""
+    def heard(self, group: str, member_id: str, epoch: int, has: list[TopicPartition]) -> None:
+        """A member of a consumer group was told its epoch; it has what it has said, and what it was told."""
         before = self._epochs.get((group, member_id), 0)
         assert epoch >= before, f"{member_id} of {group} went from epoch {before} to {epoch}"
         self._epochs[group, member_id] = epoch
+        without = dict.fromkeys(set(PARTITIONS).difference(has), epoch)
+        self._without.setdefault((group, member_id), {}).update(without)
 
     def refused(self, group: str, member_id: str) -> None:
         """A member was told that it is none; in a group that has changed its kind it may begin with a lower epoch."""
         if group in self.mixed:
             self._epochs.pop((group, member_id), None)
+            self._without.pop((group, member_id), None)
 
     def left(self, group: str, member_id: str) -> None:
         """A member of a consumer group was told that it has left."""
         self._left.add((group, member_id))
 
-    def is_ousted(self, group: str, member_id: str, generation: int) -> bool:
-        """Whether it is known that nobody may commit as this member in this generation or epoch."""
+    def is_ousted(self, group: str, member_id: str, generation: int, partition: TopicPartition) -> bool:
+        """Whether it is known that nobody may commit this as this member in this generation or epoch."""
         who = group, member_id
         if who in self._epochs:
-            return who in self._left or generation < self._epochs[who]
+            return who in self._left or generation < self._without.get(who, {}).get(partition, 0)
         return who in self._replaced or generation < max(self._synced[group], self._joined[group])
 
     # --- the broker

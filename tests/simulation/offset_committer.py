@@ -66,7 +66,7 @@ class OffsetCommitter:
 
         def on_sent() -> None:
             nonlocal is_ousted
-            is_ousted = world.is_ousted(self._group, claim.member_id, claim.generation)
+            is_ousted = world.is_ousted(self._group, claim.member_id, claim.generation, partition)
             world.commits.sent(commit)
 
         asked = OffsetCommitRequestPartition(
@@ -102,7 +102,7 @@ class OffsetCommitter:
 
         def on_sent() -> None:
             nonlocal is_ousted
-            is_ousted = world.is_ousted(self._group, claim.member_id, claim.generation)
+            is_ousted = world.is_ousted(self._group, claim.member_id, claim.generation, partition)
             world.commits.sent(commit)
 
         asked = TxnOffsetCommitRequestPartition(

@@ -157,6 +157,8 @@ class Cluster:
         """The node that leads a partition, as last heard of; negative while one is being elected."""
         known = self.topic(partition.topic).partitions
         if partition.partition not in known:
+            known = self.topic(partition.topic, refresh=True).partitions  # topics grow
+        if partition.partition not in known:
             raise UnknownPartition(partition, len(known))
         return known[partition.partition].leader
 

@@ -7,10 +7,15 @@ long poll makes everything behind it on the same connection wait.
 
 What always holds: a connection on which a wait ran out or an answer made no sense is closed, because what comes next on
 it could be taken for the answer to another request. No byte is read ahead of the frame that is wanted, so a readable
-socket means an answer.
+socket means an answer; only TLS decrypts in whole records, and `has_answer` tells what it holds.
+
+Where the broker lets a login last for a while only (KIP-368), it is renewed on the same connection, before the first
+request that is sent when most of that while is over: no request is lost to it, not even one that may not be repeated.
 """
 
+import math
 import socket
+import ssl
 import time
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, TypeVar
@@ -19,12 +24,15 @@ import headrace
 from headrace.client.address import Address
 from headrace.client.errors import (
     BrokerUnreachable,
+    ClientError,
     ConnectionClosed,
     NotKafka,
     RequestTimedOut,
-    UnsupportedSecurity,
     VersionNotSpoken,
 )
+from headrace.client.sasl import Credentials, authenticate
+from headrace.client.security_errors import BadSecurity, SecureConnectionClosed
+from headrace.client.tls import BY_DEFAULT, TlsSettings, failure, is_alert, secure
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.errors import ErrorCode, NotRepresentable, ProtocolError
 from headrace.protocol.frame import MAX_FRAME_BYTES, decode_response, encode_request
@@ -34,28 +42,33 @@ from headrace.protocol.schema import Message
 M = TypeVar("M", bound=Message)
 
 PLAINTEXT = "PLAINTEXT"
+TLS_PROTOCOLS = ("SSL", "SASL_SSL")
+SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_RENEW_LOGIN_AT = 0.8  # of its lifetime: what is left is for a long poll that is on its way
+_SOONEST_RENEWAL_S = 1.0  # a broker takes a renewal within the first second for a mistake
 _SIZE_BYTES = 4
 _LARGEST_CORRELATION_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """How to reach a broker, the same for all brokers of a cluster.
-
-    TLS and SASL have their places: `security_protocol` here, `_secure` and `_authenticate` in `Connection`.
-    """
+    """How to reach a broker, the same for all brokers of a cluster; `security.settings_from` reads it from options."""
 
     client_id: str = "headrace"
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
     max_response_bytes: int = MAX_FRAME_BYTES
     security_protocol: str = PLAINTEXT
+    tls: TlsSettings = BY_DEFAULT  # used if the protocol says so
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
-        if self.security_protocol != PLAINTEXT:
-            raise UnsupportedSecurity(
-                f"security protocol {self.security_protocol!r} is not supported: use a {PLAINTEXT} listener"
-            )
+        if self.security_protocol not in SECURITY_PROTOCOLS:
+            known = f"{', '.join(SECURITY_PROTOCOLS[:-1])} or {SECURITY_PROTOCOLS[-1]}"
+            raise BadSecurity(f"security protocol {self.security_protocol!r} is not supported: use {known}")
+        if self.security_protocol in SASL_PROTOCOLS and self.credentials is None:
+            raise BadSecurity(f"{self.security_protocol} needs to know who connects: give credentials")
 
 
 PLAIN = ConnectionSettings()
@@ -83,8 +96,9 @@ class Connection:
         self._arrived: dict[int, bytearray] = {}
         self._versions: dict[int, range] = {}
         self._is_open = False
+        self._login_until = math.inf
         try:
-            self._socket = socket.create_connection(address, timeout=settings.connect_timeout_s)
+            self._socket: socket.socket = socket.create_connection(address, timeout=settings.connect_timeout_s)
         except TimeoutError:
             reason = f"no answer within {settings.connect_timeout_s:g} s"
             raise BrokerUnreachable((address,), reason) from None
@@ -101,9 +115,19 @@ class Connection:
 
     def _secure(self) -> None:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        settings = self._settings
+        if settings.security_protocol in TLS_PROTOCOLS:
+            self._socket = secure(self._socket, self.address, settings.tls, settings.security_protocol)
 
     def _authenticate(self) -> None:
-        """Nothing to do on a plaintext listener."""
+        credentials = self._settings.credentials
+        if credentials is None or self._settings.security_protocol not in SASL_PROTOCOLS:
+            return
+        self._login_until = math.inf  # the requests to follow are the login
+        began = time.monotonic()
+        lifetime_s = authenticate(self, credentials) / 1000
+        if lifetime_s > 0:
+            self._login_until = began + max(lifetime_s * _RENEW_LOGIN_AT, _SOONEST_RENEWAL_S)
 
     @property
     def is_open(self) -> bool:
@@ -185,10 +209,19 @@ class Connection:
         """Send a request without waiting; its answer has to come within the time, counted from now."""
         api_key = type(message).__schema__.api_key
         assert api_key is not None
+        if time.monotonic() > self._login_until and self._is_open:
+            self._renew_login()
         version = self.version_of(api_key, highest)
         return self._send(
             message, response, version, self._settings.request_timeout_s if timeout_s is None else timeout_s
         )
+
+    def _renew_login(self) -> None:
+        try:
+            self._authenticate()
+        except BaseException:
+            self.close()  # a broker answers nothing more to somebody it did not recognise
+            raise
 
     def send_unanswered(self, message: Message, *, highest: int | None = None) -> None:
         """Send a request to which no answer will come: produce with `acks=0`."""
@@ -213,7 +246,7 @@ class Connection:
         except TimeoutError:
             self._fail(RequestTimedOut(self.address, doing, timeout_s))
         except OSError as error:
-            self._fail(ConnectionClosed(self.address, doing, error.strerror or str(error)))
+            self._fail(self._broken(error, doing))
         self._waiting[correlation_id] = ticket
         return ticket
 
@@ -227,8 +260,12 @@ class Connection:
         return answer
 
     def has_answer(self, ticket: Ticket) -> bool:
-        """Whether the answer came while another one was waited for, so that the socket will not tell of it."""
-        return ticket.correlation_id in self._arrived
+        """Whether the answer came while another one was waited for, so that the socket will not tell of it.
+
+        Under TLS also when the beginning of some answer was decrypted together with the one before.
+        """
+        held = isinstance(self._socket, ssl.SSLSocket) and self._is_open and self._socket.pending() > 0
+        return held or ticket.correlation_id in self._arrived
 
     def _frame_of(self, ticket: Ticket) -> bytearray:
         while (frame := self._arrived.pop(ticket.correlation_id, None)) is None:
@@ -238,10 +275,14 @@ class Connection:
         return frame
 
     def _read_frame(self, ticket: Ticket) -> None:
-        size = int.from_bytes(self._read(_SIZE_BYTES, ticket), "big", signed=True)
+        announced = self._read(_SIZE_BYTES, ticket)
+        size = int.from_bytes(announced, "big", signed=True)
         # The size is the first thing to look wrong where somebody else is listening: "HTTP" is 1.2 GB.
         if not _SIZE_BYTES <= size <= self._settings.max_response_bytes:
-            self._fail(NotKafka(self.address, f"it announces an answer of {size} bytes"))
+            tls = "it speaks TLS, so set security.protocol to SSL or SASL_SSL"
+            self._fail(
+                NotKafka(self.address, tls if is_alert(announced) else f"it announces an answer of {size} bytes")
+            )
         frame = self._read(size, ticket)
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if self._waiting.pop(correlation_id, None) is None:
@@ -262,11 +303,22 @@ class Connection:
             except TimeoutError:
                 self._fail(RequestTimedOut(self.address, _doing(ticket.response), ticket.timeout_s))
             except OSError as error:
-                self._fail(ConnectionClosed(self.address, _doing(ticket.response), error.strerror or str(error)))
+                self._fail(self._broken(error, _doing(ticket.response)))
             if not count:
-                self._fail(ConnectionClosed(self.address, _doing(ticket.response)))
+                self._fail(self._closed(_doing(ticket.response)))
             filled += count
         return data
+
+    def _broken(self, error: OSError, doing: str) -> ClientError:
+        # In TLS 1.3 a broker's verdict on our certificate comes when the handshake is over for us.
+        if isinstance(error, ssl.SSLError):
+            return failure(error, self.address, doing, self._settings.security_protocol)
+        return self._closed(doing, error.strerror or str(error))
+
+    def _closed(self, doing: str, reason: str = "") -> ConnectionClosed:
+        if self._settings.security_protocol == PLAINTEXT:
+            return ConnectionClosed(self.address, doing, reason)
+        return SecureConnectionClosed(self.address, doing, self._settings.security_protocol, reason)
 
     def _fail(self, error: Exception) -> NoReturn:
         self.close()

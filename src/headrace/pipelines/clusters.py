@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.security import settings_from
 
 _PATIENCE = RetryPolicy(retries=14, first_pause_s=0.005, longest_pause_s=2.0)  # about ten seconds: a broker's restart
 _clusters: dict[tuple[int, str, tuple[tuple[str, str], ...]], Cluster] = {}
@@ -17,5 +18,5 @@ def cluster_at(bootstrap: str, connection: Mapping[str, str]) -> Cluster:
     """The cluster behind a bootstrap address; `connection` are Kafka's own names for how to reach it."""
     key = (os.getpid(), bootstrap, tuple(sorted(connection.items())))
     if key not in _clusters:
-        _clusters[key] = Cluster(parse_bootstrap(bootstrap), retry=_PATIENCE)
+        _clusters[key] = Cluster(parse_bootstrap(bootstrap), settings_from(connection), retry=_PATIENCE)
     return _clusters[key]

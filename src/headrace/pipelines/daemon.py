@@ -32,6 +32,8 @@ PRELOADED: Final = (
     "headrace.pipelines.source.datasource",
 )
 
+_TASKS: Final = "pyspark.worker"
+
 
 def preload(modules: Iterable[str] = PRELOADED) -> list[str]:
     """Import what is there of these; the names of those that are not, which a worker will ask for itself if it must."""
@@ -47,12 +49,23 @@ def preload(modules: Iterable[str] = PRELOADED) -> list[str]:
     return absent
 
 
+def warm_loops() -> None:
+    """Have the compiled loops in memory before workers are forked; only tasks read and write records."""
+    with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(ImportError):
+        from headrace.pipelines.columns.warm import warm
+
+        warm()
+
+
 def main() -> None:
     """Load, then do what Spark's daemon does."""
     from pyspark.daemon import manager
 
     # The module that the workers will run, as Spark's daemon is told it.
-    preload((*PRELOADED, *(name for name in sys.argv[1:2] if name.startswith("pyspark"))))
+    kind = sys.argv[1] if len(sys.argv) > 1 else ""
+    preload((*PRELOADED, *([kind] if kind.startswith("pyspark") else [])))
+    if kind == _TASKS:
+        warm_loops()
     # What is loaded stays: a collection in a worker must not touch, and so copy, every page of it.
     gc.collect()
     gc.freeze()

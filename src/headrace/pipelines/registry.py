@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from headrace.pipelines.columns.avro_schema import UnknownSchema
 from headrace.pipelines.errors import PipelineError
 
 _LARGEST = 16 * 1024 * 1024  # an answer longer than this is no schema
@@ -25,6 +26,10 @@ class RegistryError(PipelineError):
     def __init__(self, text: str, schema_id: int | None = None) -> None:
         super().__init__(text)
         self.schema_id = schema_id
+
+
+class NoSuchSchema(RegistryError, UnknownSchema):
+    """The registry answers, and has no schema with this id."""
 
 
 class SchemaRegistry:
@@ -68,7 +73,9 @@ class SchemaRegistry:
                 data = answer.read(_LARGEST + 1)
         except urllib.error.HTTPError as error:
             with error:
-                raise RegistryError(self._refused(schema_id, error.code), schema_id) from None
+                missing = error.code == http.HTTPStatus.NOT_FOUND
+                kind = NoSuchSchema if missing else RegistryError
+                raise kind(self._refused(schema_id, error.code), schema_id) from None
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError; so are time-outs and TLS
             why = getattr(error, "reason", None) or error
             raise RegistryError(

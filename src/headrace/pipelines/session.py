@@ -7,6 +7,7 @@ rest is the cluster's business. What is set stands in `settings`, and `conf` ove
 import os
 import pkgutil
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -50,6 +51,8 @@ def session(
     if running := _running(chosen, name):
         return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if local:
+        _compile_meanwhile()
     context = _start(java, chosen) if local and is_plain(os.environ, _home()) else _start_by_script(chosen)
     from pyspark.sql import SparkSession
 
@@ -68,6 +71,13 @@ def session(
 # What each session of this process was asked for, to know it again.
 _chosen: dict[str, dict[str, str]] = {}
 _jars_of_jvm: list[str] = []
+
+
+def _compile_meanwhile() -> None:
+    """The first start on a machine compiles the loops that read records; done while the JVM starts, nobody waits."""
+    from headrace.pipelines.daemon import warm_loops
+
+    threading.Thread(target=warm_loops, name="headrace-warm", daemon=True).start()
 
 
 def _require_pyspark() -> None:

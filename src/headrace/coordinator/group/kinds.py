@@ -11,12 +11,13 @@ What a kind has to keep to:
   the other.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from headrace.coordinator.decision import CoordinatorRecord, Decision, Timer
 from headrace.coordinator.group.events import GroupEvent
+from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 
 
@@ -94,8 +95,8 @@ class GroupKind(Protocol):
         """The records that remove the group, its members and its assignments, but not its offsets."""
         ...
 
-    def check_commit(self, claim: CommitClaim) -> ErrorCode:
-        """NONE if the claim entitles to commit offsets, otherwise why not."""
+    def check_commit(self, claim: CommitClaim, partitions: Iterable[TopicPartition]) -> ErrorCode:
+        """NONE if the claim entitles to commit offsets of all these partitions, otherwise why not."""
         ...
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:

@@ -12,8 +12,17 @@ import pyarrow as pa
 
 from headrace.pipelines.columns import avro_walk as walk
 from headrace.pipelines.columns.avro_library import LibraryReader
-from headrace.pipelines.columns.avro_program import Constant, NeedsLibrary, Node, Program, Struct, compile_program
-from headrace.pipelines.columns.avro_schema import read_schema
+from headrace.pipelines.columns.avro_program import (
+    Constant,
+    NeedsLibrary,
+    Node,
+    Program,
+    Struct,
+    compile_program,
+    default_of,
+    reader_fields,
+)
+from headrace.pipelines.columns.avro_schema import AvroType, BadSchema, UnknownSchema, read_schema
 from headrace.pipelines.columns.cells import Cells, Faults, column, without
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.framing import REASONS, split_frames
@@ -45,7 +54,7 @@ class AvroDecoder:
     ) -> None:
         self._schema = schema
         self._lookup = lookup
-        self._told = read_schema(reader, "the reader's Avro schema") if reader is not None else None
+        self._told = _reader_schema(reader, schema) if reader is not None else None
         self._readers: dict[int, _Reader] = {}
         self._bare = self._reader(writer, "the Avro schema") if writer is not None else None
         if (self._lookup is None) == (self._bare is None):
@@ -71,8 +80,12 @@ class AvroDecoder:
     def _written_with(self, schema_id: int) -> _Reader:
         if schema_id not in self._readers:
             assert self._lookup is not None
-            text = self._lookup(schema_id)
-            self._readers[schema_id] = self._reader(text, f"the schema with the id {schema_id}")
+            try:
+                text = self._lookup(schema_id)
+                self._readers[schema_id] = self._reader(text, f"the schema with the id {schema_id}")
+            except (UnknownSchema, BadSchema) as error:
+                # The record names a schema that cannot be: that is the record's fault, and must not stop the others.
+                return Refusal(self._schema, str(error))
         return self._readers[schema_id]
 
     def _reader(self, text: str, where: str) -> _Reader:
@@ -83,6 +96,17 @@ class AvroDecoder:
             return LibraryReader(text, writer, self._schema, self._told, where)
         except DoesNotFit as error:
             return Refusal(self._schema, str(error))
+
+
+def _reader_schema(text: str, wanted: pa.Schema) -> AvroType:
+    """The reader's schema, every default in it that is wanted known to fit its column."""
+    told = read_schema(text, "the reader's Avro schema")
+    for field in wanted:
+        try:
+            default_of(field, reader_fields(told))
+        except DoesNotFit as error:
+            raise BadSchema(f"the reader's Avro schema has a default that does not fit: {error}") from error
+    return told
 
 
 class _ProgramReader:

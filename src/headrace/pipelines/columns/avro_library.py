@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.pipelines.columns.avro_program import default_of, reader_fields, source_name
-from headrace.pipelines.columns.avro_schema import AvroField, AvroType
+from headrace.pipelines.columns.avro_schema import AvroField, AvroType, BadSchema
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.fitting import fit
 from headrace.pipelines.columns.groups import from_rows
@@ -30,7 +30,7 @@ class LibraryReader:
         try:
             self._parsed = fastavro.parse_schema(json.loads(text))
         except Exception as error:  # fastavro raises errors of several families
-            raise PipelineError(f"{where} is no Avro schema that fastavro reads: {error}") from error
+            raise BadSchema(f"{where} is no Avro schema that fastavro reads: {error}") from error
         self._read = fastavro.schemaless_reader
         self._schema = schema
         self._told: Mapping[str, AvroField] = reader_fields(reader)

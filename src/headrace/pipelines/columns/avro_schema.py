@@ -11,6 +11,14 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "string", "by
 ABSENT: Any = object()  # a field without a default, which may well be null
 
 
+class BadSchema(PipelineError):
+    """What ought to be a schema is none, or none that can be read."""
+
+
+class UnknownSchema(PipelineError):
+    """Nobody knows a schema with this id; for a `SchemaLookup` to raise."""
+
+
 @dataclass(frozen=True, slots=True)
 class AvroField:
     """A field of a record."""
@@ -42,15 +50,15 @@ class AvroType:
 
 
 def read_schema(text: str, where: str) -> AvroType:
-    """The type that a schema's JSON describes; raises `PipelineError` in one sentence that names `where` it stood."""
+    """The type that a schema's JSON describes; raises `BadSchema`, which names `where` it stood."""
     try:
         described = json.loads(text)
     except ValueError as error:
-        raise PipelineError(f"{where} is no JSON ({error}): give an Avro schema as JSON") from error
+        raise BadSchema(f"{where} is no JSON ({error}): give an Avro schema as JSON") from error
     try:
         return _read(described, {}, "")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise PipelineError(f"{where} is no Avro schema: {_words(error)}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise BadSchema(f"{where} is no Avro schema: {_words(error)}") from error
 
 
 def _words(error: Exception) -> str:

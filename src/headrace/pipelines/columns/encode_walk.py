@@ -139,14 +139,8 @@ def put_records(
         out[to] = 0
         to = put_varint(out, to + 1, delta)
         to = put_varint(out, to, index)
-        if key < 0:
-            to = put_varint(out, to, -1)
-        else:
-            to = put_span(out, to, keys, key_ends[row], key_ends[row + 1])
-        if value < 0:
-            to = put_varint(out, to, -1)
-        else:
-            to = put_span(out, to, values, value_ends[row], value_ends[row + 1])
+        to = put_varint(out, to, -1) if key < 0 else put_span(out, to, keys, key_ends[row], key_ends[row + 1])
+        to = put_varint(out, to, -1) if value < 0 else put_span(out, to, values, value_ends[row], value_ends[row + 1])
         first, last = first_header[row], first_header[row + 1]
         to = put_varint(out, to, last - first)
         for header in range(first, last):

@@ -7,13 +7,14 @@ lone zero standing for the first message.
 from headrace.pipelines.columns.jit import compiled
 from headrace.pipelines.columns.walk import Bytes, Longs, varint_at
 
-NULL, TOO_SHORT, NO_MAGIC, BAD_INDEXES = -1, -2, -3, -4  # in the place of an id, which is never negative
-LONGEST_PATH = 8
+# In the place of an id, which is never negative.
+NULL, TOO_SHORT, NO_MAGIC, BAD_INDEXES, OTHER_MESSAGE = -1, -2, -3, -4, -5
 
 REASONS = {
     TOO_SHORT: "the value is too short for Confluent's framing, which takes five bytes",
     NO_MAGIC: "the value does not begin with a zero byte, so it is not in Confluent's framing",
     BAD_INDEXES: "the message's place in its file is broken",
+    OTHER_MESSAGE: "the value is another message of its file",
 }
 
 
@@ -42,25 +43,25 @@ def split_frames(
 
 
 @compiled
-def strip_indexes(arena: Bytes, ids: Longs, body_at: Longs, body_size: Longs, paths: Longs) -> None:
-    """Move each body behind its message indexes, and put them into `paths`, -1 behind the last one."""
+def strip_indexes(arena: Bytes, ids: Longs, body_at: Longs, body_size: Longs, path: Longs) -> None:
+    """Move each body behind its message indexes, which must be `path`; an id says where they are not."""
     for row in range(ids.shape[0]):
         if ids[row] < 0:
             continue
         end = body_at[row] + body_size[row]
         count, at = varint_at(arena, body_at[row], end)
-        good = at >= 0 and 0 <= count <= paths.shape[1]
-        if good and count == 0:
-            paths[row, 0] = 0
-        if good:
-            for step in range(count):
-                index, at = varint_at(arena, at, end)
-                if at < 0 or index < 0:
-                    good = False
-                    break
-                paths[row, step] = index
-        if good:
+        if at < 0 or count < 0 or count > end - at:
+            ids[row] = BAD_INDEXES
+            continue
+        same = count == path.shape[0] or (count == 0 and path.shape[0] == 1 and path[0] == 0)
+        for step in range(count):
+            index, at = varint_at(arena, at, end)
+            if at < 0 or index < 0:
+                ids[row] = BAD_INDEXES
+                break
+            same = same and index == path[step]
+        if ids[row] >= 0:
             body_at[row] = at
             body_size[row] = end - at
-        else:
-            ids[row] = BAD_INDEXES
+            if not same:
+                ids[row] = OTHER_MESSAGE

@@ -91,10 +91,7 @@ def string_end(arena: Bytes, at: int, end: int) -> tuple[int, bool]:
                     if not is_hex(arena[at + step]):
                         return BROKEN, escaped
                 at += 4
-            elif not (
-                kind == QUOTE or kind == BACKSLASH or kind == 0x2F or kind == 0x62 or kind == 0x66 or kind == 0x6E
-                or kind == 0x72 or kind == 0x74
-            ):  # fmt: skip
+            elif kind not in (QUOTE, BACKSLASH, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74):
                 return BROKEN, escaped
         elif byte >= 0x80:
             wide = True
@@ -190,7 +187,7 @@ def value_end(arena: Bytes, at: int, end: int) -> int:
                 if at >= end:
                     return BROKEN
                 byte = arena[at]
-            if byte == OPEN_OBJECT or byte == OPEN_LIST:
+            if byte in (OPEN_OBJECT, OPEN_LIST):
                 if depth == _DEEPEST:
                     return BROKEN
                 is_object[depth] = byte == OPEN_OBJECT

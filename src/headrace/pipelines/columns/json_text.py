@@ -18,10 +18,7 @@ def hex_at(arena: Bytes, at: int) -> int:
     value = 0
     for step in range(4):
         byte = arena[at + step]
-        if byte <= NINE:
-            digit = byte - ZERO
-        else:
-            digit = (byte | 0x20) - 0x61 + 10
+        digit = byte - ZERO if byte <= NINE else (byte | 0x20) - 0x61 + 10
         value = value * 16 + digit
     return value
 

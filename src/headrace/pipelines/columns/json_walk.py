@@ -176,7 +176,7 @@ def walk_json(
                             found[field, row] = NUMBER
                         else:
                             found[field, row] = DIGITS
-                    elif want == TEXT or want == NESTED:
+                    elif want in (TEXT, NESTED):
                         found[field, row] = SPAN
                     elif want == TIMESTAMP and epoch_micros > 0:
                         highest = ((1 << 63) - 1) // epoch_micros
@@ -185,7 +185,7 @@ def walk_json(
                         found[field, row] = NUMBER
                     else:
                         good = False
-            elif byte == OPEN_OBJECT or byte == OPEN_LIST:
+            elif byte in (OPEN_OBJECT, OPEN_LIST):
                 at = value_end(arena, value, end)
                 good = at >= 0 and (wants[field] == TEXT or wants[field] == NESTED)
                 if good:

@@ -13,14 +13,12 @@ import pyarrow as pa
 from headrace.pipelines.columns import protobuf_walk as walk
 from headrace.pipelines.columns.cells import Cells, Faults, column, without
 from headrace.pipelines.columns.decoding import Decoded
-from headrace.pipelines.columns.framing import LONGEST_PATH, REASONS, split_frames, strip_indexes
+from headrace.pipelines.columns.framing import NULL, REASONS, split_frames, strip_indexes
 from headrace.pipelines.columns.groups import Refusal, joined
 from headrace.pipelines.columns.protobuf_library import LibraryReader
-from headrace.pipelines.columns.protobuf_schema import Message, Table, check_columns, find_message, table_of
+from headrace.pipelines.columns.protobuf_schema import Table, check_columns, find_message, table_of
 from headrace.pipelines.columns.records import RecordColumns
 from headrace.pipelines.columns.walk import Bytes, Longs
-
-_OTHER_MESSAGE = -5  # besides the reasons of `framing`
 
 
 class _Reader(Protocol):
@@ -32,9 +30,10 @@ class ProtobufDecoder:
 
     def __init__(self, schema: pa.Schema, *, descriptor_set: bytes, message: str, is_framed: bool = True) -> None:
         self._schema = schema
-        self._message: Message = find_message(descriptor_set, message)
+        found = find_message(descriptor_set, message)
+        self._path = np.array(found.path, np.int64)
         self._is_framed = is_framed
-        descriptor = self._message.descriptor
+        descriptor = found.descriptor
         self._reader: _Reader
         if check_columns(descriptor, schema):
             self._reader = LibraryReader(descriptor, schema)
@@ -47,20 +46,15 @@ class ProtobufDecoder:
         if not self._is_framed:
             return self._reader.read(records.arena, at, size)
         ids, body_at, body_size = np.empty_like(at), np.empty_like(at), np.empty_like(at)
-        paths = np.full((len(at), LONGEST_PATH), -1, np.int64)
         split_frames(records.arena, at, size, ids, body_at, body_size)
-        strip_indexes(records.arena, ids, body_at, body_size, paths)
-        expected = np.full(LONGEST_PATH, -1, np.int64)
-        expected[: len(self._message.path)] = self._message.path
-        ids[(ids >= 0) & (paths != expected).any(axis=1)] = _OTHER_MESSAGE
-        good = ids >= -1
+        strip_indexes(records.arena, ids, body_at, body_size, self._path)
+        good = ids >= NULL
         if good.all():
             return self._reader.read(records.arena, body_at, body_size)
         parts = [_part(self._reader, records.arena, np.flatnonzero(good), body_at, body_size)]
         for code in np.unique(ids[~good]).tolist():
-            reason = REASONS.get(code) or f"the value is another message than {self._message.descriptor.full_name}"
             rows = np.flatnonzero(ids == code)
-            parts.append(_part(Refusal(self._schema, reason), records.arena, rows, body_at, body_size))
+            parts.append(_part(Refusal(self._schema, REASONS[code]), records.arena, rows, body_at, body_size))
         return joined(self._schema, len(records), parts)
 
 

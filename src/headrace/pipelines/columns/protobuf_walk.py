@@ -28,6 +28,8 @@ REASONS = {
 @compiled
 def unsigned_at(arena: Bytes, at: int, end: int) -> tuple[int, int]:
     """A varint's 64 bits, and the place behind it; -1 for the place where it does not end."""
+    if at < end and arena[at] < 0x80:  # most are of one byte
+        return int(arena[at]), at + 1
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < end:
@@ -165,8 +167,15 @@ def walk_protobuf(
                 if code != FINE:
                     break
                 continue
+            bits = 0
             start = at
-            at = scalar_end(arena, at, end, wire)
+            if wire == VARINT:
+                bits, at = unsigned_at(arena, at, end)
+            elif wire == DELIMITED:
+                bits, start = unsigned_at(arena, at, end)
+                at = start + bits if start >= 0 and 0 <= bits <= end - start else -1
+            else:
+                at = scalar_end(arena, at, end, wire)
             if at < 0:
                 code = CUT_SHORT
                 break
@@ -180,19 +189,15 @@ def walk_protobuf(
                     if fields[other, 4] == oneof and fields[other, 3] >= 0:
                         found[fields[other, 3], row] = 0
             if wire == DELIMITED:
-                size, start = unsigned_at(arena, start, end)
                 if reading == TEXT and not utf8_ok(arena, start, at):
                     code = NO_TEXT
                     break
                 if leaf >= 0:
                     at_of[leaf, row] = start
-                    size_of[leaf, row] = size
+                    size_of[leaf, row] = bits
                     found[leaf, row] = 1
             elif leaf >= 0:
-                bits = 0
-                if wire == VARINT:
-                    bits, _ = unsigned_at(arena, start, end)
-                else:
+                if wire != VARINT:
                     for place in range(at - start):
                         bits |= int(arena[start + place]) << (8 * place)
                 numbers[leaf, row] = number_of(bits, reading)

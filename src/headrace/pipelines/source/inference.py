@@ -46,10 +46,10 @@ def inferred(options: SourceOptions) -> StructType:
 
 def _of_sample(options: SourceOptions) -> StructType:
     """What the first records say; a field that only comes later is not among the columns."""
-    values = [value for value in _sample(options) if value is not None]
+    values = [value for value in _sample(options) if value is not None and _is_object(value)]
     if not values:
         raise BadSchema(
-            f"{options.described} holds no record to learn the columns from: declare them with "
+            f"{options.described} holds no JSON object to learn the columns from: declare them with "
             '.schema("name type, …") before .load()'
         )
     # No string in JSON holds a bare line break, so those between tokens may become spaces.
@@ -60,10 +60,18 @@ def _of_sample(options: SourceOptions) -> StructType:
         )
     except pa.ArrowInvalid as error:
         raise BadSchema(
-            f"the first {len(values)} records of {options.described} are not JSON objects of one shape ({error}): "
-            'declare the columns with .schema("name type, …") before .load()'
+            f"the first {len(values)} records of {options.described} are not of one shape ({error}): declare columns "
+            'with .schema("name type, …") before .load()'
         ) from error
     return from_arrow_schema(_plain(table.schema))
+
+
+def _is_object(value: bytes) -> bool:
+    """One bad record must not decide about the columns: reading will set it aside."""
+    try:
+        return isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
 
 
 def _sample(options: SourceOptions) -> list[bytes | None]:

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
+from headrace.client.errors import OffsetOutOfRange
 from headrace.client.groups import committed_offsets
-from headrace.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.client.offsets import EARLIEST, LATEST, bounds, list_offsets
 from headrace.model import TopicPartition
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.source.options import Place
@@ -44,8 +45,14 @@ def _given(
     if missing or surplus:
         said = f"{missing[0]} has no offset there" if missing else f"{surplus[0]} is not among what is read"
         raise BadOption(f"startingOffsets and endingOffsets name every partition that is read and no other: {said}")
-    words = {where: offset for where, offset in wanted.items() if offset < 0}
-    return wanted | (_asked(cluster, words, committed=committed) if words else {})
+    held = bounds(cluster, partitions, committed=committed)
+    for where, offset in wanted.items():
+        if offset >= 0 and not held[where].start <= offset <= held[where].end:
+            raise OffsetOutOfRange(where, offset, held[where].start, held[where].end)
+    return {
+        where: offset if offset >= 0 else held[where].start if offset == EARLIEST else held[where].end
+        for where, offset in wanted.items()
+    }
 
 
 def _asked(cluster: Cluster, asked: Mapping[TopicPartition, int], *, committed: bool) -> Offsets:

@@ -66,3 +66,13 @@ def test_a_consumer_group_lives_in_the_coordinator():
     whole.run(TimerFired(session.key), session.at_ms)
     assert whole.delete() == ErrorCode.NONE
     assert whole.ask(ListGroupsRequest(), 5).groups == []
+
+
+def test_a_commit_that_crosses_a_new_epoch_is_stored():
+    whole = Whole()
+    whole.beat(0, rebalance_timeout_ms=1_000, subscribed_topic_names=["orders"], topic_partitions=[])
+    whole.run(TopicsChanged(Topics(2, {"orders": Topic(topic_id("orders"), 3)})))
+    assert whole.beat(1).member_epoch == 2
+    assert whole.commit(1) == ErrorCode.NONE
+    assert whole.commit(0) == ErrorCode.STALE_MEMBER_EPOCH
+    assert whole.commit(3) == ErrorCode.STALE_MEMBER_EPOCH

@@ -8,7 +8,7 @@ from headrace.coordinator.group.consumer.refusal import Refusal
 from headrace.coordinator.group.consumer.state import GroupState
 from headrace.coordinator.group.consumer.timers import MemberRebalanceTimer, MemberSessionTimer
 from headrace.protocol.errors import ErrorCode
-from tests.unit.coordinator.group_consumer.harness import GROUP, Shell, assigned, parts
+from tests.unit.coordinator.group_consumer.harness import GROUP, Shell, assigned, parts, topic_id
 
 
 def test_a_newcomer_waits_for_what_others_still_have():
@@ -109,11 +109,14 @@ def test_a_state_of_a_newer_broker_is_fenced_until_the_member_has_nothing():
         with pytest.raises(Refusal) as refusal:
             reconcile(holding, target, 4, owned, lambda *_: True)
         assert refusal.value.code is ErrorCode.FENCED_MEMBER_EPOCH
-    assert reconcile(holding, target, 4, {}, lambda *_: True) == Holding(4, 3, MemberState.STABLE, target)
+    assert reconcile(holding, target, 4, {}, lambda *_: True) == Holding(
+        4, 3, MemberState.STABLE, target, since={(topic_id("orders"), 0): 3}
+    )
 
 
 def test_a_member_takes_what_is_free_and_waits_for_the_rest():
     holding = Holding(1, 0, MemberState.STABLE, parts(orders=[0]))
     step = reconcile(holding, parts(orders=[0, 1, 2]), 2, None, lambda _, partition: partition != 2)
-    assert step == Holding(2, 1, MemberState.UNRELEASED_PARTITIONS, parts(orders=[0, 1]))
+    since = {(topic_id("orders"), 0): 1, (topic_id("orders"), 1): 2}
+    assert step == Holding(2, 1, MemberState.UNRELEASED_PARTITIONS, parts(orders=[0, 1]), since=since)
     assert reconcile(step, parts(orders=[0, 1, 2]), 2, None, lambda _, partition: partition != 2) is step

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.pipelines.columns.avro import AvroDecoder
+from headrace.pipelines.columns.avro_schema import UnknownSchema
 from headrace.pipelines.errors import PipelineError
 from tests.value_columns import rows_of, value_columns
 
@@ -62,6 +63,27 @@ def test_records_of_several_schemas_and_broken_frames_in_one_batch():
         assert "too short" in decoded.broken[4]
         assert "cut short in field 'name'" in decoded.broken[6]
     assert asked == [7, 8]
+
+
+def test_an_id_that_nobody_knows_or_that_is_no_avro_breaks_its_records_only():
+    def lookup(schema_id):
+        if schema_id == 9:
+            raise UnknownSchema("there is no schema 9")
+        return json.dumps(OLD) if schema_id == 7 else "syntax = 'proto3'"
+
+    good = written(OLD, {"id": 1, "name": "a"}, 7)
+    decoder = AvroDecoder(WANTED, lookup=lookup)
+    decoded = decoder.decode(value_columns([good, b"\0\0\0\0\x09", b"\0\0\0\0\x0a"]))
+    assert rows_of(decoded) == [[1, "a", None], [None] * 3, [None] * 3]
+    assert decoded.broken[1] == "there is no schema 9"
+    assert "id 10 is no JSON" in decoded.broken[2]
+    assert rows_of(decoder.decode(value_columns([]))) == []
+
+
+def test_a_default_that_does_not_fit_is_refused_at_once():
+    reader = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "string", "default": "x"}]}
+    with pytest.raises(PipelineError, match="default that does not fit"):
+        AvroDecoder(WANTED, lookup=lambda _: json.dumps(OLD), reader=json.dumps(reader))
 
 
 def test_defaults_and_aliases_of_the_reader():
@@ -117,7 +139,7 @@ def test_uuid_of_sixteen_bytes():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"\x02\x01", "branch"),
+        (b"\x02\x01", "cut short"),  # a string of a negative size
         (b"\x04", "branch"),
         (b"\x02\x02\xff", "no UTF-8"),
         (b"\x00\x02", "neither 0 nor 1"),
@@ -132,8 +154,6 @@ def test_what_is_no_avro(data, words):
     writer = record(("s", ["null", "string"]), ("b", "boolean"),
                     ("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]}), ("i", "int"))  # fmt: skip
     decoded = bare(pa.schema([("b", pa.bool_())]), writer, data)
-    if data == b"\x02\x01":
-        words = "cut short"  # a string of a negative size
     assert words in decoded.broken[0]
 
 
@@ -173,7 +193,6 @@ def test_what_is_no_schema(text):
 
 def test_names_are_resolved_in_their_namespace():
     inner = {"type": "enum", "name": "E", "symbols": ["A"]}
-    writer = {"type": "record", "name": "R", "namespace": "x.y", "fields": [
-        {"name": "a", "type": inner}, {"name": "b", "type": "E"}, {"name": "c", "type": ["null", "x.y.E"]}]}  # fmt: skip
+    writer = record(("a", inner), ("b", "E"), ("c", ["null", "x.y.E"])) | {"namespace": "x.y"}
     schema = pa.schema([(name, pa.string()) for name in "abc"])
     assert rows_of(bare(schema, writer, written(writer, {"a": "A", "b": "A", "c": "A"}))) == [["A", "A", "A"]]

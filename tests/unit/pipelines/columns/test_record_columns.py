@@ -81,22 +81,17 @@ ONE = build_batch([Record(0, 0, b"k", b"v")])
         pytest.param(0, 0x12, "record", id="longer than the batch"),
         pytest.param(0, 0x0E, "record", id="shorter than its parts"),
         pytest.param(0, 0x80, "record", id="a length that goes on"),
-        pytest.param(3, 0xFF, "record", id="an offset that goes on"),
         pytest.param(4, 0x7E, "record", id="a key behind the end"),
         pytest.param(6, 0x7E, "record", id="a value behind the end"),
         pytest.param(6, 0x04, "record", id="a value that leaves no room for headers"),
-        pytest.param(-1, 0x7F, "negative", id="a negative number of records"),
+        pytest.param(-4, 0xFF, "negative", id="a negative number of records"),
         pytest.param(-4, 0x01, "more records", id="more records than bytes"),
         pytest.param(-1, 0x02, "more records", id="one record more than there is"),
     ],
 )
 def test_corrupt_records_are_refused(place, value, words):
-    at = HEADER_SIZE + place
-    batch = altered(ONE, at, value)
-    if words == "negative":
-        batch = altered(ONE, HEADER_SIZE - 4, 0xFF)
     with pytest.raises(CorruptBatch, match=words):
-        read(batch)
+        read(altered(ONE, HEADER_SIZE + place, value))
 
 
 @pytest.mark.parametrize("value", [0x01, 0x02, 0x7E, 0x80])

@@ -1,6 +1,6 @@
 """All classic groups of a partition: which group an event is about, and what others may ask about it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
 from headrace.coordinator.group.classic import join, rebalance, session, sync
@@ -19,6 +19,7 @@ from headrace.coordinator.group.events import GroupEvent, Loaded, Request, Timer
 from headrace.coordinator.group.kinds import CommitClaim, ExpiryRule, GroupListing
 from headrace.coordinator.group.record_formats.classic import GroupMetadataKey, GroupMetadataValue
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.messages.join_group import JoinGroupRequest
@@ -181,8 +182,9 @@ class ClassicGroups:
         """The record that removes the group."""
         return (group_tombstone(group_id),)
 
-    def check_commit(self, claim: CommitClaim) -> ErrorCode:
+    def check_commit(self, claim: CommitClaim, partitions: Iterable[TopicPartition] = ()) -> ErrorCode:
         """Whether offsets may be committed: by a member of this generation, or by anybody if there are no members."""
+        del partitions  # what a member has is its leader's affair
         group = self._groups[claim.group_id]
         if claim.generation < 0 and group.phase is Phase.EMPTY:
             return ErrorCode.NONE

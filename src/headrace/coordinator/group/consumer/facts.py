@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group.assignors import Assignment
-from headrace.coordinator.group.consumer.member import ClassicVoice, Holding, MemberState, Profile
+from headrace.coordinator.group.consumer.member import ClassicVoice, Epochs, Holding, MemberState, Profile
 from headrace.coordinator.group.record_formats import consumer as log
 from headrace.protocol.messages.consumer_group_heartbeat import TopicPartitions as ReportedPartitions
+from headrace.protocol.schema import Uuid
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
@@ -59,8 +60,8 @@ def member_holding(group_id: str, member_id: str, holding: Holding) -> Coordinat
         member_epoch=holding.epoch,
         previous_member_epoch=holding.previous_epoch,
         state=int(holding.state),
-        assigned_partitions=_held(holding.assigned),
-        partitions_pending_revocation=_held(holding.revoking),
+        assigned_partitions=_held(holding.assigned, holding.since),
+        partitions_pending_revocation=_held(holding.revoking, holding.since),
     )
     return CoordinatorRecord(log.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value)
 
@@ -143,7 +144,18 @@ def read_holding(value: log.ConsumerGroupCurrentMemberAssignmentValue) -> Holdin
         MemberState(value.state),
         read_partitions(value.assigned_partitions),
         read_partitions(value.partitions_pending_revocation),
+        _read_epochs(value.partitions_pending_revocation) | _read_epochs(value.assigned_partitions),
     )
+
+
+def _read_epochs(topics: Iterable[log.TopicPartitions]) -> dict[tuple[Uuid, int], int]:
+    """The epochs that a record tells; one that does not tell one for each partition tells none."""
+    return {
+        (topic.topic_id, partition): epoch
+        for topic in topics
+        if topic.assignment_epochs is not None and len(topic.assignment_epochs) == len(topic.partitions)
+        for partition, epoch in zip(topic.partitions, topic.assignment_epochs, strict=True)
+    }
 
 
 def read_partitions(
@@ -157,5 +169,10 @@ def read_partitions(
     return read  # type: ignore[return-value]
 
 
-def _held(partitions: Assignment) -> list[log.TopicPartitions]:
-    return [log.TopicPartitions(topic_id=topic, partitions=sorted(partitions[topic])) for topic in sorted(partitions)]
+def _held(held: Assignment, since: Epochs) -> list[log.TopicPartitions]:
+    written = []
+    for topic in sorted(held):
+        partitions = sorted(held[topic])
+        epochs = [since[topic, partition] for partition in partitions]
+        written.append(log.TopicPartitions(topic_id=topic, partitions=partitions, assignment_epochs=epochs))
+    return written

@@ -1,6 +1,6 @@
 """All consumer groups of a partition: which group an event is about, and what others may ask about it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
 from headrace.coordinator.group.classic.state import ClassicGroup
@@ -18,6 +18,7 @@ from headrace.coordinator.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
+    Holding,
     MemberState,
 )
 from headrace.coordinator.group.consumer.refusal import Refusal
@@ -34,6 +35,7 @@ from headrace.coordinator.group.events import GroupEvent, Loaded, Request, Timer
 from headrace.coordinator.group.kinds import CommitClaim, ExpiryRule, GroupListing
 from headrace.coordinator.group.record_formats import consumer as log
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -254,8 +256,12 @@ class ConsumerGroups:
         group = self._groups[group_id]
         return facts.no_group(group_id, sorted(group.members), sorted(group.expressions))
 
-    def check_commit(self, claim: CommitClaim) -> ErrorCode:
-        """Whether offsets may be committed: by a member in its epoch, or by anybody if there are no members."""
+    def check_commit(self, claim: CommitClaim, partitions: Iterable[TopicPartition] | None = None) -> ErrorCode:
+        """Whether offsets may be committed: by a member in its epoch, or by anybody if there are no members.
+
+        A member may still be in an earlier epoch if it has had all these partitions since then (KIP-1251), as when its
+        commit and the heartbeat that brings it a new epoch cross each other. None: it is not known which they are.
+        """
         group = self._groups[claim.group_id]
         if claim.generation < 0 and not group.members:
             return ErrorCode.NONE
@@ -266,9 +272,16 @@ class ConsumerGroups:
             return ErrorCode.UNSUPPORTED_VERSION
         if claim.generation == member.holding.epoch:
             return ErrorCode.NONE
+        is_earlier = claim.generation < member.holding.epoch and partitions is not None
+        if is_earlier and all(self._has_had(member.holding, each, claim.generation) for each in partitions or ()):
+            return ErrorCode.NONE
         # TxnOffsetCommit and the classic protocol have no word for a stale epoch.
         is_told_by_generation = member.is_classic or claim.is_transactional
         return ErrorCode.ILLEGAL_GENERATION if is_told_by_generation else ErrorCode.STALE_MEMBER_EPOCH
+
+    def _has_had(self, holding: Holding, partition: TopicPartition, epoch: int) -> bool:
+        topic = self._topics.by_name.get(partition.topic) if self._topics is not None else None
+        return topic is not None and holding.has_had(topic.topic_id, partition.partition, epoch)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether the offsets may be read: by a member in its epoch, or by anybody who does not claim to be one."""

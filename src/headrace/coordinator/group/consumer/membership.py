@@ -16,6 +16,7 @@ from headrace.coordinator.group.consumer.member import (
     Holding,
     Member,
     MemberState,
+    places,
 )
 from headrace.coordinator.group.consumer.reconciliation import difference
 from headrace.coordinator.group.consumer.refusal import Refusal, fenced
@@ -94,13 +95,20 @@ def _take_over(draft: Draft, old: Member, member_id: str) -> Member:
 
 
 def _started_over(holding: Holding) -> Holding:
-    """A member that joins has nothing in its hands, so there is nothing that it could be asked to give up."""
-    return Holding(JOIN_EPOCH, JOIN_EPOCH, MemberState.STABLE, holding.assigned)
+    """A member that joins has nothing in its hands, so there is nothing that it could be asked to give up.
+
+    Nobody else has had its partitions meanwhile, so it has them since it first got them.
+    """
+    return Holding(JOIN_EPOCH, JOIN_EPOCH, MemberState.STABLE, holding.assigned, since=holding.since)
 
 
 def leave_for_a_while(draft: Draft, member: Member) -> None:
-    """Keep a static member's place and partitions until it is back, or its session ends."""
-    holding = replace(member.holding, epoch=LEAVE_FOR_A_WHILE_EPOCH, state=MemberState.STABLE, revoking={})
+    """Keep a static member's place and partitions until it is back, or its session ends.
+
+    Nobody else gets them before, so whoever comes back in its place has them since ever, as in Kafka.
+    """
+    since = dict.fromkeys(places(member.holding.assigned), JOIN_EPOCH)
+    holding = replace(member.holding, epoch=LEAVE_FOR_A_WHILE_EPOCH, state=MemberState.STABLE, revoking={}, since=since)
     draft.write(facts.member_holding(draft.group.group_id, member.member_id, holding))
     draft.cancel_timers([timers.MemberRebalanceTimer(draft.group.group_id, member.member_id)])
 

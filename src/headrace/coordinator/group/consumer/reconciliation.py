@@ -2,13 +2,14 @@
 
 A partition goes to its new owner only after the old one has given it up and said so. A member therefore first gives up
 what it shall no longer have (and stays in its epoch until it has said so), and then takes, in the epoch of the target
-assignment, whatever of its share nobody else holds.
+assignment, whatever of its share nobody else holds. What it keeps, it has since the epoch in which it got it, and what
+it takes since the one in which it takes it, even if that is a partition that it has just given up.
 """
 
 from collections.abc import Callable
 
 from headrace.coordinator.group.assignors import Assignment
-from headrace.coordinator.group.consumer.member import Holding, MemberState
+from headrace.coordinator.group.consumer.member import Holding, MemberState, places
 from headrace.coordinator.group.consumer.refusal import fenced
 from headrace.protocol.schema import Uuid
 
@@ -50,7 +51,7 @@ def _step(
     kept = intersection(holding.assigned, target)
     revoking = difference(holding.assigned, target)
     if revoking and _has_any(owned, revoking):
-        return Holding(epoch, holding.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
+        return Holding(epoch, holding.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking, holding.since)
     assigned: dict[Uuid, frozenset[int]] = {}
     is_complete = True
     for topic, wanted in target.items():
@@ -62,7 +63,8 @@ def _step(
     state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
     if epoch == holding.epoch == target_epoch and state is holding.state and assigned == holding.assigned:
         return holding
-    return Holding(target_epoch, holding.epoch, state, assigned)
+    since = {partition: holding.since[partition] for partition in places(kept)}
+    return Holding(target_epoch, holding.epoch, state, assigned, since=since)
 
 
 def _has_any(owned: Assignment | None, partitions: Assignment) -> bool:

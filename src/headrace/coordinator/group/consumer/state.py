@@ -5,7 +5,6 @@ may leave records in an order in which an older claim comes before the release o
 release takes away only one's own.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -174,7 +173,7 @@ class ConsumerGroup:
     def _put(self, member: Member) -> None:
         self._drop(member.member_id)
         self.members[member.member_id] = member
-        for partition in _partitions(member):
+        for partition in member.holding.since:
             self.owners[partition] = member.member_id
         if member.profile.instance_id is not None:
             self.instances[member.profile.instance_id] = member.member_id
@@ -182,16 +181,9 @@ class ConsumerGroup:
     def _drop(self, member_id: str) -> None:
         if (member := self.members.pop(member_id, None)) is None:
             return
-        for partition in _partitions(member):
+        for partition in member.holding.since:
             if self.owners.get(partition) == member_id:
                 del self.owners[partition]
         instance_id = member.profile.instance_id
         if instance_id is not None and self.instances.get(instance_id) == member_id:
             del self.instances[instance_id]
-
-
-def _partitions(member: Member) -> Iterable[tuple[Uuid, int]]:
-    for held in (member.holding.assigned, member.holding.revoking):
-        for topic_id, partitions in held.items():
-            for partition in partitions:
-                yield topic_id, partition

@@ -8,6 +8,7 @@ from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.kinds import CommitClaim, GroupKind
 from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -52,7 +53,7 @@ def commit(
         is_transactional=False,
         version=request.version,
     )
-    error = _check(kind, claim)
+    error = _check(kind, claim, _partitions(asked, settings))
     expires_at_ms = -1 if asked.retention_time_ms == _DEFAULT_RETENTION else now_ms + asked.retention_time_ms
     records: list[CoordinatorRecord] = []
     response = OffsetCommitResponse()
@@ -92,7 +93,7 @@ def commit_in_transaction(
         is_transactional=True,
         version=request.version,
     )
-    error = _check(kind, claim) if asked.group_id else ErrorCode.INVALID_GROUP_ID
+    error = _check(kind, claim, _partitions(asked, settings)) if asked.group_id else ErrorCode.INVALID_GROUP_ID
     if error is ErrorCode.STALE_MEMBER_EPOCH:  # which producers have never heard of
         error = ErrorCode.ILLEGAL_GENERATION
     records: list[CoordinatorRecord] = []
@@ -134,9 +135,19 @@ def _record_of(
     return CoordinatorRecord(key, value)
 
 
-def _check(kind: GroupKind | None, claim: CommitClaim) -> ErrorCode:
+def _partitions(asked: OffsetCommitRequest | TxnOffsetCommitRequest, settings: GroupSettings) -> list[TopicPartition]:
+    """What is to be stored; Kafka does not ask who may commit a partition whose metadata is too large anyway."""
+    return [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in asked.topics
+        for partition in topic.partitions
+        if not _check_metadata(partition.committed_metadata or "", settings)
+    ]
+
+
+def _check(kind: GroupKind | None, claim: CommitClaim, partitions: list[TopicPartition]) -> ErrorCode:
     if kind is not None:
-        return kind.check_commit(claim)
+        return kind.check_commit(claim, partitions)
     if claim.generation < 0:  # an administrator, or a consumer that assigns itself: its group begins here
         return ErrorCode.NONE
     if not claim.is_transactional and claim.version >= _GROUP_ID_NOT_FOUND_SINCE:

@@ -2,7 +2,8 @@
 
 The number stands in the log as Delta's own marker for this (`txn`: an application id and a version), one per sink and
 query; a second marker says which query owns the sink. Rows come from the spool in a stream, so a batch need not fit in
-memory. Nested types stay as they are. On a local disk the commit and its files are synced before the batch ends.
+memory. A second writer of the same sink that commits in between makes ours fail: delta-rs compares the markers.
+Nested types stay as they are. On a local disk the commit and its files are synced before the batch ends.
 
 A version together with deletes is refused: the version of a deleted row would have to be remembered in a second
 table, and two Delta tables have no common transaction.
@@ -131,7 +132,6 @@ class DeltaSink:
                 "headrace.query": query,
                 "headrace.batch": str(batch_id),
             },
-            max_commit_retries=0 if self.target.keys else None,
             app_transactions=[
                 deltalake.Transaction(self._query_mark(query), batch_id),
                 deltalake.Transaction(self._owner_id, _number(query)),

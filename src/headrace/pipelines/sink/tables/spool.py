@@ -4,6 +4,7 @@ So the store's lock is held while rows are loaded, not while Spark computes them
 the files themselves, in parallel; on a cluster the partitions come to the driver one after another.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
+
+_PREFIX = "headrace-spool-"
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,10 @@ class Spool:
 @contextmanager
 def spooled(df: DataFrame) -> Iterator[Spool]:
     """The DataFrame's rows in files that are gone at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="headrace-spool-"))
+    _remove_abandoned()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
-        schema = _schema_in_utc(to_arrow_schema(df.schema))
+        schema = _schema_in_utc(to_arrow_schema(df.schema, timezone="UTC"))
         if (df.sparkSession.sparkContext.master or "").startswith("local"):
             files = _written_by_tasks(df, folder)
         else:
@@ -49,6 +53,24 @@ def spooled(df: DataFrame) -> Iterator[Spool]:
         yield Spool(schema, files)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned() -> None:
+    """Folders of processes that were killed; one whose number was given to another process stays until that ends."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if owner.isdigit() and not _is_alive(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _written_by_tasks(df: DataFrame, folder: Path) -> tuple[Path, ...]:

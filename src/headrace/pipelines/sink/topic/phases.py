@@ -5,11 +5,13 @@ commit; and a task writes in a batch only after it has seen that the batch is no
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
 from headrace.client.produce import init_producer
 from headrace.client.transactions import Transaction, Transactions
 from headrace.pipelines.clusters import cluster_at
@@ -50,8 +52,15 @@ def write_task(batches: Iterator[pa.RecordBatch], attempt: Attempt, options: Sin
     first = next(gathered, None)
     if first is None:
         return None
-    transaction = Transactions(cluster).begin(attempt.transactional_id, options.transaction_timeout_ms)
-    _write(cluster, first, gathered, transaction, attempt.slot, options)
+    transactions = Transactions(cluster)
+    transaction = transactions.begin(attempt.transactional_id, options.transaction_timeout_ms)
+    try:
+        _write(cluster, first, gathered, transaction, attempt.slot, options)
+    except BaseException:
+        # Left open, it would hide what comes behind it from readers until its time runs out.
+        with suppress(ClientError):
+            transactions.abort(transaction)
+        raise
     return transaction
 
 

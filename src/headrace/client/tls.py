@@ -1,0 +1,188 @@
+"""TLS through Python's own `ssl`: whom we trust, who we are, and what it means when the other side will not have it.
+
+What always holds: certificates and the host's name are checked unless the settings say not to, and nothing here ever
+asks for a passphrase on the terminal. A context is made for each connection, so a certificate that was renewed on the
+disk is used from the next connection on.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import ssl
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headrace.client.address import Address
+from headrace.client.errors import ClientError, RequestTimedOut
+from headrace.client.security_errors import BadSecurity, SecureConnectionClosed, TlsRefused
+
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+HANDSHAKE = "the TLS handshake"
+_PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
+_FIRST_BYTES_OF_AN_ALERT = b"\x15\x03"
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """Certificates or a key, in a file or as text; `option` is who gave them, for whoever has to mend them."""
+
+    option: str
+    path: str = ""
+    text: str = field(default="", repr=False)
+
+    @contextlib.contextmanager
+    def as_file(self) -> Iterator[str]:
+        """A file that holds it: OpenSSL reads keys from files only. What we write is ours alone, and gone after."""
+        if self.path:
+            yield self.path
+            return
+        descriptor, path = tempfile.mkstemp(prefix="headrace-", suffix=".pem")  # readable by this user only
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(_in_lines(self.text))
+            yield path
+        finally:
+            os.unlink(path)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How to make a connection private; the defaults trust whom the operating system trusts."""
+
+    authorities: Pem | None = None
+    certificate: Pem | None = None
+    key: Pem | None = None  # where it is not in the same place as the certificate
+    key_password: str | None = field(default=None, repr=False)
+    verify: bool = True
+    check_hostname: bool = True
+    versions: tuple[str, ...] = tuple(VERSIONS)
+
+    def context(self) -> ssl.SSLContext:
+        """What a connection is made with; raises `BadSecurity` if a file is not there or not what it should be."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        chosen = [VERSIONS[version] for version in self.versions]
+        context.minimum_version, context.maximum_version = min(chosen), max(chosen)
+        context.check_hostname = self.verify and self.check_hostname
+        context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
+        if self.authorities:
+            _load_authorities(context, self.authorities)
+        else:
+            context.load_default_certs()
+        if self.certificate:
+            self._load_certificate(context, self.certificate)
+        return context
+
+    def _load_certificate(self, context: ssl.SSLContext, certificate: Pem) -> None:
+        key = self.key or certificate
+        with _readable(certificate) as certificate_file, _readable(key) as key_file:
+            try:
+                context.load_cert_chain(certificate_file, key_file, self._passphrase)
+            except ssl.SSLError as error:
+                raise BadSecurity(_why_not_loaded(error, certificate, key)) from None
+            except OSError as error:
+                raise BadSecurity(f"{certificate.option} or {key.option} cannot be read ({error.strerror})") from None
+
+    def _passphrase(self) -> str:
+        # Without this OpenSSL would ask on the terminal, and a worker would wait there for ever.
+        if self.key_password is None:
+            raise BadSecurity("the private key is encrypted: set ssl.key.password")
+        return self.key_password
+
+
+BY_DEFAULT = TlsSettings()
+
+
+def secure(plain: socket.socket, address: Address, settings: TlsSettings, protocol: str) -> ssl.SSLSocket:
+    """Make a connected socket private; on an error it is the caller's to close what it has."""
+    try:
+        return settings.context().wrap_socket(plain, server_hostname=address.host)
+    except TimeoutError:
+        raise RequestTimedOut(address, HANDSHAKE, plain.gettimeout() or 0) from None
+    except (ssl.SSLError, ValueError) as error:  # a ValueError is a host's name that no certificate can have
+        raise failure(error, address, HANDSHAKE, protocol) from error
+    except OSError as error:
+        raise SecureConnectionClosed(address, HANDSHAKE, protocol, error.strerror or str(error)) from error
+
+
+def failure(error: ssl.SSLError | ValueError, address: Address, doing: str, protocol: str) -> ClientError:
+    """What OpenSSL's complaint means for the one who has to do something about it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = error.verify_message.rstrip(".")
+        if "mismatch" in reason:
+            remedy = (
+                "use a name that the broker's certificate has, or leave the check out by an empty "
+                "ssl.endpoint.identification.algorithm"
+            )
+        else:
+            remedy = "name the authority that signed the broker's certificate in ssl.ca.location"
+        return TlsRefused(address, reason, remedy)
+    if isinstance(error, ssl.SSLEOFError):
+        return SecureConnectionClosed(address, doing, protocol)
+    reason = (getattr(error, "reason", None) or str(error)).lower().replace("_", " ")
+    if "certificate required" in reason or "bad certificate" in reason or "unknown ca" in reason:
+        remedy = "give a certificate that the broker trusts in ssl.certificate.location and ssl.key.location"
+    elif "handshake failure" in reason:
+        remedy = "see the broker's log: it may want a certificate of ours (ssl.certificate.location)"
+    elif "wrong version number" in reason or "record layer failure" in reason:
+        remedy = "what listens there may speak no TLS: check the port, or set security.protocol to PLAINTEXT"
+    else:
+        remedy = "see the broker's log"
+    return TlsRefused(address, reason, remedy)
+
+
+def is_alert(size_field: bytearray) -> bool:
+    """Whether what should be an answer's size is the way TLS complains of a client that speaks none."""
+    return size_field.startswith(_FIRST_BYTES_OF_AN_ALERT)
+
+
+def _load_authorities(context: ssl.SSLContext, authorities: Pem) -> None:
+    with _readable(authorities) as path:
+        try:
+            if os.path.isdir(path):
+                context.load_verify_locations(capath=path)
+                return
+            context.load_verify_locations(cafile=path)
+        except (ssl.SSLError, OSError):
+            raise BadSecurity(f"{authorities.option} holds no certificates in PEM: {_PEM_LOOKS_LIKE}") from None
+
+
+@contextlib.contextmanager
+def _readable(pem: Pem) -> Iterator[str]:
+    with pem.as_file() as path:
+        if not os.path.exists(path) or not os.access(path, os.R_OK):
+            why = "cannot be read by this user" if os.path.exists(path) else "is not there"
+            raise BadSecurity(
+                f"{pem.option} names {path!r}, which {why}: check the path on every machine that connects"
+            )
+        yield path
+
+
+_PEM_LOOKS_LIKE = "it should be text with -----BEGIN CERTIFICATE----- in it"
+
+
+def _why_not_loaded(error: ssl.SSLError, certificate: Pem, key: Pem) -> str:
+    reason = (error.reason or "").lower().replace("_", " ")
+    if "mismatch" in reason:
+        return f"the key in {key.option} is not the key of the certificate in {certificate.option}: give the pair"
+    if "decrypt" in reason or "password" in reason:
+        return f"the key in {key.option} does not open with ssl.key.password: check the password"
+    places = " or ".join(dict.fromkeys((certificate.option, key.option)))
+    said = f" ({reason})" if reason else ""
+    return f"{places} holds no certificate and private key in PEM{said}: {_PEM_LOOKS_LIKE}, and the key's like it"
+
+
+def _in_lines(text: str) -> str:
+    """PEM as OpenSSL wants it: from a properties file it comes in one line, or with the line ends spelt out."""
+
+    def block(found: re.Match[str]) -> str:
+        label, body = found.groups()
+        packed = "".join(body.replace("\\n", "").split())
+        if _NOT_BASE64.search(packed):
+            return found[0]  # with headers of its own, as old encrypted keys have: these need their lines as they are
+        return "\n".join((f"-----BEGIN {label}-----", *textwrap.wrap(packed, 64), f"-----END {label}-----", ""))
+
+    return _PEM_BLOCK.sub(block, text)

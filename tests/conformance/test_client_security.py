@@ -1,0 +1,304 @@
+"""Our client on a real Kafka that wants TLS, a name and a password: one broker with a listener of each kind."""
+
+import math
+import subprocess
+import time
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.client import admin
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError, ConnectionClosed, NotKafka
+from headrace.client.reader import read_records
+from headrace.client.security import settings_from
+from headrace.client.security_errors import AuthenticationFailed, BadSecurity, TlsRefused
+from headrace.client.starts import Start, StartKind, find_stretch
+from headrace.client.writer import NewRecord, Writer
+from headrace.pipelines.clusters import cluster_at
+from peers.kafka.broker import running_kafka
+
+pytestmark = pytest.mark.java
+
+LISTENERS = {"SASL_PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SSL", "SASL_SSL": "SASL_SSL", "MUTUAL": "SSL"}
+PLAIN_USER = ("alice", 'in "the" open=;')
+SCRAM_USER = ("bob,=", "Ⅸ-geheim")  # a name that SCRAM has to escape, and a password that SASLprep would change
+LOGIN_MS = 1500  # Kafka takes no renewal in a login's first second
+
+
+def openssl(*args, folder):
+    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, cwd=folder)
+
+
+def make_authority(folder, name):
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
+    extensions = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=keyCertSign,cRLSign")
+    openssl("req", "-x509", *new_key, "-out", f"{name}.pem", "-subj", f"/CN={name}", *extensions, folder=folder)
+    return folder / f"{name}.pem"
+
+
+def make_certificate(folder, name, authority, *, alternative):
+    """A certificate with its key in one file, as a PEM store has them."""
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
+    openssl("req", *new_key, "-out", f"{name}.csr", "-subj", f"/CN={name}", folder=folder)
+    (folder / f"{name}.ext").write_text(f"subjectAltName={alternative}\n")
+    signing = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-extfile", f"{name}.ext")
+    openssl("x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.crt", folder=folder)
+    both = folder / f"{name}.pem"
+    both.write_text((folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text())
+    return both
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = make_authority(folder, "authority")
+    broker = make_certificate(folder, "broker", "authority", alternative="IP:127.0.0.1")
+    client = make_certificate(folder, "client", "authority", alternative="DNS:client")
+    locked = ("-topk8", "-in", "client.key", "-out", "client-locked.key", "-passout", "pass:opensesame")
+    openssl("pkcs8", *locked, folder=folder)
+    stranger = make_authority(folder, "stranger")
+    return SimpleNamespace(folder=folder, authority=authority, broker=broker, client=client, stranger=stranger)
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_jars, files, tmp_path_factory):
+    package = "org.apache.kafka.common.security"
+    name, password = PLAIN_USER
+    escaped = password.replace('"', '\\\\"')  # once for the properties file, once for JAAS
+    properties = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(files.broker),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(files.authority),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl_ssl.scram-sha-512.connections.max.reauth.ms": str(LOGIN_MS),
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f'{package}.plain.PlainLoginModule required user_{name}="{escaped}";'
+        ),
+    }
+    for listener, mechanism in (("sasl_plaintext", 256), ("sasl_plaintext", 512), ("sasl_ssl", 512)):
+        login = f"{package}.scram.ScramLoginModule required;"
+        properties[f"listener.name.{listener}.scram-sha-{mechanism}.sasl.jaas.config"] = login
+    name, password = SCRAM_USER
+    users = [
+        option
+        for mechanism in (256, 512)
+        for option in ("--add-scram", f'SCRAM-SHA-{mechanism}=[name="{name}",password="{password}"]')
+    ]
+    folder = tmp_path_factory.mktemp("kafka")
+    with running_kafka(folder, properties=properties, listeners=LISTENERS, format_options=users) as broker:
+        yield broker
+
+
+def sasl(protocol, mechanism, user):
+    return {
+        "security.protocol": protocol,
+        "sasl.mechanism": mechanism,
+        "sasl.username": user[0],
+        "sasl.password": user[1],
+    }
+
+
+def open_cluster(kafka, listener, options):
+    return Cluster(parse_bootstrap(kafka.servers_of(listener)), settings_from(options))
+
+
+def write_and_read(cluster, count=500):
+    """Through several batches, so that answers are longer than one TLS record."""
+    name = f"secure-{uuid.uuid4().hex[:8]}"
+    admin.create_topic(cluster, name, partitions=3)
+    writer = Writer(cluster, name, batch_bytes=20_000)
+    for number in range(count):
+        writer.add(NewRecord(b"%d" % number, b"%d," % number * 50, 1_700_000_000_000))
+    writer.flush()
+    stretch = find_stretch(cluster, cluster.partitions(name), Start(StartKind.EARLIEST))
+    groups = read_records(cluster, stretch.starts, until=stretch.ends)
+    read = {int(found.record.key): found.record.value for group in groups for found in group}
+    assert read == {number: b"%d," % number * 50 for number in range(count)}
+
+
+def sentence_of(kafka, listener, options, error=ClientError):
+    with open_cluster(kafka, listener, options) as cluster, pytest.raises(error) as caught:
+        cluster.brokers()
+    text = str(caught.value)
+    assert "\n" not in text
+    for secret in (PLAIN_USER[1], SCRAM_USER[1], "not-the-password"):
+        assert secret not in text
+    return text
+
+
+# --- what works
+
+
+def test_plain(kafka):
+    with open_cluster(kafka, "SASL_PLAINTEXT", sasl("SASL_PLAINTEXT", "PLAIN", PLAIN_USER)) as cluster:
+        write_and_read(cluster)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram(kafka, mechanism):
+    with open_cluster(kafka, "SASL_PLAINTEXT", sasl("SASL_PLAINTEXT", mechanism, SCRAM_USER)) as cluster:
+        write_and_read(cluster)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_tls(kafka, files, version):
+    options = {
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(files.authority),
+        "ssl.enabled.protocols": version,
+    }
+    with open_cluster(kafka, "SSL", options) as cluster:
+        write_and_read(cluster)
+
+
+def test_java_names_in_a_pipeline(kafka, files):
+    name, password = SCRAM_USER
+    options = {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": " ".join(files.authority.read_text().split("\n")),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": (
+            f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{name}" password="{password}";'
+        ),
+        "session.timeout.ms": "10000",
+    }
+    cluster = cluster_at(kafka.servers_of("SASL_SSL"), options)
+    write_and_read(cluster)
+    assert cluster_at(kafka.servers_of("SASL_SSL"), dict(reversed(options.items()))) is cluster
+    cluster.close()
+
+
+def test_our_certificate(kafka, files):
+    trusted = {"security.protocol": "SSL", "ssl.ca.location": str(files.authority)}
+    in_files = {
+        "ssl.certificate.location": str(files.folder / "client.crt"),
+        "ssl.key.location": str(files.folder / "client-locked.key"),
+        "ssl.key.password": "opensesame",
+    }
+    in_one_store = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(files.client)}
+    as_text = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": (files.folder / "client-locked.key").read_text().replace("\n", "\\n"),
+        "ssl.keystore.certificate.chain": (files.folder / "client.crt").read_text(),
+        "ssl.key.password": "opensesame",
+    }
+    for ours in (in_files, in_one_store, as_text):
+        with open_cluster(kafka, "MUTUAL", trusted | ours) as cluster:
+            assert cluster.brokers().addresses
+
+
+def test_a_login_is_renewed_on_the_same_connection(kafka, files):
+    options = sasl("SASL_SSL", "SCRAM-SHA-512", SCRAM_USER) | {"ssl.ca.location": str(files.authority)}
+    with open_cluster(kafka, "SASL_SSL", options) as cluster:
+        connection = cluster.any_broker()
+        began = time.monotonic()
+        while time.monotonic() - began < 2.5 * LOGIN_MS / 1000:
+            cluster.brokers(refresh=True)
+            assert cluster.any_broker() is connection
+
+
+def test_a_login_that_is_not_renewed_ends(kafka, files):
+    """Else the test above would show nothing."""
+    options = sasl("SASL_SSL", "SCRAM-SHA-512", SCRAM_USER) | {"ssl.ca.location": str(files.authority)}
+    with open_cluster(kafka, "SASL_SSL", options) as cluster:
+        cluster.any_broker()._login_until = math.inf
+        began = time.monotonic()
+        with pytest.raises(ConnectionClosed, match="takes SASL_SSL connections"):
+            while time.monotonic() - began < 3 * LOGIN_MS / 1000:
+                cluster.brokers(refresh=True)
+
+
+# --- what does not, in a sentence
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_wrong_password(kafka, mechanism):
+    user = PLAIN_USER if mechanism == "PLAIN" else SCRAM_USER
+    options = sasl("SASL_PLAINTEXT", mechanism, (user[0], "not-the-password"))
+    said = sentence_of(kafka, "SASL_PLAINTEXT", options, AuthenticationFailed)
+    assert f"does not let us in by {mechanism} (" in said
+    assert f"check the password of user {user[0]!r}" in said
+
+
+def test_an_unknown_user(kafka):
+    options = sasl("SASL_PLAINTEXT", "SCRAM-SHA-512", ("nobody", "not-the-password"))
+    assert "that the broker knows this user" in sentence_of(kafka, "SASL_PLAINTEXT", options, AuthenticationFailed)
+
+
+def test_a_mechanism_that_the_listener_does_not_offer(kafka, files):
+    options = sasl("SASL_SSL", "PLAIN", PLAIN_USER) | {"ssl.ca.location": str(files.authority)}
+    said = sentence_of(kafka, "SASL_SSL", options, AuthenticationFailed)
+    assert "(it offers SCRAM-SHA-512): set sasl.mechanism to one of them" in said
+
+
+def test_a_login_where_nobody_asks(kafka):
+    options = sasl("SASL_PLAINTEXT", "PLAIN", PLAIN_USER)
+    said = sentence_of(kafka, "PLAINTEXT", options, AuthenticationFailed)
+    assert "this listener asks nobody who they are" in said
+
+
+def test_no_login_where_one_is_wanted(kafka):
+    assert "closed the connection during Metadata" in sentence_of(kafka, "SASL_PLAINTEXT", {}, ConnectionClosed)
+
+
+def test_an_authority_that_did_not_sign(kafka, files):
+    options = {"security.protocol": "SSL", "ssl.ca.location": str(files.stranger)}
+    said = sentence_of(kafka, "SSL", options, TlsRefused)
+    assert "name the authority that signed the broker's certificate in ssl.ca.location" in said
+
+
+def test_nobody_trusted_by_default(kafka):
+    assert "ssl.ca.location" in sentence_of(kafka, "SSL", {"security.protocol": "SSL"}, TlsRefused)
+
+
+def test_another_host_name(kafka, files):
+    options = {"security.protocol": "SSL", "ssl.ca.location": str(files.authority)}
+    by_name = parse_bootstrap(kafka.servers_of("SSL").replace("127.0.0.1", "localhost"))
+    with (
+        Cluster(by_name, settings_from(options)) as cluster,
+        pytest.raises(TlsRefused, match="localhost.*empty ssl.end"),
+    ):
+        cluster.brokers()
+    unchecked = options | {"ssl.endpoint.identification.algorithm": ""}
+    with Cluster(by_name, settings_from(unchecked)) as cluster:
+        assert cluster.brokers().addresses
+
+
+def test_no_certificate_where_one_is_wanted(kafka, files):
+    for version in ("TLSv1.2", "TLSv1.3"):
+        options = {
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(files.authority),
+            "ssl.enabled.protocols": version,
+        }
+        assert "ssl.certificate.location" in sentence_of(kafka, "MUTUAL", options, TlsRefused)
+
+
+def test_a_key_that_does_not_open(kafka, files):
+    options = {
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(files.authority),
+        "ssl.certificate.location": str(files.folder / "client.crt"),
+        "ssl.key.location": str(files.folder / "client-locked.key"),
+    }
+    assert "is encrypted: set ssl.key.password" in sentence_of(kafka, "MUTUAL", options, BadSecurity)
+    wrong = options | {"ssl.key.password": "not-the-password"}
+    assert "does not open with ssl.key.password" in sentence_of(kafka, "MUTUAL", wrong, BadSecurity)
+
+
+def test_tls_where_none_is_spoken(kafka, files):
+    options = {"security.protocol": "SSL", "ssl.ca.location": str(files.authority)}
+    said = sentence_of(kafka, "PLAINTEXT", options, ConnectionClosed)
+    assert "check that this listener takes SSL connections" in said
+
+
+def test_no_tls_where_it_is_spoken(kafka):
+    said = sentence_of(kafka, "SSL", {}, NotKafka)
+    assert "it speaks TLS, so set security.protocol to SSL or SASL_SSL" in said

@@ -1,0 +1,276 @@
+"""`format("headrace")` in a real Spark session: read and written, on our broker and on a real Kafka alike."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.transactions import Transactions
+from tests.conformance.conftest import kafka_jars, run_folder  # noqa: F401 - fixtures
+from tests.conformance.shared_kafka import shared_kafka
+
+pytestmark = pytest.mark.java
+
+ROWS = [{"user": f"u{n % 31}", "n": n, "amount": n / 4, "tags": ["a"] * (n % 3)} for n in range(500)]
+SHAPE = "user string, n long, amount double, tags array<string>"
+
+
+@pytest.fixture(scope="module", params=["ours", "kafka"])
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.param == "ours":
+        with Broker(tmp_path_factory.mktemp("broker")) as broker:
+            yield broker.bootstrap_servers
+    else:
+        request.getfixturevalue("kafka_jars")
+        with shared_kafka(request.getfixturevalue("run_folder") / "pipelines-kafka", {}) as address:
+            yield address
+
+
+@pytest.fixture
+def topic(servers: str, request: pytest.FixtureRequest) -> str:
+    """A topic of three partitions with `ROWS` in it, keyed by user."""
+    name = f"in-{abs(hash(request.node.nodeid)) % 10**9}-{time.time_ns() % 10**6}"
+    make(servers, name)
+    produce(servers, name, [(row["user"], json.dumps(row)) for row in ROWS])
+    return name
+
+
+def make(servers: str, name: str, partitions: int = 3) -> str:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.create_topics([NewTopic(name, partitions)]).values():
+        future.result()
+    return name
+
+
+def produce(servers: str, topic: str, records: list[tuple[str | None, Any]], **settings: Any) -> None:
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "partitioner": "murmur2_random"} | settings)
+    for key, value in records:
+        producer.produce(topic, key=key, value=value, headers={"kind": b"test"})
+    assert producer.flush(30) == 0
+
+
+def consume(servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Everything in a topic that is committed, by another client."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "auditor",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    partitions = list(consumer.list_topics(topic).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    found, ended = [], set()
+    while len(ended) < len(partitions):
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error():
+            ended.add(message.partition())
+        else:
+            found.append((message.key(), message.value()))
+    consumer.close()
+    return found
+
+
+def read(spark: SparkSession, servers: str, topic: str, shape: str | None = None, **options: Any) -> DataFrame:
+    reader = spark.read.format("headrace").options(bootstrap=servers, subscribe=topic, **options)
+    return (reader.schema(shape) if shape else reader).load()
+
+
+def stream(spark: SparkSession, servers: str, topic: str, shape: str | None = None, **options: Any) -> DataFrame:
+    reader = spark.readStream.format("headrace").options(bootstrap=servers, subscribe=topic)
+    reader = reader.options(**({"startingOffsets": "earliest"} | options))
+    return (reader.schema(shape) if shape else reader).load()
+
+
+def run_to_topic(frame: DataFrame, servers: str, topic: str, checkpoint: Path, **options: Any) -> Any:
+    writer = frame.writeStream.format("headrace").options(bootstrap=servers, topic=topic, **options)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+# --- reading
+
+
+def test_raw_records_are_those_of_sparks_own_source(spark: SparkSession, servers: str, topic: str) -> None:
+    theirs = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+    columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    ours = read(spark, servers, topic, includeHeaders=True)
+    expected = theirs.option("includeHeaders", True).load()
+    assert ours.schema.simpleString() == expected.schema.simpleString()
+    assert sorted(map(str, ours.select(columns).collect())) == sorted(map(str, expected.select(columns).collect()))
+
+
+def test_json_is_decoded_into_columns(spark: SparkSession, servers: str, topic: str) -> None:
+    found = read(spark, servers, topic, f"{SHAPE}, _offset long, _key string", format="json").collect()
+    assert sorted((row.n, row.user, row.amount, row.tags) for row in found) == [
+        (row["n"], row["user"], row["amount"], row["tags"]) for row in ROWS
+    ]
+    assert all(row._key == row.user and row._offset >= 0 for row in found)
+
+
+def test_columns_are_learnt_and_pinned(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
+    pinned = tmp_path / "schema.json"
+    found = read(spark, servers, topic, format="json", schemaFile=str(pinned))
+    assert found.schema.simpleString() == "struct<user:string,n:bigint,amount:double,tags:array<string>>"
+    produce(servers, topic, [(None, '{"user": "u", "later": 1}')])
+    assert "later" not in read(spark, servers, topic, format="json", schemaFile=str(pinned)).columns
+
+
+def test_bounds_by_offset_and_time(spark: SparkSession, servers: str, topic: str) -> None:
+    bounded = read(
+        spark, servers, topic,
+        startingOffsets=json.dumps({topic: {"0": 5, "1": -2, "2": -1}}),
+        endingOffsets=json.dumps({topic: {"0": 9, "1": 4, "2": -1}}),
+    )  # fmt: skip
+    found = sorted((row.partition, row.offset) for row in bounded.collect())
+    assert found == [(0, 5), (0, 6), (0, 7), (0, 8), (1, 0), (1, 1), (1, 2), (1, 3)]
+    assert read(spark, servers, topic, startingTimestamp=int(time.time() * 1000) + 60_000).count() == 0
+    assert read(spark, servers, topic, startingTimestamp=int(time.time() * 1000) - 600_000).count() == len(ROWS)
+
+
+def test_a_large_backlog_is_read_by_more_tasks_than_partitions(spark: SparkSession, servers: str, topic: str) -> None:
+    frame = read(spark, servers, topic, recordsPerTask=50)
+    assert frame.rdd.getNumPartitions() >= 10
+    assert sorted(row.value for row in frame.collect()) == sorted(json.dumps(row).encode() for row in ROWS)
+
+
+def test_aborted_and_open_transactions_are_not_seen(spark: SparkSession, servers: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}-writer"})
+    producer.init_transactions()
+    for outcome in (producer.abort_transaction, producer.commit_transaction, lambda: None):
+        producer.begin_transaction()
+        producer.produce(topic, key="x", value='{"n": -1}')
+        producer.flush()
+        outcome()
+    assert read(spark, servers, topic).count() == len(ROWS) + 1
+    assert read(spark, servers, topic, isolation="read_uncommitted").count() == len(ROWS) + 3
+    producer.abort_transaction()
+
+
+def test_a_stream_goes_on_where_it_was_and_finds_new_partitions(
+    spark: SparkSession, servers: str, topic: str, tmp_path: Path
+) -> None:
+    out = make(servers, f"{topic}-out")
+    counts = stream(spark, servers, topic, SHAPE, format="json", maxRecordsPerTrigger=200)
+    rows = counts.selectExpr("user AS key", "to_json(struct(*)) AS value")
+    query = run_to_topic(rows, servers, out, tmp_path / "cp")
+    assert [progress["numInputRows"] for progress in query.recentProgress][:2] != [500, 0], "the limit holds"
+    assert len(consume(servers, out)) == 500
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.create_partitions([NewPartitions(topic, 5)]).values():
+        future.result()
+    time.sleep(0.5)
+    produce(servers, topic, [(None, json.dumps(row)) for row in ROWS[:100]], **{"linger.ms": 0, "batch.size": 100})
+    run_to_topic(rows, servers, out, tmp_path / "cp")
+    assert len(consume(servers, out)) == 600
+
+
+def test_a_record_that_does_not_decode_goes_to_the_dead_letters(spark: SparkSession, servers: str, topic: str) -> None:
+    produce(servers, topic, [("k", "no json"), ("k", '{"n": "text"}')])
+    assert read(spark, servers, topic, "n long", format="json").where("n is not null").count() == len(ROWS)
+    letters = read(spark, servers, f"{topic}.dead-letters", includeHeaders=True).collect()
+    reasons = {row.value: {h.key: bytes(h.value).decode() for h in row.headers} for row in letters}
+    assert reasons[b"no json"]["error"] == "the value is no JSON object: it begins 'no json'"
+    assert reasons[b'{"n": "text"}']["error"] == "field 'n' is '\"text\"', which is no whole number"
+    assert reasons[b"no json"]["topic"] == topic
+    assert reasons[b"no json"]["key"] == "k"
+    with pytest.raises(Exception, match=r"record \d+ of .* is no json of the wanted columns"):
+        read(spark, servers, topic, "n long", format="json", onBadRecord="fail").count()
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "said"),
+    [
+        ({"subscribe": "no-such-topic"}, None, "topic 'no-such-topic' does not exist"),
+        ({"fromat": "json"}, None, "did you mean 'format'?"),
+        ({"format": "json"}, "n interval day", "'n'"),
+        ({}, "value int", "column 'value' is declared int: it can be binary or string"),
+        ({}, "user string", "column 'user' is not among those of a raw record"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(
+    spark: SparkSession, servers: str, topic: str, options: dict[str, str], shape: str | None, said: str
+) -> None:
+    with pytest.raises(Exception) as caught:
+        read(spark, servers, options.pop("subscribe", topic), shape, **options).collect()
+    assert said in str(caught.value)
+
+
+# --- writing
+
+
+def test_results_are_written_as_kafkas_own_clients_write_them(spark: SparkSession, servers: str, topic: str) -> None:
+    """The same keys go to the same partitions, whoever wrote them."""
+    out = make(servers, f"{topic}-out")
+    frame = read(spark, servers, topic, includeHeaders=True).select("key", "value", "headers", "timestamp")
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        frame.write.format("headrace").mode("append").options(bootstrap=servers, topic=out, compression=codec).save()
+    copies = read(spark, servers, out, includeHeaders=True).collect()
+    originals = read(spark, servers, topic, includeHeaders=True).collect()
+    shown = ("key", "value", "partition", "timestamp", "headers")
+    assert sorted(str([row[name] for name in shown]) for row in copies) == sorted(
+        5 * [str([row[name] for name in shown]) for row in originals]
+    )
+
+
+def test_a_rerun_of_a_decided_batch_changes_nothing(
+    spark: SparkSession, servers: str, topic: str, tmp_path: Path
+) -> None:
+    out = make(servers, f"{topic}-out")
+    rows = stream(spark, servers, topic).select("key", "value")
+    run_to_topic(rows, servers, out, tmp_path / "cp")
+    (tmp_path / "cp" / "commits" / "0").unlink()  # as if the driver had died before Spark noted the end of the batch
+    run_to_topic(rows, servers, out, tmp_path / "cp")
+    assert sorted(consume(servers, out), key=str) == sorted(
+        ((row["user"].encode(), json.dumps(row).encode()) for row in ROWS), key=str
+    )
+    with Cluster(parse_bootstrap(servers)) as cluster:
+        assert Transactions(cluster).open_ids("headrace-sink-") == []
+
+
+def test_at_least_once_remains_a_choice(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
+    out = make(servers, f"{topic}-out")
+    rows = stream(spark, servers, topic).select("key", "value")
+    run_to_topic(rows, servers, out, tmp_path / "cp", delivery="at-least-once")
+    assert len(consume(servers, out)) == len(ROWS)
+
+
+def test_a_batch_that_fails_shows_nothing(spark: SparkSession, servers: str, topic: str) -> None:
+    out = make(servers, f"{topic}-out")
+    frame = read(spark, servers, topic).selectExpr(
+        "key", "value", "CAST(CASE WHEN offset = 60 THEN raise_error('stop') END AS string) AS topic"
+    )
+    with pytest.raises(Exception, match="stop"):
+        frame.write.format("headrace").mode("append").options(bootstrap=servers, topic=out).save()
+    assert consume(servers, out) == []
+    with Cluster(parse_bootstrap(servers)) as cluster:
+        assert Transactions(cluster).open_ids("headrace-sink-") == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("value, key AS user", "column 'user' is none that a record has"),
+        ("key", "there is no column 'value' to write"),
+        ("offset AS value", "column 'value' is bigint: it has to be string or binary"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_refused(
+    spark: SparkSession, servers: str, topic: str, columns: str, said: str
+) -> None:
+    frame = read(spark, servers, topic).selectExpr(*columns.split(", "))
+    with pytest.raises(Exception) as caught:
+        frame.write.format("headrace").mode("append").options(bootstrap=servers, topic="x").save()
+    assert said in str(caught.value)

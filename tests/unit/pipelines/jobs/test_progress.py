@@ -1,0 +1,63 @@
+from typing import Any
+
+from headrace.model import TopicPartition
+from headrace.pipelines.jobs.progress import read
+from headrace.pipelines.jobs.publish import MetricsServer, exposition
+
+REPORT: dict[str, Any] = {
+    "batchId": 7,
+    "timestamp": "2026-01-01T00:00:00.000Z",
+    "numInputRows": 300,
+    "inputRowsPerSecond": 100.5,
+    "processedRowsPerSecond": float("nan"),
+    "durationMs": {"triggerExecution": 120},
+    "eventTime": {"watermark": "2025-12-31T23:59:00.000Z"},
+    "stateOperators": [{"numRowsTotal": 5, "memoryUsedBytes": 1000, "numRowsDroppedByWatermark": 2}],
+    "sources": [{"endOffset": {"t": {"0": 10, "1": 20}}, "latestOffset": {"t": {"0": 15, "1": 20, "2": 3}}}],
+}
+
+
+def test_what_a_report_says() -> None:
+    found = read("sums", "out", ("rows",), REPORT, late_before=40)
+    assert (found.batch, found.rows, found.input_rate, found.processing_rate, found.batch_ms) == (
+        7,
+        300,
+        100.5,
+        0.0,
+        120,
+    )
+    assert (found.state_rows, found.state_bytes, found.late_rows) == (5, 1000, 42)
+    assert found.watermark == "2025-12-31T23:59:00.000Z"
+    assert found.lag_records == 5 + 3  # a partition that is new waits from its start
+    assert found.sources[0].name == "rows"
+    assert found.sources[0].end == {TopicPartition("t", 0): 10, TopicPartition("t", 1): 20}
+
+
+def test_a_bare_report() -> None:
+    found = read(
+        "sums", "out", (), {"batchId": 0, "timestamp": "t", "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}
+    )
+    assert (found.watermark, found.lag_records, found.late_rows, found.sources) == (None, None, 0, ())
+
+
+def test_numbers_as_prometheus_reads_them() -> None:
+    text = exposition([read("sums", "out", ("rows",), REPORT)])
+    assert (
+        '# TYPE headrace_pipeline_late_rows_total counter\nheadrace_pipeline_late_rows_total{job="sums",output="out"} 2'
+        in text
+    )
+    assert 'headrace_pipeline_lag_records{job="sums",output="out"} 8' in text
+    assert "lag_milliseconds" not in text  # nothing is known of it here
+    assert exposition([]) == ""
+
+
+def test_they_are_served() -> None:
+    from urllib.request import urlopen
+
+    server = MetricsServer(0)
+    try:
+        server.show([read("sums", "out", ("rows",), REPORT)])
+        with urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
+            assert b"headrace_pipeline_batch_rows" in answer.read()
+    finally:
+        server.close()

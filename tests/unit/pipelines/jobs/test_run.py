@@ -1,0 +1,102 @@
+"""The runner with queries that fail when a test says so; the real ones are in the integration tests."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.pipelines.jobs import run as module
+from headrace.pipelines.jobs.run import GaveUp, Runner
+
+
+class Query:
+    def __init__(self) -> None:
+        self.isActive = True
+        self.status = {"isTriggerActive": False}
+        self.recentProgress: list[dict[str, Any]] = []
+        self._error: Exception | None = None
+
+    def fail(self, text: str) -> None:
+        self.isActive, self._error = False, RuntimeError(text)
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class World:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, restarts: int = 3) -> None:
+        self.now = 0.0
+        self.said: list[str] = []
+        self.started: list[Query] = []
+        monkeypatch.setattr(module, "start", self._start)
+        prepared: Any = SimpleNamespace(job=SimpleNamespace(name="sums", inputs={"rows": None}))
+        self.runner = Runner(
+            [prepared], restarts=restarts, say=lambda _, text: self.said.append(text), clock=lambda: self.now
+        )
+        self.runner.begin()
+
+    def _start(self, _: Any) -> dict[str, Query]:
+        self.started.append(Query())
+        return {"out": self.started[-1]}
+
+
+def test_a_job_that_fails_starts_again_after_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    for pause in (1.0, 2.0, 4.0):
+        count = len(world.started)
+        world.started[-1].fail("disk full")
+        assert world.runner.tend()
+        world.now += pause - 0.01
+        assert world.runner.tend()
+        assert len(world.started) == count
+        world.now += 0.02
+        world.runner.tend()
+        assert len(world.started) == count + 1
+    world.started[-1].fail("disk full")
+    with pytest.raises(GaveUp, match="job 'sums' failed: disk full"):
+        world.runner.tend()
+    assert world.said[0] == "failed: disk full; starts again in 1 s"
+
+
+def test_failures_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, restarts=1)
+    for _ in range(3):
+        world.started[-1].fail("once")
+        world.runner.tend()
+        world.now += 2
+        world.runner.tend()
+        world.now += 1000
+    assert len(world.started) == 4
+
+
+def test_a_job_that_is_done_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    world.started[-1].stop()
+    assert not world.runner.tend()
+
+
+def test_each_batch_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    query = world.started[-1]
+    operators = [{"numRowsDroppedByWatermark": 2}]
+    query.recentProgress = [{"batchId": number, "timestamp": "t", "stateOperators": operators} for number in range(2)]
+    assert [(report.batch, report.late_rows) for report in world.runner.news()] == [(0, 2), (1, 4)]
+    query.recentProgress.append({"batchId": 2, "timestamp": "t", "stateOperators": operators})
+    assert [(report.batch, report.late_rows) for report in world.runner.news()] == [(2, 6)]
+    assert world.runner.news() == []
+
+
+def test_our_own_sentence_is_found_in_sparks_long_story() -> None:
+    from headrace.pipelines.jobs.build import sentence_of
+
+    story = (
+        "[X] Failed: Traceback\n  File ...\nheadrace.pipelines.errors.DataLoss: t-0 begins at 5 now\n SQLSTATE: 38000"
+    )
+    assert sentence_of(RuntimeError(story)) == "t-0 begins at 5 now"
+    assert (
+        sentence_of(RuntimeError("[UNRESOLVED] no column `x`. SQLSTATE: 42703;\n'Project"))
+        == "[UNRESOLVED] no column `x`."
+    )
