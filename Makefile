@@ -1,13 +1,14 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|setup|lint|fmt|docs|bench|bench-log|bench-broker|clean]
+# Usage: make [demo|test|test-fast|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
 STAMP  := .venv/.installed
 PEERS  := kafka streams
+BENCH_PEERS := spark flink
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt docs bench bench-log bench-broker requirements peers clean
+.PHONY: help setup demo test test-fast lint fmt docs bench bench-log bench-broker bench-pipelines requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -22,9 +23,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup     ## run the main job: the log and the broker at work
+demo: setup     ## run the main job: the log, the broker and a pipeline at work
 	@$(BIN)/python examples/log_at_work.py
 	@$(BIN)/python examples/broker_at_work.py
+	@$(BIN)/python examples/pipeline_at_work.py
 
 test: lint peers ## linters, types, layers, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -47,7 +49,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker ## all benchmarks
+bench: bench-log bench-broker bench-pipelines ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -55,10 +57,15 @@ bench-log: setup ## the log against the disk's own speed
 bench-broker: setup peers ## the broker against a real Kafka, side by side
 	$(BIN)/python benchmarks/broker.py
 
+bench-pipelines: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## pipelines beside plain PySpark and Flink SQL
+	$(BIN)/python benchmarks/pipelines.py
+
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against
 
 .cache/peers/%/.resolved: peers/%/pom.xml peers/fetch | setup
 	@peers/fetch $*
+
+.cache/peers/flink/.resolved: peers/flink/requirements.txt
 
 requirements:   ## pin again from pyproject.toml, without touching what need not change
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --universal --python-version 3.11 \

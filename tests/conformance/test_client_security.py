@@ -24,7 +24,7 @@ pytestmark = pytest.mark.java
 
 LISTENERS = {"SASL_PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SSL", "SASL_SSL": "SASL_SSL", "MUTUAL": "SSL"}
 PLAIN_USER = ("alice", 'in "the" open=;')
-SCRAM_USER = ("bob,=", "Ⅸ-geheim")  # a name that SCRAM has to escape, and a password that SASLprep would change
+SCRAM_USER = ("bob=1", "Ⅸ-geheim")  # a name that SCRAM has to escape, and a password that SASLprep would change
 LOGIN_MS = 1500  # Kafka takes no renewal in a login's first second
 
 
@@ -194,14 +194,18 @@ def test_our_certificate(kafka, files):
             assert cluster.brokers().addresses
 
 
+def keep_asking(cluster, seconds):
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        cluster.brokers(refresh=True)
+
+
 def test_a_login_is_renewed_on_the_same_connection(kafka, files):
     options = sasl("SASL_SSL", "SCRAM-SHA-512", SCRAM_USER) | {"ssl.ca.location": str(files.authority)}
     with open_cluster(kafka, "SASL_SSL", options) as cluster:
         connection = cluster.any_broker()
-        began = time.monotonic()
-        while time.monotonic() - began < 2.5 * LOGIN_MS / 1000:
-            cluster.brokers(refresh=True)
-            assert cluster.any_broker() is connection
+        keep_asking(cluster, 2.5 * LOGIN_MS / 1000)
+        assert cluster.any_broker() is connection
 
 
 def test_a_login_that_is_not_renewed_ends(kafka, files):
@@ -209,10 +213,8 @@ def test_a_login_that_is_not_renewed_ends(kafka, files):
     options = sasl("SASL_SSL", "SCRAM-SHA-512", SCRAM_USER) | {"ssl.ca.location": str(files.authority)}
     with open_cluster(kafka, "SASL_SSL", options) as cluster:
         cluster.any_broker()._login_until = math.inf
-        began = time.monotonic()
         with pytest.raises(ConnectionClosed, match="takes SASL_SSL connections"):
-            while time.monotonic() - began < 3 * LOGIN_MS / 1000:
-                cluster.brokers(refresh=True)
+            keep_asking(cluster, 3 * LOGIN_MS / 1000)
 
 
 # --- what does not, in a sentence
@@ -263,7 +265,7 @@ def test_another_host_name(kafka, files):
     by_name = parse_bootstrap(kafka.servers_of("SSL").replace("127.0.0.1", "localhost"))
     with (
         Cluster(by_name, settings_from(options)) as cluster,
-        pytest.raises(TlsRefused, match="localhost.*empty ssl.end"),
+        pytest.raises(TlsRefused, match=r"localhost.*empty ssl\.endpoint"),
     ):
         cluster.brokers()
     unchecked = options | {"ssl.endpoint.identification.algorithm": ""}

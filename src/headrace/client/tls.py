@@ -78,19 +78,14 @@ class TlsSettings:
 
     def _load_certificate(self, context: ssl.SSLContext, certificate: Pem) -> None:
         key = self.key or certificate
+        passphrase = _Passphrase(self.key_password)
         with _readable(certificate) as certificate_file, _readable(key) as key_file:
             try:
-                context.load_cert_chain(certificate_file, key_file, self._passphrase)
+                context.load_cert_chain(certificate_file, key_file, passphrase)
             except ssl.SSLError as error:
-                raise BadSecurity(_why_not_loaded(error, certificate, key)) from None
+                raise BadSecurity(_why_not_loaded(error, certificate, key, was_locked=passphrase.was_asked)) from None
             except OSError as error:
                 raise BadSecurity(f"{certificate.option} or {key.option} cannot be read ({error.strerror})") from None
-
-    def _passphrase(self) -> str:
-        # Without this OpenSSL would ask on the terminal, and a worker would wait there for ever.
-        if self.key_password is None:
-            raise BadSecurity("the private key is encrypted: set ssl.key.password")
-        return self.key_password
 
 
 BY_DEFAULT = TlsSettings()
@@ -164,11 +159,25 @@ def _readable(pem: Pem) -> Iterator[str]:
 _PEM_LOOKS_LIKE = "it should be text with -----BEGIN CERTIFICATE----- in it"
 
 
-def _why_not_loaded(error: ssl.SSLError, certificate: Pem, key: Pem) -> str:
+class _Passphrase:
+    """What OpenSSL calls for an encrypted key; without it, it would ask on the terminal and a worker would hang."""
+
+    def __init__(self, password: str | None) -> None:
+        self._password = password
+        self.was_asked = False
+
+    def __call__(self) -> str:
+        self.was_asked = True
+        if self._password is None:
+            raise BadSecurity("the private key is encrypted: set ssl.key.password")
+        return self._password
+
+
+def _why_not_loaded(error: ssl.SSLError, certificate: Pem, key: Pem, *, was_locked: bool) -> str:
     reason = (error.reason or "").lower().replace("_", " ")
     if "mismatch" in reason:
         return f"the key in {key.option} is not the key of the certificate in {certificate.option}: give the pair"
-    if "decrypt" in reason or "password" in reason:
+    if was_locked:
         return f"the key in {key.option} does not open with ssl.key.password: check the password"
     places = " or ".join(dict.fromkeys((certificate.option, key.option)))
     said = f" ({reason})" if reason else ""
@@ -182,7 +191,9 @@ def _in_lines(text: str) -> str:
         label, body = found.groups()
         packed = "".join(body.replace("\\n", "").split())
         if _NOT_BASE64.search(packed):
-            return found[0]  # with headers of its own, as old encrypted keys have: these need their lines as they are
+            return (
+                found[0] + "\n"
+            )  # with headers of its own, as old encrypted keys have: these need their lines as they are
         return "\n".join((f"-----BEGIN {label}-----", *textwrap.wrap(packed, 64), f"-----END {label}-----", ""))
 
-    return _PEM_BLOCK.sub(block, text)
+    return "".join(map(block, _PEM_BLOCK.finditer(text)))

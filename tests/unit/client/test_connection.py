@@ -173,6 +173,8 @@ def test_a_version_too_old_for_what_is_asked():
         connection.close()
 
 
-def test_only_plaintext_so_far():
-    with pytest.raises(UnsupportedSecurity, match="'SASL_SSL' is not supported: use a PLAINTEXT listener"):
+def test_settings_that_cannot_connect():
+    with pytest.raises(UnsupportedSecurity, match="'TLS' is not supported: use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL"):
+        ConnectionSettings(security_protocol="TLS")
+    with pytest.raises(UnsupportedSecurity, match="SASL_SSL needs to know who connects"):
         ConnectionSettings(security_protocol="SASL_SSL")

@@ -12,7 +12,7 @@ table, and two Delta tables have no common transaction.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -32,6 +32,7 @@ from headrace.pipelines.sink.tables.query import query_id
 from headrace.pipelines.sink.tables.spool import Spool, spooled
 from headrace.pipelines.sink.tables.target import DELETED, Target, words
 from headrace.pipelines.sink.tables.types import types_by_field
+from headrace.pipelines.sink.tables.versions import path_beside, switch_folders
 
 _SCALARS = (
     T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.StringType,
@@ -90,6 +91,19 @@ class DeltaSink:
         with spooled(rows) as spool:
             self._write(table, spool, step, self._marks(query, batch_id))
         self._sync()
+
+    def beside(self, version: int) -> "DeltaSink":
+        """The same sink for a version that is built beside the one in use."""
+        return replace(self, uri=path_beside(self.uri, version))
+
+    def switch(self, version: int) -> None:
+        """Let that version take the folder's name; an object store cannot rename, so there it is the user's part."""
+        if "://" in self.uri and not self.uri.startswith("file://"):
+            raise SinkMisconfigured(
+                f"{self._where} lies in an object store, where nothing can be renamed: let readers use "
+                f"{path_beside(self.uri, version)}"
+            )
+        switch_folders(Path(self.uri.removeprefix("file://")), version)
 
     @property
     def _where(self) -> str:

@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from headrace.pipelines.sink.tables.statements import BATCHES, Merge, TableName,
 from headrace.pipelines.sink.tables.target import Target, words
 from headrace.pipelines.sink.tables.transaction import Numbered, step_of, write_batch
 from headrace.pipelines.sink.tables.types import types_by_field
+from headrace.pipelines.sink.tables.versions import switch_tables, target_beside
 
 _TURNS: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 _STAGE = "headrace_stage"
@@ -79,6 +80,20 @@ class DuckdbSink:
         if self._is_new(batch, types):
             with spooled(rows) as spool:
                 self._write(spool, batch, types)
+
+    def beside(self, version: int) -> "DuckdbSink":
+        """The same sink for a version that is built beside the one in use."""
+        return replace(self, target=target_beside(self.target, version))
+
+    def switch(self, version: int) -> None:
+        """Let that version take the table's name."""
+        with _TURNS[self.path.absolute()], closing(self._connect()) as db:
+            db.execute("BEGIN TRANSACTION")
+            switch_tables(
+                _run(db), lambda table: _exists(db, table), TableName.parse(self.target.table), self.target.name,
+                version, "?",
+            )  # fmt: skip
+            db.execute("COMMIT")
 
     @property
     def _where(self) -> str:
@@ -135,6 +150,14 @@ class DuckdbSink:
             db.execute("BEGIN TRANSACTION")
             write_batch(_run(db), self._batches, self.target, batch, "?", types, merge, datetime.now(UTC))
             db.execute("COMMIT")  # an error before this closes the connection, and with it the transaction
+
+
+def _exists(db: Any, table: TableName) -> bool:
+    asked = db.execute(
+        "SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ?",
+        (table.schema or "main", table.name),
+    )
+    return asked.fetchone() is not None
 
 
 def _run(db: Any) -> Any:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,6 +29,7 @@ from headrace.pipelines.sink.tables.errors import SinkMisconfigured
 from headrace.pipelines.sink.tables.following import OnNewQuery, Recorded, Step, next_step
 from headrace.pipelines.sink.tables.query import query_id
 from headrace.pipelines.sink.tables.target import Target
+from headrace.pipelines.sink.tables.versions import path_beside, switch_folders
 
 _PLACES = ("headrace_sink", "headrace_query", "headrace_batch")
 
@@ -61,6 +62,14 @@ class ParquetSink:
         for extra in [*staged.glob(".*"), staged / "_SUCCESS"]:
             extra.unlink(missing_ok=True)
         show_folder(staged, self._query_folder(query) / f"headrace_batch={batch_id:08}")
+
+    def beside(self, version: int) -> "ParquetSink":
+        """The same sink for a version that is built beside the one in use."""
+        return replace(self, path=Path(path_beside(str(self.path), version)))
+
+    def switch(self, version: int) -> None:
+        """Let that version take the folder's name."""
+        switch_folders(self.path, version)
 
     @property
     def _notes(self) -> Path:

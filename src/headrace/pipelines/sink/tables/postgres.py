@@ -35,6 +35,7 @@ from headrace.pipelines.sink.tables.statements import BATCHES, Merge, TableName,
 from headrace.pipelines.sink.tables.target import DELETED, Target, words
 from headrace.pipelines.sink.tables.transaction import Numbered, step_of, write_batch
 from headrace.pipelines.sink.tables.types import types_by_field
+from headrace.pipelines.sink.tables.versions import switch_tables, target_beside
 
 _ATTEMPT = "headrace_attempt"
 _LOCK_WAIT = "120s"
@@ -75,6 +76,19 @@ class PostgresSink:
                 if not db.closed:
                     db.execute(f"DROP TABLE IF EXISTS {stage}")
                 raise
+
+    def beside(self, version: int) -> "PostgresSink":
+        """The same sink for a version that is built beside the one in use."""
+        return replace(self, target=target_beside(self.target, version))
+
+    def switch(self, version: int) -> None:
+        """Let that version take the table's name."""
+        with driver("psycopg", "postgres").connect(self.url, autocommit=True) as db:
+            table = self._lock(db)
+            with db.transaction():
+                switch_tables(
+                    _run(db), lambda asked: _exists(db, asked), table, self.target.name, version, "%s"
+                )  # fmt: skip
 
     @property
     def _where(self) -> str:
@@ -174,6 +188,10 @@ def copy_batches(url: str, statement: str, attempt: int, batches: Iterable[pa.Re
             rows += batch.num_rows
             batch = next(filled, None)
     return rows
+
+
+def _exists(db: Any, table: TableName) -> bool:
+    return db.execute("SELECT to_regclass(%s) IS NOT NULL", (str(table),)).fetchone()[0]  # type: ignore[no-any-return]
 
 
 def _run(db: Any) -> Any:

@@ -7,7 +7,7 @@ digit is lost, dates and times TEXT in ISO 8601 (instants in UTC), binary BLOB, 
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from headrace.pipelines.sink.tables.statements import BATCHES, Merge, TableName,
 from headrace.pipelines.sink.tables.target import Target, words
 from headrace.pipelines.sink.tables.transaction import Numbered, step_of, write_batch
 from headrace.pipelines.sink.tables.types import store_types
+from headrace.pipelines.sink.tables.versions import switch_tables, target_beside
 
 _BATCHES = TableName(BATCHES)
 _STAGE = "temp.headrace_stage"
@@ -59,6 +60,20 @@ class SqliteSink:
             self._check(db, types)
             with spooled(rows) as spool:
                 self._write(db, spool, batch, types)
+
+    def beside(self, version: int) -> "SqliteSink":
+        """The same sink for a version that is built beside the one in use."""
+        return replace(self, target=target_beside(self.target, version))
+
+    def switch(self, version: int) -> None:
+        """Let that version take the table's name."""
+        with closing(self._connect()) as db:
+            db.execute("BEGIN IMMEDIATE")
+            switch_tables(
+                _run(db), lambda table: _exists(db, table), TableName.parse(self.target.table), self.target.name,
+                version, "?",
+            )  # fmt: skip
+            db.execute("COMMIT")
 
     def _connect(self) -> sqlite3.Connection:
         # The transaction is ours to open and end; the writer's lock is taken at its start (BEGIN IMMEDIATE).
@@ -104,6 +119,11 @@ class SqliteSink:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
+
+
+def _exists(db: sqlite3.Connection, table: TableName) -> bool:
+    asked = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table.name,))
+    return asked.fetchone() is not None
 
 
 def _run(db: sqlite3.Connection) -> Any:
