@@ -1,13 +1,22 @@
-"""Write the reference pages from the code: commands, settings, protocol. `make docs` runs it; a test compares."""
+"""Write the reference pages from the code: commands, settings, protocol, pipelines. `make docs` runs it."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from headrace.broker.registry import HANDLERS
 from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
 from headrace.cli.main import cli
+from headrace.pipelines import job, session, topic
+from headrace.pipelines.columns.decoders import option_names
+from headrace.pipelines.sink import delta, duckdb, outbox, parquet, postgres, sqlite, webhook
+from headrace.pipelines.sink.topic import columns as sink_columns
+from headrace.pipelines.sink.topic import options as sink_options
+from headrace.pipelines.source import columns as source_columns
+from headrace.pipelines.source import options as source_options
 from headrace.protocol.api import APIS
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -74,7 +83,141 @@ def _span(versions: range) -> str:
     return f"{versions.start}–{versions.stop - 1}"
 
 
-PAGES = {"cli.md": commands, "settings.md": settings, "protocol.md": protocol}
+# What each parameter of the functions on the pipelines page means: first those that several have.
+_SINK = {
+    "keys": "The columns that identify a row: with them rows are upserted, without them appended.",
+    "name": "What the target remembers the batches under; two pipelines into one target need two names.",
+    "order_by": "Which of several rows of one key in one batch is the last: columns that grow.",
+    "delete_when": "A SQL condition: a row for which it is true deletes its key.",
+    "version": "A column; a row with a smaller one than the target's is dropped, so late rows undo nothing.",
+    "columns": "The columns to write; by default all of them.",
+    "create": "Whether to create a table that is not there.",
+    "on_new_query": "When the checkpoint is another than the one that wrote before: refuse, continue or replace.",
+}
+_TABLE = {"table": "The table; it may be created.", **_SINK}
+PARAMETERS: dict[Callable[..., Any], Mapping[str, str]] = {
+    session: {
+        "name": "The application's name.",
+        "master": "Where Spark runs: local[*], local[2], spark://host:7077, k8s://….",
+        "conf": "Spark's own settings; they win over all that is set here.",
+        "state_dir": "Where checkpoints go whose query names no place of its own, and Spark's scratch files.",
+        "jvm_kafka": 'Add Spark\'s own format("kafka"), whose jars are fetched at first use.',
+    },
+    job: {
+        "inputs": "A topic(…) for each parameter of the function.",
+        "outputs": "A topic(…) or a sink, or a dictionary of them if the function returns several DataFrames.",
+        "name": "By default the function's, with dashes.",
+        "trigger": "How often a batch begins: an interval, available-now (what is there, then end), or real-time.",
+        "checkpoint": "The job's own folder; by default STATE_DIR/pipelines/NAME.",
+        "mode": "Spark's output mode for sinks other than topics: append, update or complete.",
+        "conf": "Settings of Spark's that the job needs; the jobs of a run share one session.",
+    },
+    topic: {
+        "name": "The topic.",
+        "schema": "An input's columns, as in .schema(…); JSON without it is inferred at the first run and pinned.",
+        "bootstrap": "Another cluster than that of the run.",
+        "watermark": 'An input\'s column of event time, and how late a row may be: ("time", "10 minutes").',
+        "mode": "An output's mode: append, update or complete.",
+        "options": "Every further word is an option of the source or of the sink.",
+    },
+    postgres: {"url": "postgresql://user@host:5432/database", **_TABLE},
+    sqlite: {"path": "The file.", **_TABLE},
+    duckdb: {"path": "The file.", **_TABLE},
+    delta: {
+        "uri": "A folder, or a place in an object store.",
+        **_SINK,
+        "storage_options": "What the object store wants to know, as delta-rs calls it.",
+    },
+    parquet: {
+        "path": "The folder, on a disk that driver and executors share.",
+        **_SINK,
+        "on_new_query": "When the checkpoint is another than the one that wrote before: refuse or continue.",
+        "other": "",
+    },
+    outbox: {
+        "store": "Where records and their states are kept: postgresql://… or sqlite:///path.",
+        "send": "A function of record and key; whatever it raises is a failed attempt, Refused a final one.",
+        "key": "A column or SQL expression that tells records apart; it is the idempotence key.",
+        "name": _SINK["name"],
+        "order_key": "Records that share it are sent one after another.",
+        "order_by": "The order in which they are sent.",
+        "attempts": "How often a record is tried before it is given up.",
+        "first_pause_s": "The pause after the first failure; it doubles.",
+        "longest_pause_s": "The longest pause.",
+        "parallel": "How many are sent at once.",
+        "on_new_query": "continue or refuse; what was sent is never forgotten.",
+    },
+    webhook: {
+        "url": "Where to POST; the record is the body, as JSON, its key the header Idempotency-Key.",
+        "secret": "Signs the body: X-Headrace-Signature: sha256=HMAC.",
+        "timeout_s": "How long to wait for an answer.",
+        "headers": "Further headers.",
+    },
+}
+
+
+def pipelines() -> str:
+    """Options of source and sink, record columns, and the parameters of the functions that users call."""
+    lines = ["# Pipelines\n", NOTE]
+    lines += ["What to do with all this: [read](../how-to/read-topics-with-spark.md),"]
+    lines += ["[write exactly once](../how-to/write-exactly-once.md), [write to tables](../how-to/write-to-tables.md),"]
+    lines += ["[run](../how-to/run-pipelines.md).\n"]
+    lines += ['## Options of the source, `format("headrace")`\n', *_options(_of_the_source())]
+    lines += ["\nA name that begins with `kafka.` is Kafka's own and says how to reach the cluster;"]
+    lines += [
+        "`kafka.isolation.level` is `isolation`. Names may be written in any case, and one that does not exist is"
+    ]
+    lines += ["refused.\n"]
+    for kind in source_options.FORMATS[1:]:
+        known = {name: source_options.DECODER_OPTIONS[name] for name in option_names(kind)}
+        lines += [f"### With `format` = `{kind}`\n", *_options(known), ""]
+    lines += ["## Columns of a record that is read\n"]
+    lines += ["Where the value is decoded, their names begin with `_`, and they are there if the schema names them.\n"]
+    lines += ["| column | type |", "|---|---|"]
+    lines += [
+        f"| `{name}` | {' or '.join(f'`{kind.simpleString()}`' for kind in kinds)} |"
+        for name, kinds in source_columns.RECORD.items()
+    ]
+    lines += ['\n## Options of the sink, `format("headrace")`\n', *_options(sink_options.KNOWN)]
+    lines += ["\n## Columns of a row that is written\n", "| column | type |", "|---|---|"]
+    lines += [
+        f"| `{name}` | {' or '.join(f'`{kind}`' for kind in kinds)} |" for name, kinds in sink_columns.TYPES.items()
+    ]
+    for function in PARAMETERS:
+        lines += [f"\n## `{function.__name__}`\n", f"{_first_line(function)}\n", *_parameters(function)]
+    return "\n".join([*lines, ""])
+
+
+def _of_the_source() -> dict[str, tuple[str, str]]:
+    return {name: said for name, said in source_options.KNOWN.items() if name not in source_options.DECODER_OPTIONS}
+
+
+def _options(known: Mapping[str, tuple[str, str]]) -> list[str]:
+    rows = [f"| `{name}` | {f'`{default}`' if default else ''} | {said} |" for name, (default, said) in known.items()]
+    return ["| option | default | meaning |", "|---|---|---|", *rows]
+
+
+def _first_line(function: Callable[..., Any]) -> str:
+    return (inspect.getdoc(function) or "").splitlines()[0]
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    lines = ["| parameter | default | meaning |", "|---|---|---|"]
+    for name, parameter in inspect.signature(function).parameters.items():
+        meaning = PARAMETERS[function][name]
+        if not meaning:  # it is there to refuse what others have
+            continue
+        has_default = parameter.default not in (inspect.Parameter.empty, None)
+        default = f"`{_shown(parameter.default)}`" if has_default else ""
+        lines.append(f"| `{'**' * (parameter.kind is parameter.VAR_KEYWORD)}{name}` | {default} | {meaning} |")
+    return lines
+
+
+def _shown(default: object) -> str:
+    return "{}" if isinstance(default, Mapping) and not default else repr(default)
+
+
+PAGES = {"cli.md": commands, "settings.md": settings, "protocol.md": protocol, "pipelines.md": pipelines}
 
 
 def main() -> None:

@@ -13,9 +13,14 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 GENERATE = runpy.run_path(str(ROOT / "docs" / "generate.py"))
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+STARTS_SPARK = re.compile(r"\bsession\(")
 
 EXAMPLES = [
-    pytest.param(block, id=f"{page.relative_to(ROOT)}:{index}")
+    pytest.param(
+        block,
+        id=f"{page.relative_to(ROOT)}:{index}",
+        marks=pytest.mark.java if STARTS_SPARK.search(block) else (),
+    )
     for page in PAGES
     for index, block in enumerate(EXAMPLE.findall(page.read_text()))
 ]

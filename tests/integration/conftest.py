@@ -1,9 +1,16 @@
-"""One Spark session for all tests of a worker: a JVM costs seconds to start and a gigabyte to keep."""
+"""What integration tests share: one Spark session for all tests of a worker, and a broker of each kind.
+
+A JVM costs seconds to start and a gigabyte to keep.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from headrace import Broker
+from tests.conformance.conftest import kafka_jars, run_folder  # noqa: F401 - fixtures
+from tests.conformance.shared_kafka import shared_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,3 +30,15 @@ def spark(spark_state: str) -> "Iterator[SparkSession]":
     made = session("test", master="local[2]", state_dir=spark_state, jvm_kafka=True, conf={"spark.driver.memory": "1g"})
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module", params=["ours", "kafka"])
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Our broker, and then a real Kafka."""
+    if request.param == "ours":
+        with Broker(tmp_path_factory.mktemp("broker")) as broker:
+            yield broker.bootstrap_servers
+    else:
+        request.getfixturevalue("kafka_jars")
+        with shared_kafka(request.getfixturevalue("run_folder") / "pipelines-kafka", {}) as address:
+            yield address

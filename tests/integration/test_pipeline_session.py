@@ -20,34 +20,20 @@ COUNTING = Path(__file__).with_name("pipeline_counting.py")
 KILLS = int(os.environ.get("HEADRACE_KILLS", "2"))
 
 
-@pytest.fixture(scope="module")
-def state_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("state")
-
-
-@pytest.fixture(scope="module")
-def spark(state_dir):
-    spark = session(
-        "test", master="local[2]", state_dir=state_dir, jvm_kafka=True, conf={"spark.driver.memory": "768m"}
-    )
-    yield spark
-    spark.stop()
-
-
-def test_the_settings_are_in_force(spark, state_dir):
+def test_the_settings_are_in_force(spark, spark_state):
     conf = spark.conf
     assert conf.get("spark.sql.session.timeZone") == "UTC"
     assert conf.get("spark.sql.shuffle.partitions") == "2"
     assert conf.get("spark.sql.streaming.stateStore.providerClass").endswith("RocksDBStateStoreProvider")
     assert conf.get("spark.sql.streaming.checkpointFileManagerClass").endswith("FileSystemBasedCheckpointFileManager")
-    assert conf.get("spark.sql.streaming.checkpointLocation") == f"{state_dir.as_uri()}/checkpoints"
+    assert conf.get("spark.sql.streaming.checkpointLocation") == f"{Path(spark_state).as_uri()}/checkpoints"
     assert conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
 
 
-def test_the_same_session_again_is_the_same_and_another_is_refused(spark, state_dir):
+def test_the_same_session_again_is_the_same_and_another_is_refused(spark, spark_state):
     again = session(
-        "test", master="local[2]", state_dir=state_dir, jvm_kafka=True, conf={"spark.driver.memory": "768m"}
+        "test", master="local[2]", state_dir=spark_state, jvm_kafka=True, conf={"spark.driver.memory": "1g"}
     )
     assert again.sparkContext is spark.sparkContext
     with pytest.raises(PipelineError, match="a Spark session 'test' with other settings runs in this process"):

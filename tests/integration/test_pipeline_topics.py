@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +10,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.transactions import Transactions
-from tests.conformance.conftest import kafka_jars, run_folder  # noqa: F401 - fixtures
-from tests.conformance.shared_kafka import shared_kafka
 
 pytestmark = pytest.mark.java
 
 ROWS = [{"user": f"u{n % 31}", "n": n, "amount": n / 4, "tags": ["a"] * (n % 3)} for n in range(500)]
 SHAPE = "user string, n long, amount double, tags array<string>"
-
-
-@pytest.fixture(scope="module", params=["ours", "kafka"])
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "ours":
-        with Broker(tmp_path_factory.mktemp("broker")) as broker:
-            yield broker.bootstrap_servers
-    else:
-        request.getfixturevalue("kafka_jars")
-        with shared_kafka(request.getfixturevalue("run_folder") / "pipelines-kafka", {}) as address:
-            yield address
 
 
 @pytest.fixture

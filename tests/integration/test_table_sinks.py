@@ -1,9 +1,7 @@
 """Every table sink passes the same tests, with a real Spark and a real PostgreSQL."""
 
 import hashlib
-import os
 import sqlite3
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -40,23 +38,12 @@ STORES = ["postgres", "sqlite", "duckdb", "delta", "parquet"]
 UPSERTING = STORES[:-1]
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("table-sinks")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # to start soon
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "Europe/Paris")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+@pytest.fixture(autouse=True)
+def elsewhere(spark: SparkSession) -> Iterator[None]:
+    """An instant is the same instant in every zone, so the session has another one than the stores."""
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 @pytest.fixture(scope="module")

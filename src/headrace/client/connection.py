@@ -15,10 +15,9 @@ request that is sent when most of that while is over: no request is lost to it, 
 
 import math
 import socket
-import ssl
 import time
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import headrace
 from headrace.client.address import Address
@@ -32,12 +31,15 @@ from headrace.client.errors import (
 )
 from headrace.client.sasl import Credentials, authenticate
 from headrace.client.security_errors import BadSecurity, SecureConnectionClosed
-from headrace.client.tls import BY_DEFAULT, TlsSettings, failure, is_alert, secure
+from headrace.client.tls_settings import BY_DEFAULT, TlsSettings
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.errors import ErrorCode, NotRepresentable, ProtocolError
 from headrace.protocol.frame import MAX_FRAME_BYTES, decode_response, encode_request
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.protocol.schema import Message
+
+if TYPE_CHECKING:
+    import ssl
 
 M = TypeVar("M", bound=Message)
 
@@ -48,6 +50,7 @@ SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _RENEW_LOGIN_AT = 0.8  # of its lifetime: what is left is for a long poll that is on its way
 _SOONEST_RENEWAL_S = 1.0  # a broker takes a renewal within the first second for a mistake
 _SIZE_BYTES = 4
+_TLS_ALERT = b"\x15\x03"  # how TLS begins to complain of a client that speaks none
 _LARGEST_CORRELATION_ID = 2**31 - 1
 
 
@@ -97,6 +100,7 @@ class Connection:
         self._versions: dict[int, range] = {}
         self._is_open = False
         self._login_until = math.inf
+        self._tls: ssl.SSLSocket | None = None
         try:
             self._socket: socket.socket = socket.create_connection(address, timeout=settings.connect_timeout_s)
         except TimeoutError:
@@ -117,7 +121,10 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         settings = self._settings
         if settings.security_protocol in TLS_PROTOCOLS:
-            self._socket = secure(self._socket, self.address, settings.tls, settings.security_protocol)
+            from headrace.client.tls import secure  # OpenSSL takes longer to load than most commands to run
+
+            self._tls = secure(self._socket, self.address, settings.tls, settings.security_protocol)
+            self._socket = self._tls
 
     def _authenticate(self) -> None:
         credentials = self._settings.credentials
@@ -264,7 +271,7 @@ class Connection:
 
         Under TLS also when the beginning of some answer was decrypted together with the one before.
         """
-        held = isinstance(self._socket, ssl.SSLSocket) and self._is_open and self._socket.pending() > 0
+        held = self._tls is not None and self._is_open and self._tls.pending() > 0
         return held or ticket.correlation_id in self._arrived
 
     def _frame_of(self, ticket: Ticket) -> bytearray:
@@ -281,7 +288,9 @@ class Connection:
         if not _SIZE_BYTES <= size <= self._settings.max_response_bytes:
             tls = "it speaks TLS, so set security.protocol to SSL or SASL_SSL"
             self._fail(
-                NotKafka(self.address, tls if is_alert(announced) else f"it announces an answer of {size} bytes")
+                NotKafka(
+                    self.address, tls if announced.startswith(_TLS_ALERT) else f"it announces an answer of {size} bytes"
+                )
             )
         frame = self._read(size, ticket)
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
@@ -311,7 +320,9 @@ class Connection:
 
     def _broken(self, error: OSError, doing: str) -> ClientError:
         # In TLS 1.3 a broker's verdict on our certificate comes when the handshake is over for us.
-        if isinstance(error, ssl.SSLError):
+        if self._tls is not None:
+            from headrace.client.tls import failure
+
             return failure(error, self.address, doing, self._settings.security_protocol)
         return self._closed(doing, error.strerror or str(error))
 

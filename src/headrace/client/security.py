@@ -14,7 +14,7 @@ from headrace.client.connection import PLAINTEXT, SASL_PROTOCOLS, SECURITY_PROTO
 from headrace.client.sasl import Credentials
 from headrace.client.sasl_jaas import read_login
 from headrace.client.security_errors import BadSecurity
-from headrace.client.tls import BY_DEFAULT, VERSIONS, Pem, TlsSettings
+from headrace.client.tls_settings import BY_DEFAULT, VERSIONS, Pem, TlsSettings
 
 _USED = (
     "security.protocol",

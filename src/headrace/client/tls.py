@@ -7,104 +7,48 @@ disk is used from the next connection on.
 
 import contextlib
 import os
-import re
 import socket
 import ssl
-import tempfile
-import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from headrace.client.address import Address
 from headrace.client.errors import ClientError, RequestTimedOut
 from headrace.client.security_errors import BadSecurity, SecureConnectionClosed, TlsRefused
+from headrace.client.tls_settings import Pem, TlsSettings
 
-VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 HANDSHAKE = "the TLS handshake"
-_PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
-_FIRST_BYTES_OF_AN_ALERT = b"\x15\x03"
+_PEM_LOOKS_LIKE = "it should be text with -----BEGIN CERTIFICATE----- in it"
 
 
-@dataclass(frozen=True, slots=True)
-class Pem:
-    """Certificates or a key, in a file or as text; `option` is who gave them, for whoever has to mend them."""
-
-    option: str
-    path: str = ""
-    text: str = field(default="", repr=False)
-
-    @contextlib.contextmanager
-    def as_file(self) -> Iterator[str]:
-        """A file that holds it: OpenSSL reads keys from files only. What we write is ours alone, and gone after."""
-        if self.path:
-            yield self.path
-            return
-        descriptor, path = tempfile.mkstemp(prefix="headrace-", suffix=".pem")  # readable by this user only
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(_in_lines(self.text))
-            yield path
-        finally:
-            os.unlink(path)
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """How to make a connection private; the defaults trust whom the operating system trusts."""
-
-    authorities: Pem | None = None
-    certificate: Pem | None = None
-    key: Pem | None = None  # where it is not in the same place as the certificate
-    key_password: str | None = field(default=None, repr=False)
-    verify: bool = True
-    check_hostname: bool = True
-    versions: tuple[str, ...] = tuple(VERSIONS)
-
-    def context(self) -> ssl.SSLContext:
-        """What a connection is made with; raises `BadSecurity` if a file is not there or not what it should be."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        chosen = [VERSIONS[version] for version in self.versions]
-        context.minimum_version, context.maximum_version = min(chosen), max(chosen)
-        context.check_hostname = self.verify and self.check_hostname
-        context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
-        if self.authorities:
-            _load_authorities(context, self.authorities)
-        else:
-            context.load_default_certs()
-        if self.certificate:
-            self._load_certificate(context, self.certificate)
-        return context
-
-    def _load_certificate(self, context: ssl.SSLContext, certificate: Pem) -> None:
-        key = self.key or certificate
-        passphrase = _Passphrase(self.key_password)
-        with _readable(certificate) as certificate_file, _readable(key) as key_file:
-            try:
-                context.load_cert_chain(certificate_file, key_file, passphrase)
-            except ssl.SSLError as error:
-                raise BadSecurity(_why_not_loaded(error, certificate, key, was_locked=passphrase.was_asked)) from None
-            except OSError as error:
-                raise BadSecurity(f"{certificate.option} or {key.option} cannot be read ({error.strerror})") from None
-
-
-BY_DEFAULT = TlsSettings()
+def context_of(settings: TlsSettings) -> ssl.SSLContext:
+    """What a connection is made with; raises `BadSecurity` if a file is not there or not what it should be."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    chosen = [_VERSIONS[version] for version in settings.versions]
+    context.minimum_version, context.maximum_version = min(chosen), max(chosen)
+    context.check_hostname = settings.verify and settings.check_hostname
+    context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_NONE
+    if settings.authorities:
+        _load_authorities(context, settings.authorities)
+    else:
+        context.load_default_certs()
+    if settings.certificate:
+        _load_certificate(context, settings, settings.certificate)
+    return context
 
 
 def secure(plain: socket.socket, address: Address, settings: TlsSettings, protocol: str) -> ssl.SSLSocket:
     """Make a connected socket private; on an error it is the caller's to close what it has."""
     try:
-        return settings.context().wrap_socket(plain, server_hostname=address.host)
+        return context_of(settings).wrap_socket(plain, server_hostname=address.host)
     except TimeoutError:
         raise RequestTimedOut(address, HANDSHAKE, plain.gettimeout() or 0) from None
-    except (ssl.SSLError, ValueError) as error:  # a ValueError is a host's name that no certificate can have
+    except (OSError, ValueError) as error:  # a ValueError is a host's name that no certificate can have
         raise failure(error, address, HANDSHAKE, protocol) from error
-    except OSError as error:
-        raise SecureConnectionClosed(address, HANDSHAKE, protocol, error.strerror or str(error)) from error
 
 
-def failure(error: ssl.SSLError | ValueError, address: Address, doing: str, protocol: str) -> ClientError:
-    """What OpenSSL's complaint means for the one who has to do something about it."""
+def failure(error: OSError | ValueError, address: Address, doing: str, protocol: str) -> ClientError:
+    """What a complaint of OpenSSL or of the network means for the one who has to do something about it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = error.verify_message.rstrip(".")
         if "mismatch" in reason:
@@ -117,6 +61,8 @@ def failure(error: ssl.SSLError | ValueError, address: Address, doing: str, prot
         return TlsRefused(address, reason, remedy)
     if isinstance(error, ssl.SSLEOFError):
         return SecureConnectionClosed(address, doing, protocol)
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        return SecureConnectionClosed(address, doing, protocol, error.strerror or str(error))
     reason = (getattr(error, "reason", None) or str(error)).lower().replace("_", " ")
     if "certificate required" in reason or "bad certificate" in reason or "unknown ca" in reason:
         remedy = "give a certificate that the broker trusts in ssl.certificate.location and ssl.key.location"
@@ -127,11 +73,6 @@ def failure(error: ssl.SSLError | ValueError, address: Address, doing: str, prot
     else:
         remedy = "see the broker's log"
     return TlsRefused(address, reason, remedy)
-
-
-def is_alert(size_field: bytearray) -> bool:
-    """Whether what should be an answer's size is the way TLS complains of a client that speaks none."""
-    return size_field.startswith(_FIRST_BYTES_OF_AN_ALERT)
 
 
 def _load_authorities(context: ssl.SSLContext, authorities: Pem) -> None:
@@ -145,6 +86,18 @@ def _load_authorities(context: ssl.SSLContext, authorities: Pem) -> None:
             raise BadSecurity(f"{authorities.option} holds no certificates in PEM: {_PEM_LOOKS_LIKE}") from None
 
 
+def _load_certificate(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) -> None:
+    key = settings.key or certificate
+    passphrase = _Passphrase(settings.key_password)
+    with _readable(certificate) as certificate_file, _readable(key) as key_file:
+        try:
+            context.load_cert_chain(certificate_file, key_file, passphrase)
+        except ssl.SSLError as error:
+            raise BadSecurity(_why_not_loaded(error, certificate, key, was_locked=passphrase.was_asked)) from None
+        except OSError as error:
+            raise BadSecurity(f"{certificate.option} or {key.option} cannot be read ({error.strerror})") from None
+
+
 @contextlib.contextmanager
 def _readable(pem: Pem) -> Iterator[str]:
     with pem.as_file() as path:
@@ -154,9 +107,6 @@ def _readable(pem: Pem) -> Iterator[str]:
                 f"{pem.option} names {path!r}, which {why}: check the path on every machine that connects"
             )
         yield path
-
-
-_PEM_LOOKS_LIKE = "it should be text with -----BEGIN CERTIFICATE----- in it"
 
 
 class _Passphrase:
@@ -182,18 +132,3 @@ def _why_not_loaded(error: ssl.SSLError, certificate: Pem, key: Pem, *, was_lock
     places = " or ".join(dict.fromkeys((certificate.option, key.option)))
     said = f" ({reason})" if reason else ""
     return f"{places} holds no certificate and private key in PEM{said}: {_PEM_LOOKS_LIKE}, and the key's like it"
-
-
-def _in_lines(text: str) -> str:
-    """PEM as OpenSSL wants it: from a properties file it comes in one line, or with the line ends spelt out."""
-
-    def block(found: re.Match[str]) -> str:
-        label, body = found.groups()
-        packed = "".join(body.replace("\\n", "").split())
-        if _NOT_BASE64.search(packed):
-            return (
-                found[0] + "\n"
-            )  # with headers of its own, as old encrypted keys have: these need their lines as they are
-        return "\n".join((f"-----BEGIN {label}-----", *textwrap.wrap(packed, 64), f"-----END {label}-----", ""))
-
-    return "".join(map(block, _PEM_BLOCK.finditer(text)))

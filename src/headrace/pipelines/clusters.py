@@ -20,3 +20,10 @@ def cluster_at(bootstrap: str, connection: Mapping[str, str]) -> Cluster:
     if key not in _clusters:
         _clusters[key] = Cluster(parse_bootstrap(bootstrap), settings_from(connection), retry=_PATIENCE)
     return _clusters[key]
+
+
+def close_clusters() -> None:
+    """Close every connection of this process; the next use connects anew."""
+    for cluster in _clusters.values():
+        cluster.close()
+    _clusters.clear()

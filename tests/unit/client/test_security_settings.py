@@ -6,7 +6,7 @@ from headrace.client.connection import ConnectionSettings
 from headrace.client.sasl import Credentials
 from headrace.client.security import settings_from
 from headrace.client.security_errors import BadSecurity
-from headrace.client.tls import Pem, TlsSettings
+from headrace.client.tls_settings import Pem, TlsSettings
 
 PACKAGE = "org.apache.kafka.common.security"
 LOGIN = {

@@ -13,7 +13,8 @@ import pytest
 from headrace.client.connection import Connection, ConnectionSettings
 from headrace.client.errors import RequestTimedOut
 from headrace.client.security_errors import BadSecurity, SecureConnectionClosed, TlsRefused
-from headrace.client.tls import Pem, TlsSettings
+from headrace.client.tls import context_of
+from headrace.client.tls_settings import Pem, TlsSettings
 from headrace.protocol.frame import encode_response
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.unit.client.scripted_broker import listening, negotiate, read_request
@@ -117,12 +118,12 @@ def test_hanging_up_in_the_handshake(pair):
 
 def test_authorities_that_are_not_there(pair, tmp_path):
     with pytest.raises(BadSecurity, match=r"ssl\.ca\.location names '.*none\.pem', which is not there"):
-        TlsSettings(authorities=Pem("ssl.ca.location", path=str(tmp_path / "none.pem"))).context()
+        context_of(TlsSettings(authorities=Pem("ssl.ca.location", path=str(tmp_path / "none.pem"))))
     (tmp_path / "words").write_text("no certificate")
     with pytest.raises(BadSecurity, match=r"ssl\.ca\.location holds no certificates in PEM"):
-        TlsSettings(authorities=Pem("ssl.ca.location", path=str(tmp_path / "words"))).context()
+        context_of(TlsSettings(authorities=Pem("ssl.ca.location", path=str(tmp_path / "words"))))
     with pytest.raises(BadSecurity, match=r"ssl\.ca\.pem holds no certificates in PEM"):
-        TlsSettings(authorities=Pem("ssl.ca.pem", text="no certificate")).context()
+        context_of(TlsSettings(authorities=Pem("ssl.ca.pem", text="no certificate")))
 
 
 def test_a_key_of_another_certificate(pair, tmp_path):
@@ -131,15 +132,15 @@ def test_a_key_of_another_certificate(pair, tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     certificate = Pem("ssl.certificate.location", path=str(pair[0]))
     with pytest.raises(BadSecurity, match="is not the key of the certificate in"):
-        TlsSettings(certificate=certificate, key=Pem("ssl.key.location", path=str(other))).context()
+        context_of(TlsSettings(certificate=certificate, key=Pem("ssl.key.location", path=str(other))))
     with pytest.raises(BadSecurity, match=r"ssl\.certificate\.location holds no certificate and private key"):
-        TlsSettings(certificate=certificate).context()
+        context_of(TlsSettings(certificate=certificate))
 
 
 def test_a_key_given_as_text_is_not_left_behind(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     certificate, key = (Pem("option", text=" ".join(Path(file).read_text().split("\n"))) for file in pair)
-    TlsSettings(authorities=certificate, certificate=certificate, key=key).context()
+    context_of(TlsSettings(authorities=certificate, certificate=certificate, key=key))
     with key.as_file() as path:
         assert os.stat(path).st_mode & 0o077 == 0
         assert Path(path).read_text() == pair[1].read_text()

@@ -8,16 +8,51 @@ from headrace.pipelines.options import Options
 
 WHERE = 'the source format("headrace")'
 FORMATS = ("raw", "json", "avro", "protobuf", "csv")
-DECODER_OPTIONS = (
-    "epochUnit", "avroSchema", "avroFraming", "schemaRegistry", "descriptorFile", "message", "protobufFraming",
-    "delimiter", "quote", "nullText",
-)  # fmt: skip
-KNOWN = (
-    "bootstrap", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingGroup",
-    "endingOffsets", "endingTimestamp", "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
-    "minPartitions", "recordsPerTask", "isolation", "failOnDataLoss", "includeHeaders", "format", "onBadRecord",
-    "deadLetterTopic", "commitGroup", "fetchBytes", "schemaFile", "sampleRecords", "path", *DECODER_OPTIONS,
-)  # fmt: skip
+# Every option with its default and its meaning, as the reference page shows them; empty where there is no default.
+DECODER_OPTIONS = {
+    "epochUnit": (
+        "",
+        "What a number in a timestamp column counts: s, ms or us; without it such a number is bad.",
+    ),
+    "avroSchema": ("", "The reader's schema (defaults, aliases), or with avroFraming=none the writer's."),
+    "avroFraming": ("confluent", "confluent (a schema id before each value) or none."),
+    "schemaRegistry": ("", "The URL of the registry that knows the ids of Confluent's framing."),
+    "descriptorFile": ("", "The file that protoc --descriptor_set_out --include_imports writes."),
+    "message": ("", "The full name of the message type."),
+    "protobufFraming": ("confluent", "confluent or none."),
+    "delimiter": (",", "What stands between fields; \\t is a tab."),
+    "quote": ('"', "What stands around a field that holds a delimiter."),
+    "nullText": ("", "The unquoted text that means null; by default the empty one."),
+}
+KNOWN = {
+    "bootstrap": ("", "host:port of a broker, several with commas. kafka.bootstrap.servers says the same."),
+    "subscribe": ("", "The topic to read, several with commas; load(…) says the same."),
+    "subscribePattern": ("", "A regular expression; every topic whose whole name fits is read, new ones too."),
+    "assign": ("", 'Topics with their partitions as JSON: {"orders": [0, 1]}.'),
+    # Its default depends: latest for a stream (a job sets earliest), earliest for a bounded read.
+    "startingOffsets": ("", "Where a query without a checkpoint begins: earliest, latest, or offsets as JSON."),
+    "startingTimestamp": ("", "Instead: the first record of that time or later, in milliseconds or as ISO 8601."),
+    "startingGroup": ("", "Instead: where a consumer group stands; earliest where it has committed nothing."),
+    "endingOffsets": ("", "Where a bounded read ends, by default at latest; written like startingOffsets."),
+    "endingTimestamp": ("", "Instead: before the first record of that time or later."),
+    "maxRecordsPerTrigger": ("", "At most about so many records a batch. maxOffsetsPerTrigger says the same."),
+    "maxOffsetsPerTrigger": ("", "The name that Spark's Kafka source has for maxRecordsPerTrigger."),
+    "maxBytesPerTrigger": ("", "At most about so many bytes a batch, by what records take on the broker's disk."),
+    "minPartitions": ("1", "At least so many tasks a batch, as long as there are records to share."),
+    "recordsPerTask": ("1000000", "A task reads at most so many records; a longer range is split."),
+    "isolation": ("read_committed", "Or read_uncommitted: also what was aborted, or is not decided yet."),
+    "failOnDataLoss": ("true", "Fail if records went away unread (retention); false goes on with what is left."),
+    "includeHeaders": ("false", "A column headers in the raw format."),
+    "format": ("raw", "What the values are: raw, json, avro, protobuf or csv."),
+    "onBadRecord": ("dead-letter", "What becomes of a value that does not decode: dead-letter or fail."),
+    "deadLetterTopic": ("", "The topic for such records; by default TOPIC.dead-letters."),
+    "commitGroup": ("", "A group whose offsets follow the query after every batch, for tools that show lag."),
+    "fetchBytes": ("2097152", "At most so many bytes of a partition a fetch."),
+    "schemaFile": ("", "JSON without a schema: the file in which the inferred columns are pinned."),
+    "sampleRecords": ("1000", "JSON without a schema: from how many of the first records columns are inferred."),
+    "path": ("", "What load(…) sets: the same as subscribe."),
+    **DECODER_OPTIONS,
+}
 _ASSIGN_EXAMPLE = '{"orders": [0, 1]}'
 
 

@@ -47,10 +47,15 @@ class Decisions:
     def write(self, decision: Decision) -> None:
         """Make a decision; it is durable when this returns."""
         ensure_topic(self._cluster, self._topic, configs=_CONFIGS)
+        self._put(decision.query, decision.encoded())
+
+    def forget(self, query: str) -> None:
+        """Remove a query's decision, which is done with."""
+        self._put(query, None)
+
+    def _put(self, query: str, value: bytes | None) -> None:
         writer = Writer(self._cluster, self._topic)
-        writer.add(
-            NewRecord(decision.query.encode(), decision.encoded(), timestamp=int(time.time() * 1000), partition=0)
-        )
+        writer.add(NewRecord(query.encode(), value, timestamp=int(time.time() * 1000), partition=0))
         writer.flush()
 
     def last(self, query: str) -> Decision | None:
@@ -65,6 +70,6 @@ class Decisions:
         found = None
         for records in read_records(self._cluster, {where: held.start}, until={where: held.end}):
             for _, record in records:
-                if record.key == key and record.value is not None:
+                if record.key == key:
                     found = record.value
         return Decision.decoded(query, found) if found is not None else None

@@ -8,11 +8,20 @@ from headrace.pipelines.options import Options
 from headrace.records import Codec
 
 WHERE = 'the sink format("headrace")'
-KNOWN = (
-    "bootstrap", "topic", "compression", "delivery", "transactionTimeoutMs", "decisionsTopic", "batchBytes", "path",
-    "checkpointLocation", "queryName",
-)  # fmt: skip
 DECISIONS_TOPIC = "__headrace_decisions"
+# Every option with its default and its meaning, as the reference page shows them; empty where there is no default.
+KNOWN = {
+    "bootstrap": ("", "host:port of a broker, several with commas. kafka.bootstrap.servers says the same."),
+    "topic": ("", "The topic for rows whose own column topic does not name one; save(…) says the same."),
+    "compression": ("lz4", "none, gzip, snappy, lz4 or zstd. kafka.compression.type says the same."),
+    "delivery": ("exactly-once", "exactly-once or at-least-once, which writes without transactions."),
+    "transactionTimeoutMs": ("900000", "How long after its begin a transaction can still be committed."),
+    "decisionsTopic": (DECISIONS_TOPIC, "The compacted topic with each query's last decision; made at first use."),
+    "batchBytes": (str(BATCH_BYTES), "How large a record batch may be before compression."),
+    "path": ("", "What save(…) and start(…) set: the same as topic."),
+    "checkpointLocation": ("", "Spark's own: where a query remembers how far it is. One query each."),
+    "queryName": ("", "Spark's own: a name for the query."),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,11 @@ def commit_batch(query: str, batch: int, transactions: Sequence[Transaction], op
         )
 
 
+def forget(query: str, options: SinkOptions) -> None:
+    """Nobody will ask for this decision again."""
+    Decisions(cluster_at(options.bootstrap, options.connection), options.decisions_topic).forget(query)
+
+
 def finish(cluster: Cluster, decision: Decision) -> bool:
     """Commit whatever of a decided batch is not committed yet; False if none of it can be, because time ran out.
 
@@ -155,6 +160,20 @@ def is_done(query: str, batch: int, options: SinkOptions) -> bool:
     cluster = cluster_at(options.bootstrap, options.connection)
     decision = Decisions(cluster, options.decisions_topic).last(query)
     return decision is not None and decision.batch == batch and finish(cluster, decision)
+
+
+def settle(query: str, batch: int, options: SinkOptions) -> None:
+    """After a failure: what was decided is committed, what was not is aborted.
+
+    Spark asks to abort a batch also when its commit failed half-way. Then the decision stands, and aborting the rest
+    would lose it: whoever comes next finishes it, now or after a restart.
+    """
+    cluster = cluster_at(options.bootstrap, options.connection)
+    decision = Decisions(cluster, options.decisions_topic).last(query)
+    if decision is not None and decision.batch == batch:
+        finish(cluster, decision)
+    else:
+        abort_open(query, options)
 
 
 def abort_open(query: str, options: SinkOptions, *, but: Sequence[Transaction] = ()) -> None:

@@ -18,7 +18,9 @@ from headrace.pipelines.sink.topic.phases import (
     Attempt,
     abort_open,
     commit_batch,
+    forget,
     is_done,
+    settle,
     write_plainly,
     write_task,
 )
@@ -73,11 +75,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if any(message.is_first for message in written):
             abort_open(written[0].query, self._options, but=transactions)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        """A task of a batch failed for good."""
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A task of a batch failed for good, or the batch's commit did."""
         written = [message for message in messages if isinstance(message, Written)]
         if self._options.exactly_once and written:
-            abort_open(written[0].query, self._options)
+            settle(written[0].query, batchId, self._options)
 
 
 class BoundedWriter(DataSourceArrowWriter):
@@ -102,8 +104,10 @@ class BoundedWriter(DataSourceArrowWriter):
         written = [message for message in messages if isinstance(message, Written)]
         transactions = [Transaction(*message.transaction) for message in written if message.transaction]
         commit_batch(self._job, 0, transactions, self._options)
+        if transactions:
+            forget(self._job, self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """A task failed for good."""
+        """A task failed for good, or the commit did."""
         if self._options.exactly_once:
-            abort_open(self._job, self._options)
+            settle(self._job, 0, self._options)

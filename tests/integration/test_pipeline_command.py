@@ -1,0 +1,196 @@
+"""`headrace pipeline`: run, watched, killed, reset and rebuilt, as a user does it."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import create_topic
+from headrace.client.cluster import Cluster
+from headrace.client.fetch import FetchOptions
+from headrace.client.offsets import bounds
+from headrace.client.reader import read_records
+from headrace.client.writer import NewRecord, Writer
+
+pytestmark = pytest.mark.java
+
+PIPELINE = """
+from headrace.pipelines import job, topic
+from headrace.pipelines.sink import sqlite
+
+NUMBERS = topic("numbers", format="json", schema="n long", maxRecordsPerTrigger=100)
+
+@job(inputs={"numbers": NUMBERS}, outputs=topic("doubled"), trigger="100 ms")
+def doubled(numbers):
+    return numbers.selectExpr("cast(n as string) AS key", "cast(n * 2 as string) AS value")
+
+@job(inputs={"numbers": NUMBERS}, outputs=sqlite("TABLE", "sums", keys=["rest"]), mode="update", trigger="100 ms")
+def sums(numbers):
+    return numbers.selectExpr("n % 3 AS rest", "n * FACTOR AS n").groupBy("rest").sum("n").toDF("rest", "total")
+"""
+
+
+class Place:
+    """A folder with a pipeline file, a broker with its topics, and the command."""
+
+    def __init__(self, folder: Path, broker: Broker) -> None:
+        self.folder, self.servers = folder, broker.bootstrap_servers
+        self.cluster = Cluster(parse_bootstrap(self.servers))
+        for name in ("numbers", "doubled"):
+            create_topic(self.cluster, name, partitions=2)
+        self.write_file()
+
+    def write_file(self, factor: int = 1, text: str = PIPELINE) -> None:
+        made = text.replace("TABLE", str(self.folder / "t.sqlite")).replace("FACTOR", str(factor))
+        (self.folder / "numbers.py").write_text(made)
+
+    def produce(self, numbers: range) -> None:
+        writer = Writer(self.cluster, "numbers")
+        for number in numbers:
+            writer.add(NewRecord(str(number).encode(), json.dumps({"n": number}).encode(), int(time.time() * 1000)))
+        writer.flush()
+
+    def started(self, *arguments: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"HEADRACE_BOOTSTRAP": self.servers, "HEADRACE_SPARK_MASTER": "local[2]"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "headrace.cli.main", "pipeline", *arguments],
+            cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        done = self.started(*arguments)
+        out, err = done.communicate(timeout=240)
+        assert done.returncode == code, out + err
+        return out if code == 0 else err
+
+    def doubled(self, topic: str = "doubled") -> list[int]:
+        held = bounds(self.cluster, self.cluster.partitions(topic), committed=True)
+        starts, ends = ({where: getattr(bound, end) for where, bound in held.items()} for end in ("start", "end"))
+        return sorted(
+            int(record.value or b"")
+            for records in read_records(self.cluster, starts, until=ends, options=FetchOptions(committed=True))
+            for _, record in records
+        )
+
+    def sums(self, table: str = "sums") -> dict[int, int]:
+        with sqlite3.connect(self.folder / "t.sqlite") as db:
+            return dict(db.execute(f"SELECT rest, total FROM {table}").fetchall())
+
+
+@pytest.fixture
+def place(tmp_path: Path, headrace_broker: Broker) -> Place:
+    headrace_broker.delete_topics(prefix="")
+    return Place(tmp_path, headrace_broker)
+
+
+def expected_sums(count: int, factor: int = 1) -> dict[int, int]:
+    return {rest: sum(range(rest, count, 3)) * factor for rest in range(3)}
+
+
+def test_a_pipeline_from_start_to_rebuild(place: Place) -> None:
+    place.produce(range(1000))
+    listed = json.loads(place.run("list", "numbers.py", "--json"))
+    assert [(job["job"], job["inputs"], job["trigger"]) for job in listed] == [
+        ("doubled", {"numbers": "numbers"}, "100 ms"),
+        ("sums", {"numbers": "numbers"}, "100 ms"),
+    ]
+
+    # Runs until killed; what was done stays done.
+    running = place.started("run", "numbers.py", "--json")
+    assert running.stdout is not None
+    batches = 0
+    while batches < 5:
+        batches += "batch" in json.loads(running.stdout.readline())
+    (status, _) = json.loads(place.run("status", "numbers.py", "--json"))
+    assert status["running"] is True
+    os.killpg(running.pid, signal.SIGKILL)
+    running.communicate()
+
+    # Goes on; a first Ctrl-C lets it finish.
+    running = place.started("run", "numbers.py", "--json", "--metrics-port", "0")
+    reports = read_until_caught_up(running)
+    os.kill(running.pid, signal.SIGINT)
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert place.doubled() == [2 * number for number in range(1000)]
+    assert place.sums() == expected_sums(1000)
+    assert {"job", "batch", "rows", "input_rate", "processing_rate", "lag_records", "lag_ms", "state_rows"} <= set(
+        reports[-1]
+    )
+    assert any(report["state_rows"] == 3 for report in reports)
+    assert "__headrace_progress" in [topic.name for topic in place.cluster.topics()]
+
+    statuses = json.loads(place.run("status", "numbers.py", "--json"))
+    assert [(job["running"], job["version"], job["outputs"][0]["lag_records"]) for job in statuses] == [
+        (False, 1, 0)
+    ] * 2
+
+    # A new version beside the old one, from the start of the input, and the switch.
+    place.write_file(factor=10)
+    place.run("rebuild", "numbers.py", "sums", "--json")
+    assert place.sums() == expected_sums(1000, 10)
+    assert place.sums("sums__v1") == expected_sums(1000)
+    place.produce(range(1000, 1100))
+    place.run("run", "numbers.py", "--job", "sums", "--trigger", "available-now", "--json")
+    assert place.sums() == expected_sums(1100, 10)
+
+    # Beginning anew at the end: what lies before is left alone.
+    out = place.run("reset", "numbers.py", "doubled", "--to", "latest", "--yes")
+    assert "job doubled begins in numbers" in out
+    place.produce(range(1100, 1110))
+    place.run("run", "numbers.py", "--job", "doubled", "--trigger", "available-now", "--json")
+    assert place.doubled() == [2 * number for number in [*range(1000), *range(1100, 1110)]]
+
+
+def read_until_caught_up(running: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    assert running.stdout is not None
+    reports: list[dict[str, Any]] = []
+    behind = {"doubled", "sums"}
+    while behind:
+        found = json.loads(running.stdout.readline())
+        if "batch" in found:
+            reports.append(found)
+            if found["lag_records"] == 0:
+                behind.discard(found["job"])
+    return reports
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("def doubled(numbers):", "def doubled(numbers:"), "numbers.py:8:"),
+        (('topic("numbers"', 'topic("nubmers"'), "topic 'nubmers' does not exist"),
+        (("n * 2 as", "m * 2 as"), "job 'doubled': [UNRESOLVED_COLUMN"),
+        (("AS key", "AS kee"), "column 'kee' is none that a record has"),
+        (('outputs=topic("doubled")', 'outputs=topic("nowhere")'), "topic 'nowhere' does not exist"),
+        (('format="json"', 'fromat="json"'), "did you mean 'format'?"),
+    ],
+)
+def test_mistakes_are_one_sentence_before_anything_is_written(place: Place, change: tuple[str, str], said: str) -> None:
+    place.write_file(text=PIPELINE.replace(*change))
+    err = place.run("run", "numbers.py", "--job", "doubled", "--trigger", "available-now", code=1)
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("headrace: ")
+    assert said in last
+    assert not (place.folder / ".headrace" / "pipelines" / "doubled" / "job.json").exists()
+    assert place.doubled() == []
+
+
+def test_a_strangers_checkpoint_is_refused(place: Place) -> None:
+    other = place.folder / ".headrace" / "pipelines" / "doubled"
+    other.mkdir(parents=True)
+    (other / "job.json").write_text(
+        json.dumps({"name": "other", "inputs": {}, "outputs": [], "version": 1, "started": True, "format": 1})
+    )
+    err = place.run("run", "numbers.py", "--job", "doubled", code=1)
+    assert "is the checkpoint of job 'other', not of 'doubled'" in err
