@@ -167,7 +167,7 @@ def pipelines() -> str:
     lines += [
         "`kafka.isolation.level` is `isolation`. Names may be written in any case, and one that does not exist is"
     ]
-    lines += ["refused.\n"]
+    lines += ["refused. A stream begins at latest unless it is told otherwise, a job and a bounded read at earliest.\n"]
     for kind in source_options.FORMATS[1:]:
         known = {name: source_options.DECODER_OPTIONS[name] for name in option_names(kind)}
         lines += [f"### With `format` = `{kind}`\n", *_options(known), ""]

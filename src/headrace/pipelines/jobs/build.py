@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError
 from headrace.errors import HeadraceError
-from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.declare import AVAILABLE_NOW, REAL_TIME, BadJob, Job, Output, TopicInput, TopicOutput
+from headrace.pipelines.jobs.declare import (
+    AVAILABLE_NOW,
+    REAL_TIME,
+    BadJob,
+    Job,
+    Output,
+    TopicInput,
+    TopicOutput,
+    cluster_of,
+)
 from headrace.pipelines.jobs.place import Place
 
 if TYPE_CHECKING:
@@ -43,7 +51,7 @@ def check_topics(job: Job, bootstrap: str) -> None:
         if isinstance(item, TopicInput) and item.options.get("subscribePattern"):
             continue
         try:
-            cluster_at(item.bootstrap or bootstrap, {}).topic(item.name, refresh=True)
+            cluster_of(item, bootstrap).topic(item.name, refresh=True)
         except ClientError as error:
             raise BadJob(f"{job.place}: job {job.name!r}: {error}") from error
 

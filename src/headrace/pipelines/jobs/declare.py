@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from headrace.client.cluster import Cluster
+from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class TopicInput:
 
     name: str
     schema: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # they may hold passwords
     bootstrap: str | None = None
     watermark: tuple[str, str] | None = None  # the column of event time, and how late a row may be
 
@@ -53,7 +55,7 @@ class TopicOutput:
     """A topic to write; `options` are those of the sink `format("headrace")`."""
 
     name: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     bootstrap: str | None = None
     mode: str = "append"
 
@@ -98,6 +100,16 @@ class Topic:
 Output = TopicOutput | BatchSink
 
 
+def cluster_of(item: TopicInput | TopicOutput, bootstrap: str) -> Cluster:
+    """The cluster that holds a topic, reached as its options say (`kafka.security.protocol` and the like)."""
+    connection = {
+        name.lower().removeprefix("kafka."): value
+        for name, value in item.options.items()
+        if name.lower().startswith("kafka.")
+    }
+    return cluster_at(item.bootstrap or bootstrap, connection)
+
+
 @dataclass(frozen=True)
 class Job:
     """A function, what it reads, what it writes, and how often."""
@@ -116,6 +128,10 @@ class Job:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, for a test or a notebook."""
         return self.function(*args, **kwargs)
+
+    def home(self, bootstrap: str) -> Cluster:
+        """The cluster of its first input, where its progress is published and its lag is asked for."""
+        return cluster_of(next(iter(self.inputs.values())), bootstrap)
 
     @property
     def place(self) -> str:

@@ -4,8 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.pipelines.clusters import cluster_at
-from headrace.pipelines.jobs.declare import Job
+from headrace.pipelines.jobs.declare import Job, cluster_of
 from headrace.pipelines.jobs.place import Place, described, folder_of, forget, locked, read_record, write_record
 from headrace.pipelines.source.options import Place as LogPlace
 from headrace.pipelines.source.places import find
@@ -20,7 +19,7 @@ def reset(job: Job, state: Path, bootstrap: str, to: LogPlace) -> dict[str, dict
         place = Place(folder, record.version if record else 1)
         starts: dict[str, dict[str, int]] = {}
         for given in job.inputs.values():
-            cluster = cluster_at(given.bootstrap or bootstrap, {})
+            cluster = cluster_of(given, bootstrap)
             starts |= to_json(find(cluster, cluster.partitions(given.name), to, committed=True))
         forget(place)
         place.root.mkdir(parents=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.jobs.build import Prepared, check_topics, prepare
 from headrace.pipelines.jobs.declare import REAL_TIME, Job
 from headrace.pipelines.jobs.lag import lag_of
@@ -70,7 +70,7 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
             watcher.say("metrics", f"at http://127.0.0.1:{metrics.port}/metrics")
         stack.callback(runner.drain)
         runner.begin()
-        _tend(runner, Reporter(settings.bootstrap, watcher, metrics), stopping)
+        _tend(runner, Reporter(jobs[0].home(settings.bootstrap), watcher, metrics), stopping)
 
 
 def _prepared(
@@ -102,11 +102,11 @@ def _tend(runner: Runner, reporter: "Reporter", stopping: Callable[[], bool]) ->
 class Reporter:
     """Hands the latest reports to whoever wants them."""
 
-    def __init__(self, bootstrap: str, watcher: Watcher, metrics: MetricsServer | None) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, cluster: Cluster, watcher: Watcher, metrics: MetricsServer | None) -> None:
+        self._cluster = cluster
         self._watcher = watcher
         self._metrics = metrics
-        self._topic = ProgressTopic(cluster_at(bootstrap, {}))
+        self._topic = ProgressTopic(cluster)
         self._latest: dict[tuple[str, str], Progress] = {}
         self._lag_at = 0.0
 
@@ -138,7 +138,7 @@ class Reporter:
         if not offsets:
             return None
         try:
-            return lag_of(cluster_at(self._bootstrap, {}), offsets, int(time.time() * 1000)).time_ms
+            return lag_of(self._cluster, offsets, int(time.time() * 1000)).time_ms
         except ClientError:
             return None
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from headrace.client.errors import ClientError
-from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.checkpoint import Standing, standing
 from headrace.pipelines.jobs.declare import Job, TopicOutput
@@ -64,7 +63,7 @@ def status_of(job: Job, state: Path, bootstrap: str, now_ms: int) -> JobStatus:
     outputs = []
     for word, output in shown.outputs.items():
         stands = standing(place.checkpoint(word))
-        outputs.append(OutputStatus(word, described(output), stands, _lag(stands, bootstrap, now_ms)))
+        outputs.append(OutputStatus(word, described(output), stands, _lag(job, stands, bootstrap, now_ms)))
     return JobStatus(job.name, version, _is_running(folder), tuple(outputs))
 
 
@@ -76,11 +75,11 @@ def described(output: object) -> str:
     return f"table {target.table}" if target else type(output).__name__
 
 
-def _lag(stands: Standing, bootstrap: str, now_ms: int) -> Lag | None:
+def _lag(job: Job, stands: Standing, bootstrap: str, now_ms: int) -> Lag | None:
     if not stands.offsets:
         return None
     try:
-        return lag_of(cluster_at(bootstrap, {}), stands.offsets, now_ms)
+        return lag_of(job.home(bootstrap), stands.offsets, now_ms)
     except ClientError:
         return None
 

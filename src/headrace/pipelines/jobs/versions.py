@@ -9,9 +9,8 @@ from typing import Protocol, runtime_checkable
 
 from headrace.client.admin import describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
-from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.declare import BatchSink, Job, Output, TopicOutput
+from headrace.pipelines.jobs.declare import BatchSink, Job, Output, TopicOutput, cluster_of
 
 
 @runtime_checkable
@@ -59,7 +58,7 @@ def make_topics(before: Job, after: Job, bootstrap: str) -> None:
     for word, output in after.outputs.items():
         like = before.outputs[word]
         if isinstance(output, TopicOutput) and isinstance(like, TopicOutput):
-            _make_like(cluster_at(output.bootstrap or bootstrap, {}), like.name, output.name)
+            _make_like(cluster_of(output, bootstrap), like.name, output.name)
 
 
 def _make_like(cluster: Cluster, like: str, name: str) -> None:

@@ -81,7 +81,7 @@ class SourceOptions:
     schema_file: str | None = None
     sample_records: int = 1000
     decoder: Mapping[str, str] = field(default_factory=dict)
-    connection: Mapping[str, str] = field(default_factory=dict)
+    connection: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
 
     @property
     def described(self) -> str:

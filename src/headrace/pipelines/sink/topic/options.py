@@ -36,7 +36,7 @@ class SinkOptions:
     transaction_timeout_ms: int = 900_000
     decisions_topic: str = DECISIONS_TOPIC
     batch_bytes: int = BATCH_BYTES
-    connection: Mapping[str, str] = field(default_factory=dict)
+    connection: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
 
 
 def read_options(given: Mapping[str, str]) -> SinkOptions:
