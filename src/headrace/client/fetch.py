@@ -73,9 +73,19 @@ class Fetcher:
     """Reads on from a position in each of some partitions."""
 
     def __init__(
-        self, cluster: Cluster, positions: Mapping[TopicPartition, int], options: FetchOptions = LONG_POLL
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, int],
+        options: FetchOptions = LONG_POLL,
+        *,
+        until: Mapping[TopicPartition, int] | None = None,
     ) -> None:
+        """With `until`, a partition is not asked for more once its position is there.
+
+        A request for what is not there yet waits at the broker, and everything behind it on the connection waits too.
+        """
         self._cluster = cluster
+        self._until = until or {}
         self._positions = dict(positions)
         self._options = options
         self._asked: dict[int, _Asked] = {}
@@ -114,11 +124,16 @@ class Fetcher:
     def _ask_idle(self) -> None:
         waiting = {partition for asked in self._asked.values() for partition in asked.positions}
         for leader, partitions in by_leader(self._cluster, self._positions).items():
-            wanted = [partition for partition in partitions if partition not in waiting]
+            wanted = [
+                partition for partition in partitions if partition not in waiting and not self._is_done(partition)
+            ]
             if leader < 0 and wanted:
                 raise refused(wanted[0], ErrorCode.LEADER_NOT_AVAILABLE)
             if wanted and leader not in self._asked:
                 self._asked[leader] = self._ask(leader, {where: self._positions[where] for where in wanted})
+
+    def _is_done(self, partition: TopicPartition) -> bool:
+        return partition in self._until and self._positions[partition] >= self._until[partition]
 
     def _ask(self, leader: int, positions: dict[TopicPartition, int]) -> _Asked:
         options = self._options

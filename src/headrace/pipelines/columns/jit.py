@@ -1,22 +1,60 @@
-"""The one way in which loops are compiled here.
+"""The one way in which loops are compiled here: at their first call, and not when a module is imported.
 
 Compiled code is kept on disk (`cache`), so a worker loads it instead of compiling; it runs without the interpreter's
 lock; and it knows nothing of Python objects, so a loop that could not be compiled fails at once and is never slow.
+
+Spark starts a Python process for each planning step of a query, which imports these modules and calls none of them.
+Importing Numba costs such a process more than all else it does, so it waits until a loop is called for the first time:
+then all loops known so far are handed to Numba together, because they call each other.
 """
 
 from collections.abc import Callable
-from typing import TypeVar, cast
-
-import numba
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., object])
+
+_waiting: list["_Loop"] = []
+_is_awake = False
+
+
+class _Loop:
+    """A loop that is not compiled yet."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self.dispatcher: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self.dispatcher is None:
+            _wake()
+        assert self.dispatcher is not None
+        return self.dispatcher(*args)
 
 
 def compiled(function: F) -> F:
     """The function as machine code, compiled at its first call with each set of types."""
-    return cast(F, numba.njit(function, cache=True, nogil=True, error_model="numpy"))
+    if _is_awake:
+        return cast(F, _handed_over(function))
+    loop = _Loop(function)
+    _waiting.append(loop)
+    return cast(F, loop)
 
 
-def inlined(function: F) -> F:
-    """A step of a compiled loop, put in place where it is called."""
-    return cast(F, numba.njit(function, cache=True, nogil=True, error_model="numpy", inline="never"))
+def _handed_over(function: Callable[..., Any]) -> Callable[..., Any]:
+    import numba
+
+    return cast(Callable[..., Any], numba.njit(function, cache=True, nogil=True, error_model="numpy"))
+
+
+def _wake() -> None:
+    """Hand every loop to Numba, and let loops that call others find the compiled ones."""
+    global _is_awake
+    _is_awake = True
+    for loop in _waiting:
+        loop.dispatcher = _handed_over(loop.function)
+    for loop in _waiting:
+        scope = loop.function.__globals__
+        scope.update({name: value.dispatcher for name, value in scope.items() if isinstance(value, _Loop)})
+    _waiting.clear()

@@ -7,10 +7,23 @@ The table sinks and the outbox are given to `foreachBatch`:
     totals.writeStream.outputMode("update").foreachBatch(
         postgres("postgresql://…", table="totals", keys=["user"])
     ).option("checkpointLocation", "…").start()
+
+Each is imported when it is first asked for: a process that only plans a query has no use for them.
 """
 
-from headrace.pipelines.sink.outbox import Refused, Webhook, outbox, webhook
-from headrace.pipelines.sink.tables import delta, duckdb, parquet, postgres, read_parquet_sink, sqlite
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.pipelines.sink.effects import Refused, Webhook, outbox, webhook
+    from headrace.pipelines.sink.tables import delta, duckdb, parquet, postgres, read_parquet_sink, sqlite
+
+_HOMES = {
+    **dict.fromkeys(("Refused", "Webhook", "outbox", "webhook"), "headrace.pipelines.sink.effects"),
+    **dict.fromkeys(
+        ("delta", "duckdb", "parquet", "postgres", "read_parquet_sink", "sqlite"), "headrace.pipelines.sink.tables"
+    ),
+}
 
 __all__ = [
     "Refused",
@@ -24,3 +37,9 @@ __all__ = [
     "sqlite",
     "webhook",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

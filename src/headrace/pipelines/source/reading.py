@@ -41,7 +41,8 @@ def _fetched(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterato
         committed=options.committed,
         read_ahead=True,
     )
-    fetcher = Fetcher(cluster, {where: wanted.start}, asked)
+    until = {where: wanted.end}
+    fetcher = Fetcher(cluster, {where: wanted.start}, asked, until=until)
     heard = time.monotonic()
     while fetcher.positions[where] < wanted.end:
         try:
@@ -54,7 +55,7 @@ def _fetched(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterato
                 ) from error
             if error.start >= wanted.end:
                 return
-            fetcher = Fetcher(cluster, {where: max(error.start, wanted.start)}, asked)
+            fetcher = Fetcher(cluster, {where: max(error.start, wanted.start)}, asked, until=until)
             continue
         for fetched in answers:
             heard = time.monotonic()

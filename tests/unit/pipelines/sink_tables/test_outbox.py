@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from headrace.pipelines.sink.outbox import Refused, webhook
-from headrace.pipelines.sink.outbox.delivery import deliver
-from headrace.pipelines.sink.outbox.ledger import Ledger, opened
-from headrace.pipelines.sink.outbox.record import Pace
-from headrace.pipelines.sink.outbox.sink import outbox
-from headrace.pipelines.sink.outbox.webhook import WebhookFailed
+from headrace.pipelines.sink.effects import Refused, webhook
+from headrace.pipelines.sink.effects.delivery import deliver
+from headrace.pipelines.sink.effects.ledger import Ledger, opened
+from headrace.pipelines.sink.effects.record import Pace
+from headrace.pipelines.sink.effects.sink import outbox
+from headrace.pipelines.sink.effects.webhook import WebhookFailed
 from headrace.pipelines.sink.tables.errors import SinkMisconfigured
 from headrace.pipelines.sink.tables.following import Step
 from headrace.pipelines.sink.tables.target import Target

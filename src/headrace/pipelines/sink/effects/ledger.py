@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headrace.pipelines.sink.outbox.record import DONE, FAILED, SENDING, WAITING, Pending, Result
+from headrace.pipelines.sink.effects.record import DONE, FAILED, SENDING, WAITING, Pending, Result
 from headrace.pipelines.sink.tables.drivers import driver
 from headrace.pipelines.sink.tables.errors import SinkMisconfigured
 from headrace.pipelines.sink.tables.following import Step

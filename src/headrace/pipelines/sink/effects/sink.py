@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
-from headrace.pipelines.sink.outbox.delivery import deliver
-from headrace.pipelines.sink.outbox.ledger import Ledger, opened
-from headrace.pipelines.sink.outbox.record import FailedRecord, Pace, Send
+from headrace.pipelines.sink.effects.delivery import deliver
+from headrace.pipelines.sink.effects.ledger import Ledger, opened
+from headrace.pipelines.sink.effects.record import FailedRecord, Pace, Send
 from headrace.pipelines.sink.tables.errors import SinkMisconfigured
 from headrace.pipelines.sink.tables.following import OnNewQuery, Step
 from headrace.pipelines.sink.tables.query import query_id

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.sink.outbox.record import Refused
+from headrace.pipelines.sink.effects.record import Refused
 from headrace.pipelines.sink.tables.errors import SinkMisconfigured
 
 # These answers may be another tomorrow; every other 4xx says that this request will never be taken.

@@ -16,8 +16,8 @@ idempotence key that the user names. Then they are sent, and what was done is re
 the whole.
 """
 
-from headrace.pipelines.sink.outbox.record import FailedRecord, Refused
-from headrace.pipelines.sink.outbox.sink import Outbox, outbox
-from headrace.pipelines.sink.outbox.webhook import Webhook, webhook
+from headrace.pipelines.sink.effects.record import FailedRecord, Refused
+from headrace.pipelines.sink.effects.sink import Outbox, outbox
+from headrace.pipelines.sink.effects.webhook import Webhook, webhook
 
 __all__ = ["FailedRecord", "Outbox", "Refused", "Webhook", "outbox", "webhook"]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from time import monotonic
 
-from headrace.pipelines.sink.outbox.ledger import Ledger
-from headrace.pipelines.sink.outbox.record import DONE, FAILED, Pace, Pending, Refused, Result, Send
+from headrace.pipelines.sink.effects.ledger import Ledger
+from headrace.pipelines.sink.effects.record import DONE, FAILED, Pace, Pending, Refused, Result, Send
 
 _log = logging.getLogger(__name__)
 _PAGE = 1000
