@@ -164,7 +164,25 @@ def test_partly_out_of_time_is_told_and_not_guessed(sink: Sink) -> None:
     sink.decide(0, transactions)
     sink.transactions.commit(transactions[0])
     sink.transactions.begin(transactions[1].transactional_id, 60_000)
-    with pytest.raises(PipelineError, match="was decided and is committed in part: 1 of 3 transactions"):
+    with pytest.raises(PipelineError, match=r"is committed in part: from .*-1 on, 2 of 3 transactions"):
+        sink.rerun(0)
+
+
+def test_the_oldest_out_of_time_means_that_nothing_is_committed(sink: Sink) -> None:
+    """A slow batch whose first task began too long ago, the driver alive all the time."""
+    transactions = sink.write(0)
+    sink.transactions.begin(transactions[0].transactional_id, 60_000)
+    with pytest.raises(PipelineError, match="ran out of its transactions' time"):
+        commit_batch(sink.query, 0, transactions, sink.options)
+    assert sink.settled() == []
+    sink.rerun(0)
+    assert sink.settled() == expected(0)
+
+
+def test_a_checkpoint_older_than_the_topic_is_refused(sink: Sink) -> None:
+    for batch in range(2):
+        sink.rerun(batch)
+    with pytest.raises(PipelineError, match="is to write batch 0, and has written batch 1 already"):
         sink.rerun(0)
 
 

@@ -33,7 +33,6 @@ _ENDED_OTHERWISE = (
     ErrorCode.INVALID_TXN_STATE,  # it was aborted by its own producer
     ErrorCode.PRODUCER_FENCED,  # it ran out of time, or the id was taken over: both abort it
     ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING,  # the id was not used for so long that it was forgotten
 )
 
 
@@ -84,7 +83,11 @@ class Transactions:
         self._coordinators.ask(transaction.transactional_id, ask)
 
     def commit(self, transaction: Transaction) -> bool:
-        """Commit; whether it is committed now, be it by this call or an earlier one. If not, it was aborted."""
+        """Commit; whether it is committed now, be it by this call or an earlier one. If not, it was aborted.
+
+        An id that was not used for so long that the broker has forgotten it (seven days by default) is an error: nobody
+        knows any more how its last transaction ended.
+        """
         try:
             self._end(transaction, committed=True)
         except Refused as refusal:

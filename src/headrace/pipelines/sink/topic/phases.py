@@ -122,7 +122,7 @@ def commit_batch(query: str, batch: int, transactions: Sequence[Transaction], op
     cluster = cluster_at(options.bootstrap, options.connection)
     if not transactions:
         return
-    decision = Decision(query, batch, tuple(transactions))
+    decision = Decision(query, batch, tuple(transactions))  # the oldest first: see `finish`
     Decisions(cluster, options.decisions_topic).write(decision)
     if not finish(cluster, decision):
         raise PipelineError(
@@ -140,26 +140,39 @@ def forget(query: str, options: SinkOptions) -> None:
 def finish(cluster: Cluster, decision: Decision) -> bool:
     """Commit whatever of a decided batch is not committed yet; False if none of it can be, because time ran out.
 
-    Committing again is harmless, so several may do it at once.
+    The oldest transaction goes first, so the one whose time runs out first tells whether the batch can be committed at
+    all, and what is committed is always a beginning of the list. Committing again is harmless, so several may do it.
     """
     transactions = Transactions(cluster)
-    outcomes = [transactions.commit(transaction) for transaction in decision.transactions]
-    if any(outcomes) and not all(outcomes):
-        lost = [one.transactional_id for one, done in zip(decision.transactions, outcomes, strict=True) if not done]
+    for number, transaction in enumerate(decision.transactions):
+        if transactions.commit(transaction):
+            continue
+        if number == 0:
+            for other in decision.transactions[1:]:
+                transactions.abort(other)
+            return False
         raise PipelineError(
-            f"batch {decision.batch} of query {decision.query} was decided and is committed in part: "
-            f"{len(lost)} of {len(outcomes)} transactions ({', '.join(lost[:3])}) ran out of time before the driver "
-            "came back. Their rows are missing from the topic and must not be guessed: rebuild the output, or accept "
-            "the gap by deleting the query's checkpoint"
+            f"batch {decision.batch} of query {decision.query} was decided and is committed in part: from "
+            f"{transaction.transactional_id} on, {len(decision.transactions) - number} of {len(decision.transactions)} "
+            "transactions ran out of time before the driver came back. Their rows are missing from the topic and must "
+            "not be guessed: rebuild the output, or accept the gap by deleting the query's checkpoint"
         )
-    return all(outcomes)
+    return True
 
 
 def is_done(query: str, batch: int, options: SinkOptions) -> bool:
     """After a start: whether a batch that Spark runs again was decided before; it is committed to its end then."""
     cluster = cluster_at(options.bootstrap, options.connection)
     decision = Decisions(cluster, options.decisions_topic).last(query)
-    return decision is not None and decision.batch == batch and finish(cluster, decision)
+    if decision is None or decision.batch < batch:
+        return False
+    if decision.batch > batch:
+        raise PipelineError(
+            f"query {query} is to write batch {batch}, and has written batch {decision.batch} already: its checkpoint "
+            "is older than what is in the topic, and writing on would double rows. Rebuild the output, or start with a "
+            "new checkpoint"
+        )
+    return finish(cluster, decision)
 
 
 def settle(query: str, batch: int, options: SinkOptions) -> None:

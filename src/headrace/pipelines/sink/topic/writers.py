@@ -1,5 +1,6 @@
 """What Spark calls: the streaming writer, exactly once or at least once, and the writer of a bounded DataFrame."""
 
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,13 @@ class Written(WriterCommitMessage):
 
     query: str
     transaction: tuple[str, int, int] | None
+    began: float = 0.0
     is_first: bool = False  # the first of its run, as far as this worker knows
+
+
+def _oldest_first(written: Sequence[Written]) -> list[Transaction]:
+    """The transactions of a batch in the order in which their time runs out."""
+    return [Transaction(*one.transaction) for one in sorted(written, key=lambda one: one.began) if one.transaction]
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -61,16 +68,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
             for _ in iterator:  # Spark wants its rows taken
                 pass
             return Written(query, None)
+        began = time.time()
         transaction = write_task(iterator, attempt, self._options)
         _seen_runs.add(run)
-        return Written(query, transaction, is_first)
+        return Written(query, transaction, began, is_first)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks of a batch are done."""
         written = [message for message in messages if isinstance(message, Written)]
         if not self._options.exactly_once or not written:
             return
-        transactions = [Transaction(*message.transaction) for message in written if message.transaction]
+        transactions = _oldest_first(written)
         commit_batch(written[0].query, batchId, transactions, self._options)
         if any(message.is_first for message in written):
             abort_open(written[0].query, self._options, but=transactions)
@@ -96,13 +104,14 @@ class BoundedWriter(DataSourceArrowWriter):
         if not self._options.exactly_once:
             write_plainly(iterator, context.partitionId(), self._options)
             return Written(self._job, None)
+        began = time.time()
         transaction = write_task(iterator, Attempt(self._job, 0, context.partitionId()), self._options)
-        return Written(self._job, transaction)
+        return Written(self._job, transaction, began)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
         written = [message for message in messages if isinstance(message, Written)]
-        transactions = [Transaction(*message.transaction) for message in written if message.transaction]
+        transactions = _oldest_first(written)
         commit_batch(self._job, 0, transactions, self._options)
         if transactions:
             forget(self._job, self._options)
