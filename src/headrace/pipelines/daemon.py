@@ -15,8 +15,8 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 PRELOADED: Final = (
     "numpy",
@@ -57,9 +57,21 @@ def warm_loops() -> None:
         warm()
 
 
+def quiet(worker: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
+    """A worker that ends without a word when Spark is gone: there is nobody left to tell."""
+
+    def run(socket: Any, authenticated: bool) -> int:
+        try:
+            return worker(socket, authenticated)
+        except BrokenPipeError:
+            return 0
+
+    return run
+
+
 def main() -> None:
     """Load, then do what Spark's daemon does."""
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
     # The module that the workers will run, as Spark's daemon is told it.
     kind = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -69,7 +81,8 @@ def main() -> None:
     # What is loaded stays: a collection in a worker must not touch, and so copy, every page of it.
     gc.collect()
     gc.freeze()
-    manager()
+    daemon.worker = quiet(daemon.worker)
+    daemon.manager()
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
         "spark.sql.catalogImplementation": "in-memory",
         # How long an idle query waits before it looks for new data again; 10 ms by default.
         "spark.sql.streaming.pollingDelay": "2ms",
+        # Over TCP each task waits some 40 ms for an acknowledgement that the other side delays.
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.pyspark.python": python,
         "spark.pyspark.driver.python": python,
         DAEMON: "headrace.pipelines.daemon",

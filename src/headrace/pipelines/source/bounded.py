@@ -10,25 +10,33 @@ from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.options import Place, SourceOptions
 from headrace.pipelines.source.places import find
-from headrace.pipelines.source.planning import Range, ranges
+from headrace.pipelines.source.planning import Offsets, Range, ranges, tasks
 from headrace.pipelines.source.reading import read_range
 from headrace.pipelines.source.selection import selected
 
 EARLIEST, LATEST = Place(word="earliest"), Place(word="latest")
 
 
-class RangePartition(InputPartition):
-    """A range, as Spark wants it."""
+class RangesPartition(InputPartition):
+    """What one task reads, as Spark wants it."""
 
-    def __init__(self, wanted: Range) -> None:
-        super().__init__(tuple(wanted))
+    def __init__(self, wanted: Sequence[Range]) -> None:
+        super().__init__(tuple(map(tuple, wanted)))
+
+
+def partitions_of(starts: Offsets, ends: Offsets, options: SourceOptions) -> list[InputPartition]:
+    """The tasks that read what lies between two offsets of each partition."""
+    shared = ranges(starts, ends, min_tasks=options.min_tasks, records_per_task=options.records_per_task)
+    return [RangesPartition(wanted) for wanted in tasks(shared, min_tasks=options.min_tasks)]
 
 
 def read_partition(partition: InputPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """What a task does with its partition."""
     if partition.value is None:  # Spark makes such a one where there is nothing to read
-        return iter(())
-    return read_range(Range(*partition.value), layout_of(schema, options), options)
+        return
+    layout = layout_of(schema, options)
+    for wanted in partition.value:
+        yield from read_range(Range(*wanted), layout, options)
 
 
 class BoundedReader(DataSourceReader):
@@ -46,8 +54,7 @@ class BoundedReader(DataSourceReader):
         where = selected(cluster, options)
         starts = find(cluster, where, options.starting or EARLIEST, committed=options.committed)
         ends = find(cluster, where, options.ending or LATEST, committed=options.committed)
-        shared = ranges(starts, ends, min_tasks=options.min_tasks, records_per_task=options.records_per_task)
-        return [RangePartition(wanted) for wanted in shared]
+        return partitions_of(starts, ends, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range."""

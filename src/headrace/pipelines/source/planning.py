@@ -81,3 +81,21 @@ def _split(item: Range, largest: int) -> list[Range]:
     pieces = -(-count // max(largest, 1))
     cuts = [item.start + count * piece // pieces for piece in range(pieces + 1)]
     return [Range(item.topic, item.partition, low, high) for low, high in itertools.pairwise(cuts)]
+
+
+def tasks(pieces: list[Range], *, min_tasks: int, small: int = 20_000) -> list[tuple[Range, ...]]:
+    """What each task reads: small ranges are put together, because a task costs more than reading thousands of records.
+
+    No task gets more than `small` by that, and no more are put together than leaves `min_tasks`.
+    """
+    found: list[list[Range]] = []
+    sizes: list[int] = []
+    for left, piece in zip(range(len(pieces), 0, -1), pieces, strict=True):
+        count = piece.end - piece.start
+        if found and sizes[-1] + count <= small and len(found) + left > min_tasks:
+            found[-1].append(piece)
+            sizes[-1] += count
+        else:
+            found.append([piece])
+            sizes.append(count)
+    return [tuple(group) for group in found]

@@ -3,6 +3,8 @@
 Offsets in the checkpoint have the form of Spark's own Kafka source.
 """
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,11 +28,11 @@ from headrace.client.offsets import list_offsets
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import DataLoss
-from headrace.pipelines.source.bounded import LATEST, RangePartition, read_partition
+from headrace.pipelines.source.bounded import LATEST, partitions_of, read_partition
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.options import SourceOptions
 from headrace.pipelines.source.places import find
-from headrace.pipelines.source.planning import Offsets, from_json, limited, ranges, to_json
+from headrace.pipelines.source.planning import Offsets, from_json, limited, to_json
 from headrace.pipelines.source.selection import selected
 from headrace.telemetry.logs import get_logger
 
@@ -111,20 +113,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- batches
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The ranges of a batch, after making sure that they are there."""
-        options = self._options
+        """The tasks of a batch, after making sure that what they read is there."""
         ends = from_json(end)
         starts = from_json(start)
         self._begin_new(starts, ends)
         present = [where for where in ends if ends[where] > starts[where]]
         starts = self._checked({where: starts[where] for where in present}, ends)
-        shared = ranges(
-            starts,
-            {where: max(ends[where], starts[where]) for where in present},
-            min_tasks=options.min_tasks,
-            records_per_task=options.records_per_task,
-        )
-        return [RangePartition(wanted) for wanted in shared]
+        return partitions_of(starts, {where: max(ends[where], starts[where]) for where in present}, self._options)
 
     def _checked(self, starts: Offsets, ends: Mapping[TopicPartition, int]) -> Offsets:
         firsts = list_offsets(self._cluster, dict.fromkeys(starts, FIRST)) if starts else {}
@@ -149,4 +144,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             alter_offsets(Coordinators(self._cluster), self._options.commit_group, from_json(end))
 
     def stop(self) -> None:
-        """Nothing is held that the process does not end with."""
+        """Nothing is held that the process does not end with.
+
+        Spark ends a query by closing the socket to this process, and the process would then fail to report that over
+        the same socket, with a traceback on the user's terminal.
+        """
+        if sys.exc_info()[0] is EOFError and _is_spark_runner():
+            os._exit(0)
+
+
+def _is_spark_runner() -> bool:
+    """Whether this process was started by Spark for a streaming source alone."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == "pyspark.sql.streaming.python_streaming_source_runner"

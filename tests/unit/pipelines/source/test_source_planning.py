@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import TopicPartition
-from headrace.pipelines.source.planning import Range, from_json, limited, ranges, to_json
+from headrace.pipelines.source.planning import Range, from_json, limited, ranges, tasks, to_json
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 stretches = st.dictionaries(
@@ -64,3 +64,12 @@ def test_a_limit_never_goes_back_or_beyond(found: dict[TopicPartition, tuple[int
     to = limited(starts, ends, budget, dict.fromkeys(ends, 1.0))
     assert all(starts[where] <= to[where] <= ends[where] for where in ends)
     assert sum(to[where] - starts[where] for where in ends) <= budget + len(ends)
+
+
+def test_small_ranges_share_a_task() -> None:
+    pieces = [Range("a", number, 0, 10) for number in range(6)]
+    assert [len(group) for group in tasks(pieces, min_tasks=1, small=25)] == [2, 2, 2]
+    assert [len(group) for group in tasks(pieces, min_tasks=1, small=1000)] == [6]
+    assert len(tasks(pieces, min_tasks=4, small=1000)) == 4
+    assert tasks([], min_tasks=1) == []
+    assert len(tasks([Range("a", 0, 0, 50), *pieces], min_tasks=1, small=60)) == 2
