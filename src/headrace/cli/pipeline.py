@@ -190,7 +190,7 @@ def rebuild(
     """
     from headrace.pipelines.jobs.rebuild import build_beside, next_version
     from headrace.pipelines.jobs.rebuild import switch as switch_over
-    from headrace.pipelines.session import session
+    from headrace.pipelines.spark_session import session
 
     job = load(file, [name])[0]
     server = _server(bootstrap)

@@ -5,7 +5,23 @@
 Users keep the whole of PySpark: `spark.readStream.format("headrace")` is a DataFrame like any other.
 """
 
-from headrace.pipelines.jobs.declare import Job, job, topic
-from headrace.pipelines.session import session
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.pipelines.jobs.declare import Job, job, topic
+    from headrace.pipelines.spark_session import session
+
+# Loaded when first asked for: Spark's Python processes import this package, and want none of it.
+_HOMES = {
+    **dict.fromkeys(("Job", "job", "topic"), "headrace.pipelines.jobs.declare"),
+    "session": "headrace.pipelines.spark_session",
+}
 
 __all__ = ["Job", "job", "session", "topic"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

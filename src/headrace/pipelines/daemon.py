@@ -30,6 +30,8 @@ PRELOADED: Final = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
     "headrace.pipelines.source.datasource",
+    "headrace.pipelines.source.stream",
+    "headrace.pipelines.sink.topic.writers",
 )
 
 _TASKS: Final = "pyspark.worker"
@@ -81,7 +83,7 @@ def main() -> None:
     # What is loaded stays: a collection in a worker must not touch, and so copy, every page of it.
     gc.collect()
     gc.freeze()
-    daemon.worker = quiet(daemon.worker)
+    daemon.worker = quiet(daemon.worker)  # type: ignore[assignment]  # the same but for the arguments' names
     daemon.manager()
 
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 from headrace.pipelines.columns import json
 from headrace.pipelines.columns.decoding import Decoder
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.registry import SchemaRegistry
 
 Options = Mapping[str, str]
 
@@ -90,6 +89,8 @@ def _avro(schema: pa.Schema, options: Options) -> Decoder:
         raise PipelineError(
             "Avro in Confluent's framing needs a schema registry: give schemaRegistry, or avroFraming = none"
         )
+    from headrace.pipelines.registry import SchemaRegistry
+
     return AvroDecoder(schema, lookup=SchemaRegistry(url), reader=told)
 
 

@@ -19,7 +19,7 @@ from headrace.pipelines.jobs.progress import Progress
 from headrace.pipelines.jobs.publish import MetricsServer, ProgressTopic
 from headrace.pipelines.jobs.run import Runner
 from headrace.pipelines.jobs.versions import at_version
-from headrace.pipelines.session import session
+from headrace.pipelines.spark_session import session
 
 _TICK_S = 0.1
 _LAG_EVERY_S = 1.0

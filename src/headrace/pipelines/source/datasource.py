@@ -1,6 +1,7 @@
 """`format("headrace")`, as Spark finds it."""
 
 from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -12,14 +13,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.pipelines.errors import BadOption
-from headrace.pipelines.sink.topic.columns import check
-from headrace.pipelines.sink.topic.options import read_options as read_sink_options
-from headrace.pipelines.sink.topic.writers import BoundedWriter, StreamWriter
-from headrace.pipelines.source.bounded import BoundedReader
-from headrace.pipelines.source.columns import raw_schema
-from headrace.pipelines.source.inference import inferred
 from headrace.pipelines.source.options import read_options
-from headrace.pipelines.source.stream import StreamReader
+
+if TYPE_CHECKING:
+    from headrace.pipelines.sink.topic.options import SinkOptions
+
+# Spark starts a Python process for each step of planning a query, and each imports this module: what a step does not
+# use is imported where it is used.
 
 
 class HeadraceDataSource(DataSource):
@@ -36,26 +36,44 @@ class HeadraceDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns where the user gave none: the record's own, or what its values look like."""
         options = read_options(self.options)
-        return raw_schema(include_headers=options.include_headers) if options.format == "raw" else inferred(options)
+        if options.format == "raw":
+            from headrace.pipelines.source.columns import raw_schema
+
+            return raw_schema(include_headers=options.include_headers)
+        from headrace.pipelines.source.inference import inferred
+
+        return inferred(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
+        from headrace.pipelines.source.bounded import BoundedReader
+
         return BoundedReader(schema, read_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For `spark.readStream`."""
+        from headrace.pipelines.source.stream import StreamReader
+
         return StreamReader(schema, read_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `df.write`."""
-        options = read_sink_options(self.options)
-        check(schema, options)
+        from headrace.pipelines.sink.topic.writers import BoundedWriter
+
         if overwrite:
             raise BadOption('a topic is only ever added to: write .mode("append")')
-        return BoundedWriter(options)
+        return BoundedWriter(self._sink(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
         """For `df.writeStream`."""
+        from headrace.pipelines.sink.topic.writers import StreamWriter
+
+        return StreamWriter(self._sink(schema))
+
+    def _sink(self, schema: StructType) -> "SinkOptions":
+        from headrace.pipelines.sink.topic.columns import check
+        from headrace.pipelines.sink.topic.options import read_options as read_sink_options
+
         options = read_sink_options(self.options)
         check(schema, options)
-        return StreamWriter(options)
+        return options
