@@ -153,8 +153,16 @@ def _starts(place: Place, topic: str) -> str | None:
 
 
 def start(prepared: Prepared) -> dict[str, "StreamingQuery"]:
-    """Start a query for each output."""
-    return {word: _start(prepared, word, frame, prepared.job.outputs[word]) for word, frame in prepared.results.items()}
+    """Start a query for each output; raises `BadJob` for what Spark refuses to run."""
+    started: dict[str, StreamingQuery] = {}
+    try:
+        for word, frame in prepared.results.items():
+            started[word] = _start(prepared, word, frame, prepared.job.outputs[word])
+    except Exception as error:
+        for query in started.values():
+            query.stop()
+        raise BadJob(f"{prepared.job.place}: job {prepared.job.name!r}: {sentence_of(error)}") from error
+    return started
 
 
 def _start(prepared: Prepared, word: str, frame: "DataFrame", output: Output) -> "StreamingQuery":

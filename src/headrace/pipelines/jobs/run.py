@@ -83,18 +83,24 @@ class Runner:
             if now >= running.retry_at:
                 running.retry_at = None
                 self._say(running.name, "starts again")
-                running.queries = start(running.prepared)
+                try:
+                    running.queries = start(running.prepared)
+                except PipelineError as error:
+                    self._failed(running, str(error), now)
             return
         broken = [query.exception() for query in running.queries.values() if not query.isActive and query.exception()]
         if not broken:
             return
         for query in running.queries.values():
             query.stop()  # outputs of one job go on together
+        self._failed(running, sentence_of(broken[0]), now)  # type: ignore[arg-type]
+
+    def _failed(self, running: Running, error: str, now: float) -> None:
         if now - running.failed_at > _HEALTHY_S:
             running.failures = 0
         running.failures += 1
         running.failed_at = now
-        running.last_error = sentence_of(broken[0])  # type: ignore[arg-type]
+        running.last_error = error
         if running.failures > self._restarts:
             raise GaveUp(f"job {running.name!r} failed: {running.last_error}")
         pause = min(2.0 ** (running.failures - 1), _LONGEST_PAUSE_S)

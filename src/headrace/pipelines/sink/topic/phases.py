@@ -14,6 +14,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.produce import init_producer
 from headrace.client.transactions import Transaction, Transactions
+from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.columns.encode import Stamp, encode
 from headrace.pipelines.errors import PipelineError
@@ -87,7 +88,7 @@ def _write(
         producer = init_producer(cluster)
         start = Stamp(producer.id, producer.epoch, 0)
     sharing = Sharing(options.topic, slot, options.batch_bytes)
-    stamps: dict[object, Stamp] = {}
+    stamps: dict[TopicPartition, Stamp] = {}
     counts: dict[str, int] = {}
     sender = Sender(cluster, transaction)
     try:
@@ -99,15 +100,15 @@ def _write(
                 sender.flush()  # the cluster is the sender's while it sends
                 counts |= {topic: len(cluster.topic(topic).partitions) for topic in unknown}
             # A request takes one batch per partition: the second ones go into the next.
-            waiting: dict[object, bytes] = {}
+            waiting: dict[TopicPartition, bytes] = {}
             for where, rows in sharing.share(batch, out, counts):
                 if where in waiting:
-                    sender.send(waiting)  # type: ignore[arg-type]
+                    sender.send(waiting)
                     waiting = {}
                 stamp = stamps.get(where, start)
                 waiting[where] = encode(out, rows, stamp, options.codec)
                 stamps[where] = stamp.after(len(rows))
-            sender.send(waiting)  # type: ignore[arg-type]
+            sender.send(waiting)
             batch = next(rest, None)
         sender.flush()
     finally:
