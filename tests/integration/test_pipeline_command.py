@@ -51,7 +51,7 @@ class Place:
 
     def write_file(self, factor: int = 1, text: str = PIPELINE) -> None:
         made = text.replace("TABLE", str(self.folder / "t.sqlite")).replace("FACTOR", str(factor))
-        (self.folder / "numbers.py").write_text(made)
+        (self.folder / "doubling.py").write_text(made)
 
     def produce(self, numbers: range) -> None:
         writer = Writer(self.cluster, "numbers")
@@ -99,25 +99,25 @@ def expected_sums(count: int, factor: int = 1) -> dict[int, int]:
 
 def test_a_pipeline_from_start_to_rebuild(place: Place) -> None:
     place.produce(range(1000))
-    listed = json.loads(place.run("list", "numbers.py", "--json"))
+    listed = json.loads(place.run("list", "doubling.py", "--json"))
     assert [(job["job"], job["inputs"], job["trigger"]) for job in listed] == [
         ("doubled", {"numbers": "numbers"}, "100 ms"),
         ("sums", {"numbers": "numbers"}, "100 ms"),
     ]
 
     # Runs until killed; what was done stays done.
-    running = place.started("run", "numbers.py", "--json")
+    running = place.started("run", "doubling.py", "--json")
     assert running.stdout is not None
     batches = 0
     while batches < 5:
         batches += "batch" in json.loads(running.stdout.readline())
-    (status, _) = json.loads(place.run("status", "numbers.py", "--json"))
+    (status, _) = json.loads(place.run("status", "doubling.py", "--json"))
     assert status["running"] is True
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate()
 
     # Goes on; a first Ctrl-C lets it finish.
-    running = place.started("run", "numbers.py", "--json", "--metrics-port", "0")
+    running = place.started("run", "doubling.py", "--json", "--metrics-port", "0")
     reports = read_until_caught_up(running)
     os.kill(running.pid, signal.SIGINT)
     _, err = running.communicate(timeout=120)
@@ -130,25 +130,25 @@ def test_a_pipeline_from_start_to_rebuild(place: Place) -> None:
     assert any(report["state_rows"] == 3 for report in reports)
     assert "__headrace_progress" in [topic.name for topic in place.cluster.topics()]
 
-    statuses = json.loads(place.run("status", "numbers.py", "--json"))
+    statuses = json.loads(place.run("status", "doubling.py", "--json"))
     assert [(job["running"], job["version"], job["outputs"][0]["lag_records"]) for job in statuses] == [
         (False, 1, 0)
     ] * 2
 
     # A new version beside the old one, from the start of the input, and the switch.
     place.write_file(factor=10)
-    place.run("rebuild", "numbers.py", "sums", "--json")
+    place.run("rebuild", "doubling.py", "sums", "--json")
     assert place.sums() == expected_sums(1000, 10)
     assert place.sums("sums__v1") == expected_sums(1000)
     place.produce(range(1000, 1100))
-    place.run("run", "numbers.py", "--job", "sums", "--trigger", "available-now", "--json")
+    place.run("run", "doubling.py", "--job", "sums", "--trigger", "available-now", "--json")
     assert place.sums() == expected_sums(1100, 10)
 
     # Beginning anew at the end: what lies before is left alone.
-    out = place.run("reset", "numbers.py", "doubled", "--to", "latest", "--yes")
+    out = place.run("reset", "doubling.py", "doubled", "--to", "latest", "--yes")
     assert "job doubled begins in numbers" in out
     place.produce(range(1100, 1110))
-    place.run("run", "numbers.py", "--job", "doubled", "--trigger", "available-now", "--json")
+    place.run("run", "doubling.py", "--job", "doubled", "--trigger", "available-now", "--json")
     assert place.doubled() == [2 * number for number in [*range(1000), *range(1100, 1110)]]
 
 
@@ -168,7 +168,7 @@ def read_until_caught_up(running: subprocess.Popen[str]) -> list[dict[str, Any]]
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("def doubled(numbers):", "def doubled(numbers:"), "numbers.py:8:"),
+        (("def doubled(numbers):", "def doubled(numbers:"), "doubling.py:8:"),
         (('topic("numbers"', 'topic("nubmers"'), "topic 'nubmers' does not exist"),
         (("n * 2 as", "m * 2 as"), "job 'doubled': [UNRESOLVED_COLUMN"),
         (("AS key", "AS kee"), "column 'kee' is none that a record has"),
@@ -178,7 +178,7 @@ def read_until_caught_up(running: subprocess.Popen[str]) -> list[dict[str, Any]]
 )
 def test_mistakes_are_one_sentence_before_anything_is_written(place: Place, change: tuple[str, str], said: str) -> None:
     place.write_file(text=PIPELINE.replace(*change))
-    err = place.run("run", "numbers.py", "--job", "doubled", "--trigger", "available-now", code=1)
+    err = place.run("run", "doubling.py", "--job", "doubled", "--trigger", "available-now", code=1)
     last = err.strip().splitlines()[-1]
     assert last.startswith("headrace: ")
     assert said in last
@@ -192,5 +192,5 @@ def test_a_strangers_checkpoint_is_refused(place: Place) -> None:
     (other / "job.json").write_text(
         json.dumps({"name": "other", "inputs": {}, "outputs": [], "version": 1, "started": True, "format": 1})
     )
-    err = place.run("run", "numbers.py", "--job", "doubled", code=1)
+    err = place.run("run", "doubling.py", "--job", "doubled", code=1)
     assert "is the checkpoint of job 'other', not of 'doubled'" in err

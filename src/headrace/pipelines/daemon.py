@@ -66,7 +66,7 @@ def quiet(worker: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
         try:
             return worker(socket, authenticated)
         except BrokenPipeError:
-            return 0
+            return 1  # not 0: that would be a worker to be used again
 
     return run
 
