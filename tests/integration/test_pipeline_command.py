@@ -7,6 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +85,15 @@ class Place:
         )
 
     def sums(self, table: str = "sums") -> dict[int, int]:
-        with sqlite3.connect(self.folder / "t.sqlite") as db:
+        with closing(sqlite3.connect(self.folder / "t.sqlite")) as db:
             return dict(db.execute(f"SELECT rest, total FROM {table}").fetchall())
 
 
 @pytest.fixture
-def place(tmp_path: Path, headrace_broker: Broker) -> Place:
-    headrace_broker.delete_topics(prefix="")
-    return Place(tmp_path, headrace_broker)
+def place(tmp_path: Path, headrace_broker: Broker) -> Iterator[Place]:
+    made = Place(tmp_path, headrace_broker)
+    yield made
+    made.cluster.close()
 
 
 def expected_sums(count: int, factor: int = 1) -> dict[int, int]:
@@ -116,14 +119,15 @@ def test_a_pipeline_from_start_to_rebuild(place: Place) -> None:
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate()
 
-    # Goes on; a first Ctrl-C lets it finish.
+    # Goes on; a first Ctrl-C lets it finish. New numbers, so that each job has a batch to tell of.
+    place.produce(range(1000, 1200))
     running = place.started("run", "doubling.py", "--json", "--metrics-port", "0")
     reports = read_until_caught_up(running)
     os.kill(running.pid, signal.SIGINT)
     _, err = running.communicate(timeout=120)
     assert running.returncode == 0, err
-    assert place.doubled() == [2 * number for number in range(1000)]
-    assert place.sums() == expected_sums(1000)
+    assert place.doubled() == [2 * number for number in range(1200)]
+    assert place.sums() == expected_sums(1200)
     assert {"job", "batch", "rows", "input_rate", "processing_rate", "lag_records", "lag_ms", "state_rows"} <= set(
         reports[-1]
     )
@@ -138,18 +142,18 @@ def test_a_pipeline_from_start_to_rebuild(place: Place) -> None:
     # A new version beside the old one, from the start of the input, and the switch.
     place.write_file(factor=10)
     place.run("rebuild", "doubling.py", "sums", "--json")
-    assert place.sums() == expected_sums(1000, 10)
-    assert place.sums("sums__v1") == expected_sums(1000)
-    place.produce(range(1000, 1100))
+    assert place.sums() == expected_sums(1200, 10)
+    assert place.sums("sums__v1") == expected_sums(1200)
+    place.produce(range(1200, 1300))
     place.run("run", "doubling.py", "--job", "sums", "--trigger", "available-now", "--json")
-    assert place.sums() == expected_sums(1100, 10)
+    assert place.sums() == expected_sums(1300, 10)
 
     # Beginning anew at the end: what lies before is left alone.
     out = place.run("reset", "doubling.py", "doubled", "--to", "latest", "--yes")
     assert "job doubled begins in numbers" in out
-    place.produce(range(1100, 1110))
+    place.produce(range(1300, 1310))
     place.run("run", "doubling.py", "--job", "doubled", "--trigger", "available-now", "--json")
-    assert place.doubled() == [2 * number for number in [*range(1000), *range(1100, 1110)]]
+    assert place.doubled() == [2 * number for number in [*range(1200), *range(1300, 1310)]]
 
 
 def read_until_caught_up(running: subprocess.Popen[str]) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """What a query's progress report says, in the words that people use. Pure."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -107,7 +108,9 @@ def _source(name: str, source: Mapping[str, Any]) -> SourceProgress:
 
 
 def offsets_in(found: Any) -> dict[TopicPartition, int]:
-    """Offsets as a report or a checkpoint has them; nothing where they are not a topic's."""
+    """Offsets as a report or a checkpoint has them, also as JSON; nothing where they are not a topic's."""
+    if isinstance(found, str) and found.startswith("{"):
+        found = json.loads(found)
     if not isinstance(found, Mapping):
         return {}
     return {

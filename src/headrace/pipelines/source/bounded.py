@@ -10,7 +10,7 @@ from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.options import Place, SourceOptions
 from headrace.pipelines.source.places import find
-from headrace.pipelines.source.planning import Offsets, Range, ranges, tasks
+from headrace.pipelines.source.planning import SMALL, Offsets, Range, ranges, tasks
 from headrace.pipelines.source.reading import read_range
 from headrace.pipelines.source.selection import selected
 
@@ -27,7 +27,8 @@ class RangesPartition(InputPartition):
 def partitions_of(starts: Offsets, ends: Offsets, options: SourceOptions) -> list[InputPartition]:
     """The tasks that read what lies between two offsets of each partition."""
     shared = ranges(starts, ends, min_tasks=options.min_tasks, records_per_task=options.records_per_task)
-    return [RangesPartition(wanted) for wanted in tasks(shared, min_tasks=options.min_tasks)]
+    small = min(SMALL, options.records_per_task)
+    return [RangesPartition(wanted) for wanted in tasks(shared, min_tasks=options.min_tasks, small=small)]
 
 
 def read_partition(partition: InputPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:

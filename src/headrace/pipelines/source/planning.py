@@ -7,6 +7,7 @@ from typing import NamedTuple
 from headrace.model import TopicPartition
 
 Offsets = dict[TopicPartition, int]
+SMALL = 20_000  # records that one task reads in less time than Spark takes to start another
 
 
 class Range(NamedTuple):
@@ -83,7 +84,7 @@ def _split(item: Range, largest: int) -> list[Range]:
     return [Range(item.topic, item.partition, low, high) for low, high in itertools.pairwise(cuts)]
 
 
-def tasks(pieces: list[Range], *, min_tasks: int, small: int = 20_000) -> list[tuple[Range, ...]]:
+def tasks(pieces: list[Range], *, min_tasks: int, small: int = SMALL) -> list[tuple[Range, ...]]:
     """What each task reads: small ranges are put together, because a task costs more than reading thousands of records.
 
     No task gets more than `small` by that, and no more are put together than leaves `min_tasks`.

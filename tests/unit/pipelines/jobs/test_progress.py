@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 from headrace.model import TopicPartition
@@ -31,6 +32,13 @@ def test_what_a_report_says() -> None:
     assert found.lag_records == 5 + 3  # a partition that is new waits from its start
     assert found.sources[0].name == "rows"
     assert found.sources[0].end == {TopicPartition("t", 0): 10, TopicPartition("t", 1): 20}
+
+
+def test_offsets_may_come_as_json() -> None:
+    """Spark hands over what a Python source said as text."""
+    (source,) = REPORT["sources"]
+    told = REPORT | {"sources": [{name: json.dumps(offsets) for name, offsets in source.items()}]}
+    assert read("sums", "out", ("rows",), told) == read("sums", "out", ("rows",), REPORT)
 
 
 def test_a_bare_report() -> None:
