@@ -188,8 +188,9 @@ def test_a_record_that_does_not_decode_goes_to_the_dead_letters(spark: SparkSess
 def test_mistakes_are_told_before_anything_runs(
     spark: SparkSession, servers: str, topic: str, options: dict[str, str], shape: str | None, said: str
 ) -> None:
+    others = {name: value for name, value in options.items() if name != "subscribe"}
     with pytest.raises(Exception) as caught:
-        read(spark, servers, options.pop("subscribe", topic), shape, **options).collect()
+        read(spark, servers, options.get("subscribe", topic), shape, **others).collect()
     assert said in str(caught.value)
 
 

@@ -60,11 +60,11 @@ def prepare(job: Job, spark: "SparkSession", place: Place, *, bootstrap: str, tr
     """Call the user's function; raises `BadJob` in one sentence with the place if that cannot be."""
     check_topics(job, bootstrap)
     chosen = trigger or job.trigger
-    frames = {
-        word: _input(spark, word, given, place, bootstrap, jvm=chosen == REAL_TIME)
-        for word, given in job.inputs.items()
-    }
     try:
+        frames = {
+            word: _input(spark, word, given, place, bootstrap, jvm=chosen == REAL_TIME)
+            for word, given in job.inputs.items()
+        }
         found = job.function(**frames)
         results = found if isinstance(found, Mapping) else {"out": found}
         _check_results(job, results)

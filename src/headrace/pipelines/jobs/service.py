@@ -52,7 +52,6 @@ class RunSettings:
 def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> None:
     """Run jobs until they are done, or until a signal asks to stop; then each finishes the batch it is in."""
     with ExitStack() as stack:
-        stopping = stack.enter_context(stop_on_signals())
         places = [(job, open_place(job, settings.state)) for job in jobs]
         current = [(at_version(job, place.version, switched=True), place) for job, place in places]
         for job, _ in current:
@@ -60,6 +59,7 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
         for job, _ in current:
             stack.enter_context(locked(folder_of(job, settings.state)))
         prepared = _prepared(current, settings, watcher, stack)
+        stopping = stack.enter_context(stop_on_signals())  # after Spark's start, which takes Ctrl-C for itself
         for job, place in places:
             mark_started(job, place)
         runner = Runner(prepared, restarts=settings.restarts, say=watcher.say)
