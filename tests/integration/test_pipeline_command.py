@@ -96,7 +96,6 @@ def place(tmp_path: Path, headrace_broker: Broker) -> Iterator[Place]:
         (("n * 2 as", "m * 2 as"), "job 'doubled': [UNRESOLVED_COLUMN"),
         (("AS key", "AS kee"), "column 'kee' is none that a record has"),
         (('outputs=topic("doubled")', 'outputs=topic("nowhere")'), "topic 'nowhere' does not exist"),
-        (('format="json"', 'fromat="json"'), "did you mean 'format'?"),
     ],
 )
 def test_mistakes_are_one_sentence_before_anything_is_written(place: Place, change: tuple[str, str], said: str) -> None:
