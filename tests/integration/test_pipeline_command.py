@@ -1,12 +1,16 @@
-"""`headrace pipeline` as a user calls it, and what it says to mistakes."""
+"""`headrace pipeline`: run, watched, killed, reset and rebuilt, as a user does it."""
 
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,12 +84,89 @@ class Place:
             for _, record in records
         )
 
+    def sums(self, table: str = "sums") -> dict[int, int]:
+        with closing(sqlite3.connect(self.folder / "t.sqlite")) as db:
+            return dict(db.execute(f"SELECT rest, total FROM {table}").fetchall())
+
 
 @pytest.fixture
 def place(tmp_path: Path, headrace_broker: Broker) -> Iterator[Place]:
     made = Place(tmp_path, headrace_broker)
     yield made
     made.cluster.close()
+
+
+def expected_sums(count: int, factor: int = 1) -> dict[int, int]:
+    return {rest: sum(range(rest, count, 3)) * factor for rest in range(3)}
+
+
+def test_a_pipeline_from_start_to_rebuild(place: Place) -> None:
+    place.produce(range(1000))
+    listed = json.loads(place.run("list", "doubling.py", "--json"))
+    assert [(job["job"], job["inputs"], job["trigger"]) for job in listed] == [
+        ("doubled", {"numbers": "numbers"}, "100 ms"),
+        ("sums", {"numbers": "numbers"}, "100 ms"),
+    ]
+
+    # Runs until killed; what was done stays done.
+    running = place.started("run", "doubling.py", "--json")
+    assert running.stdout is not None
+    batches = 0
+    while batches < 5:
+        batches += "batch" in json.loads(running.stdout.readline())
+    (status, _) = json.loads(place.run("status", "doubling.py", "--json"))
+    assert status["running"] is True
+    os.killpg(running.pid, signal.SIGKILL)
+    running.communicate()
+
+    # Goes on; a first Ctrl-C lets it finish. New numbers, so that each job has a batch to tell of.
+    place.produce(range(1000, 1200))
+    running = place.started("run", "doubling.py", "--json", "--metrics-port", "0")
+    reports = read_until_caught_up(running)
+    os.kill(running.pid, signal.SIGINT)
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert place.doubled() == [2 * number for number in range(1200)]
+    assert place.sums() == expected_sums(1200)
+    assert {"job", "batch", "rows", "input_rate", "processing_rate", "lag_records", "lag_ms", "state_rows"} <= set(
+        reports[-1]
+    )
+    assert any(report["state_rows"] == 3 for report in reports)
+    assert "__headrace_progress" in [topic.name for topic in place.cluster.topics()]
+
+    statuses = json.loads(place.run("status", "doubling.py", "--json"))
+    assert [(job["running"], job["version"], job["outputs"][0]["lag_records"]) for job in statuses] == [
+        (False, 1, 0)
+    ] * 2
+
+    # A new version beside the old one, from the start of the input, and the switch.
+    place.write_file(factor=10)
+    place.run("rebuild", "doubling.py", "sums", "--json")
+    assert place.sums() == expected_sums(1200, 10)
+    assert place.sums("sums__v1") == expected_sums(1200)
+    place.produce(range(1200, 1300))
+    place.run("run", "doubling.py", "--job", "sums", "--trigger", "available-now", "--json")
+    assert place.sums() == expected_sums(1300, 10)
+
+    # Beginning anew at the end: what lies before is left alone.
+    out = place.run("reset", "doubling.py", "doubled", "--to", "latest", "--yes")
+    assert "job doubled begins in numbers" in out
+    place.produce(range(1300, 1310))
+    place.run("run", "doubling.py", "--job", "doubled", "--trigger", "available-now", "--json")
+    assert place.doubled() == [2 * number for number in [*range(1200), *range(1300, 1310)]]
+
+
+def read_until_caught_up(running: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    assert running.stdout is not None
+    reports: list[dict[str, Any]] = []
+    behind = {"doubled", "sums"}
+    while behind:
+        found = json.loads(running.stdout.readline())
+        if "batch" in found:
+            reports.append(found)
+            if found["lag_records"] == 0:
+                behind.discard(found["job"])
+    return reports
 
 
 @pytest.mark.parametrize(
@@ -96,6 +177,7 @@ def place(tmp_path: Path, headrace_broker: Broker) -> Iterator[Place]:
         (("n * 2 as", "m * 2 as"), "job 'doubled': [UNRESOLVED_COLUMN"),
         (("AS key", "AS kee"), "column 'kee' is none that a record has"),
         (('outputs=topic("doubled")', 'outputs=topic("nowhere")'), "topic 'nowhere' does not exist"),
+        (('format="json"', 'fromat="json"'), "did you mean 'format'?"),
     ],
 )
 def test_mistakes_are_one_sentence_before_anything_is_written(place: Place, change: tuple[str, str], said: str) -> None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.build import Prepared, sentence_of, start
+from headrace.pipelines.jobs.build import Prepared, start
+from headrace.pipelines.jobs.declare import REAL_TIME
+from headrace.pipelines.jobs.failures import sentence_of, will_last
 from headrace.pipelines.jobs.progress import Progress, read
 
 if TYPE_CHECKING:
@@ -93,16 +95,18 @@ class Runner:
             return
         for query in running.queries.values():
             query.stop()  # outputs of one job go on together
-        self._failed(running, sentence_of(broken[0]), now)  # type: ignore[arg-type]
+        failure = broken[0]
+        assert failure is not None
+        self._failed(running, sentence_of(failure), now, lasting=will_last(failure))
 
-    def _failed(self, running: Running, error: str, now: float) -> None:
+    def _failed(self, running: Running, error: str, now: float, *, lasting: bool = False) -> None:
         if now - running.failed_at > _HEALTHY_S:
             running.failures = 0
         running.failures += 1
         running.failed_at = now
         running.last_error = error
-        if running.failures > self._restarts:
-            raise GaveUp(f"job {running.name!r} failed: {running.last_error}")
+        if lasting or running.failures > self._restarts:
+            raise GaveUp(f"{running.prepared.job.place}: job {running.name!r} failed: {running.last_error}")
         pause = min(2.0 ** (running.failures - 1), _LONGEST_PAUSE_S)
         running.retry_at = now + pause
         self._say(running.name, f"failed: {running.last_error}; starts again in {pause:g} s")
@@ -124,11 +128,12 @@ class Runner:
         return found
 
     def drain(self) -> None:
-        """Let each query finish the batch it is in, then stop it."""
+        """Let each query finish the batch it is in, then stop it; in real-time mode a batch lasts minutes."""
         until = self._clock() + _DRAIN_S
         for running in self.jobs:
             running.retry_at = None
+            waits = running.prepared.trigger != REAL_TIME
             for query in running.queries.values():
-                while query.isActive and query.status["isTriggerActive"] and self._clock() < until:
+                while waits and query.isActive and query.status["isTriggerActive"] and self._clock() < until:
                     time.sleep(0.02)
                 query.stop()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.pipelines.jobs.build import Prepared, check_topics, prepare
+from headrace.pipelines.jobs.build import Prepared, check, prepare
 from headrace.pipelines.jobs.declare import REAL_TIME, Job
 from headrace.pipelines.jobs.lag import lag_of
 from headrace.pipelines.jobs.place import Place, folder_of, locked, mark_started, open_place
@@ -55,7 +55,7 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
         places = [(job, open_place(job, settings.state)) for job in jobs]
         current = [(at_version(job, place.version, switched=True), place) for job, place in places]
         for job, _ in current:
-            check_topics(job, settings.bootstrap)
+            check(job, settings.bootstrap, trigger=settings.trigger)
         for job, _ in current:
             stack.enter_context(locked(folder_of(job, settings.state)))
         prepared = _prepared(current, settings, watcher, stack)

@@ -32,7 +32,7 @@ class World:
         self.said: list[str] = []
         self.started: list[Query] = []
         monkeypatch.setattr(module, "start", self._start)
-        prepared: Any = SimpleNamespace(job=SimpleNamespace(name="sums", inputs={"rows": None}))
+        prepared: Any = SimpleNamespace(job=SimpleNamespace(name="sums", place="sums.py:3", inputs={"rows": None}))
         self.runner = Runner(
             [prepared], restarts=restarts, say=lambda _, text: self.said.append(text), clock=lambda: self.now
         )
@@ -87,16 +87,3 @@ def test_each_batch_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     query.recentProgress.append({"batchId": 2, "timestamp": "t", "stateOperators": operators})
     assert [(report.batch, report.late_rows) for report in world.runner.news()] == [(2, 6)]
     assert world.runner.news() == []
-
-
-def test_our_own_sentence_is_found_in_sparks_long_story() -> None:
-    from headrace.pipelines.jobs.build import sentence_of
-
-    story = (
-        "[X] Failed: Traceback\n  File ...\nheadrace.pipelines.errors.DataLoss: t-0 begins at 5 now\n SQLSTATE: 38000"
-    )
-    assert sentence_of(RuntimeError(story)) == "t-0 begins at 5 now"
-    assert (
-        sentence_of(RuntimeError("[UNRESOLVED] no column `x`. SQLSTATE: 42703;\n'Project"))
-        == "[UNRESOLVED] no column `x`."
-    )

@@ -1,0 +1,33 @@
+"""What a failure says in one line, and whether trying again could help."""
+
+import re
+
+# Our own errors, raised in a worker, come back from Spark inside the text of another.
+_OURS = re.compile(r"^headrace\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
+_OURS_THAT_LAST = ("BadOption", "BadSchema", "BadRecord", "DataLoss")
+_REAL_TIME = re.compile(
+    r"\[STREAMING_REAL_TIME_MODE\.[\w.]+\].*?(?:limitation: )(.*?\.)(?: To bypass|\s*SQLSTATE|$)", re.DOTALL
+)
+# The classes of SQLSTATE for what is not supported and for what is wrong in a query.
+_STATES_THAT_LAST = re.compile(r"SQLSTATE: (0A|42)")
+_PACKAGE = re.compile(r"\borg\.apache\.spark(?:\.\w+)*\.(?=[A-Z])")
+
+
+def sentence_of(error: BaseException) -> str:
+    """What an error says, in one line: our own words where there are some, else the first that Spark says."""
+    text = str(error)
+    if ours := _OURS.findall(text):
+        return str(ours[-1][1])
+    if limit := _REAL_TIME.search(text):
+        said = _PACKAGE.sub("", limit[1])
+        return f"real-time mode cannot run this query, choose a trigger such as '500 ms': {said}"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return first.split(" SQLSTATE:")[0]
+
+
+def will_last(error: BaseException) -> bool:
+    """Whether the same would happen at the next attempt: a query, an option or a record is wrong."""
+    text = str(error)
+    if ours := _OURS.findall(text):
+        return ours[-1][0] in _OURS_THAT_LAST
+    return _STATES_THAT_LAST.search(text.split("=== Streaming Query ===")[0]) is not None

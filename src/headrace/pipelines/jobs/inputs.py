@@ -1,0 +1,94 @@
+"""What a job reads: its options as the source takes them, and the DataFrame that its function is called with."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.errors import BadOption
+from headrace.pipelines.jobs.declare import TopicInput
+from headrace.pipelines.jobs.place import Place
+from headrace.pipelines.source.options import SourceOptions, read_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_WAYS = ("subscribe", "subscribepattern", "assign")
+
+
+def source_options(given: TopicInput, bootstrap: str, starts: str | None = None) -> dict[str, str]:
+    """The options of `format("headrace")`; `starts` are offsets that go before what the job says about its begin."""
+    options = {"bootstrap": given.bootstrap or bootstrap, **given.options}
+    named = {name.lower() for name in options}
+    if named.isdisjoint(_WAYS):
+        options["subscribe"] = given.name
+    if starts:
+        options = {name: value for name, value in options.items() if not name.lower().startswith("starting")}
+        options["startingOffsets"] = starts
+    elif not any(name.startswith("starting") for name in named):
+        options["startingOffsets"] = "earliest"  # a pipeline wants all of its input; a reader of live data says latest
+    return options
+
+
+def check_input(given: TopicInput, bootstrap: str, *, jvm: bool) -> SourceOptions:
+    """The options, checked as far as that goes without Spark; raises `BadOption`."""
+    options = read_options(source_options(given, bootstrap))
+    if jvm and not (options.format == "raw" or (options.format == "json" and given.schema)):
+        raise BadOption(
+            f"topic {given.name!r}: real-time mode reads raw values, or JSON with a schema; choose another trigger"
+        )
+    return options
+
+
+def input_frame(
+    spark: "SparkSession", word: str, given: TopicInput, place: Place, bootstrap: str, *, jvm: bool
+) -> "DataFrame":
+    """The DataFrame of an input; raises what the source says to columns that its format cannot give."""
+    from headrace.pipelines.source.columns import layout_of
+
+    options = source_options(given, bootstrap, _starts(place, given.name))
+    checked = check_input(given, bootstrap, jvm=jvm)
+    if jvm:
+        frame = _jvm_frame(spark, given, checked, options)
+    else:
+        if given.schema is None and checked.format != "raw":
+            options.setdefault("schemaFile", str(place.schema_file(word)))
+        reader = spark.readStream.format("headrace").options(**options)
+        frame = (reader.schema(given.schema) if given.schema else reader).load()
+        # Spark looks into a source only when a query starts, and takes what it finds there for a failure to try again.
+        layout_of(frame.schema, checked).decoder(checked)
+    return frame.withWatermark(*given.watermark) if given.watermark else frame
+
+
+def _jvm_frame(
+    spark: "SparkSession", given: TopicInput, checked: SourceOptions, options: Mapping[str, str]
+) -> "DataFrame":
+    """Real-time mode wants the connector in the JVM; values are decoded by Spark's own functions."""
+    from pyspark.sql.functions import col, from_json
+
+    passed = {
+        name: value
+        for name, value in options.items()
+        if name.lower() in (*_WAYS, "startingoffsets", "failondataloss", "includeheaders", "minpartitions")
+    }
+    frame = (
+        spark.readStream.format("kafka")
+        .options(**passed, **connector_options(checked.bootstrap, checked.connection))
+        .load()
+    )
+    if checked.format == "raw":
+        return frame
+    assert given.schema is not None
+    return frame.select(from_json(col("value").cast("string"), given.schema).alias("v")).select("v.*")
+
+
+def connector_options(bootstrap: str, connection: Mapping[str, str]) -> dict[str, str]:
+    """How Spark's own connector is told to reach a cluster."""
+    return {"kafka.bootstrap.servers": bootstrap} | {f"kafka.{name}": value for name, value in connection.items()}
+
+
+def _starts(place: Place, topic: str) -> str | None:
+    """Where a reset has put an input; only as long as there is no checkpoint yet, which goes before."""
+    if not place.starts_file.exists():
+        return None
+    starts = json.loads(place.starts_file.read_text())
+    return json.dumps({topic: starts[topic]}) if topic in starts else None
