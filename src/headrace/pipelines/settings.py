@@ -41,6 +41,8 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
         "spark.python.worker.reuse": "true",
         "spark.ui.showConsoleProgress": "false",
+        # Two copies of a task would take the exactly-once sink's transaction from each other, and the batch runs again.
+        "spark.speculation": "false",
     }
     if state_dir is not None:
         everywhere["spark.sql.streaming.checkpointLocation"] = (state_dir / "checkpoints").as_uri()

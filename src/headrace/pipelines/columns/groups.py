@@ -1,12 +1,14 @@
 """Rows that are decoded apart from each other, or not at all, and putting them together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.pipelines.columns.decoding import Decoded
+from headrace.pipelines.columns.json_exact import DoesNotFit
 from headrace.pipelines.columns.walk import Bytes, Longs
 
 
@@ -26,6 +28,24 @@ def from_rows(schema: pa.Schema, rows: Sequence[Sequence[object]], broken: dict[
     """Columns out of rows of Python values."""
     columns = [pa.array([row[index] for row in rows], field.type) for index, field in enumerate(schema)]
     return Decoded(columns, broken)
+
+
+def one_by_one(
+    schema: pa.Schema, row_of: Callable[[bytes], list[Any]], arena: Bytes, at: Longs, size: Longs
+) -> Decoded:
+    """Values that a library reads, each by itself; `row_of` gives a row or raises `DoesNotFit`."""
+    nothing: list[Any] = [None] * len(schema)
+    rows: list[list[Any]] = []
+    broken: dict[int, str] = {}
+    for row, (start, count) in enumerate(zip(at.tolist(), size.tolist(), strict=True)):
+        found = nothing
+        if count >= 0:
+            try:
+                found = row_of(arena[start : start + count].tobytes())
+            except DoesNotFit as error:
+                broken[row] = str(error)
+        rows.append(found)
+    return from_rows(schema, rows, broken)
 
 
 class Refusal:

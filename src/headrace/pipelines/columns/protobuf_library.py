@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError, Message
 
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.fitting import fit
-from headrace.pipelines.columns.groups import from_rows
+from headrace.pipelines.columns.groups import one_by_one
 from headrace.pipelines.columns.json_exact import DoesNotFit
 from headrace.pipelines.columns.protobuf_schema import is_map, is_repeated
 from headrace.pipelines.columns.walk import Bytes, Longs
@@ -25,18 +25,7 @@ class LibraryReader:
 
     def read(self, arena: Bytes, at: Longs, size: Longs) -> Decoded:
         """The wanted fields of every message."""
-        nothing: list[Any] = [None] * len(self._schema)
-        rows: list[list[Any]] = []
-        broken: dict[int, str] = {}
-        for row, (start, count) in enumerate(zip(at.tolist(), size.tolist(), strict=True)):
-            found = nothing
-            if count >= 0:
-                try:
-                    found = self._row(arena[start : start + count].tobytes())
-                except DoesNotFit as error:
-                    broken[row] = str(error)
-            rows.append(found)
-        return from_rows(self._schema, rows, broken)
+        return one_by_one(self._schema, self._row, arena, at, size)
 
     def _row(self, data: bytes) -> list[Any]:
         message = self._class()
