@@ -1,14 +1,15 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|clean]
+# Usage: make [demo|test|test-fast|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-cdc|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
 STAMP  := .venv/.installed
-PEERS  := kafka streams
+PEERS  := kafka streams servers
 BENCH_PEERS := spark flink
+CDC_PEERS := debezium
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt docs bench bench-log bench-broker bench-pipelines requirements peers clean
+.PHONY: help setup demo test test-fast lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-cdc requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,7 +50,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker bench-pipelines ## all benchmarks
+bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-cdc ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -60,16 +61,29 @@ bench-broker: setup peers ## the broker against a real Kafka, side by side
 bench-pipelines: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## pipelines beside plain PySpark and Flink SQL
 	$(BIN)/python benchmarks/pipelines.py
 
+bench-keyed: setup ## keyed state by the bucket beside Spark's own aggregation and one call a key
+	$(BIN)/python benchmarks/keyed.py
+
+bench-windows: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## windows beside plain PySpark and Flink SQL
+	$(BIN)/python benchmarks/windows.py
+
+bench-cdc: setup peers $(CDC_PEERS:%=.cache/peers/%/.resolved) ## change capture beside Debezium's embedded engine
+	$(BIN)/python benchmarks/cdc.py
+
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against
 
 .cache/peers/%/.resolved: peers/%/pom.xml peers/fetch | setup
 	@peers/fetch $*
 
+.cache/peers/servers/.resolved: peers/servers peers/debian.sh
+	@peers/servers
+
 .cache/peers/flink/.resolved: peers/flink/requirements.txt
 
 requirements:   ## pin again from pyproject.toml, without touching what need not change
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --universal --python-version 3.11 \
-		pyproject.toml --extra spark --extra avro --extra postgres --extra warehouse --group dev --group docs requirements/build.in -o requirements/dev.txt
+		pyproject.toml --extra spark --extra avro --extra postgres --extra mysql --extra redis --extra search --extra warehouse --extra dashboard \
+		--group dev --group docs requirements/build.in -o requirements/dev.txt
 
 clean:          ## remove what set-up and runs made
 	rm -rf .venv .cache site build

@@ -1,4 +1,4 @@
-"""What the pipelines' benchmark found: a line for each contender, the goals beside ours."""
+"""What a benchmark with several contenders found: a line for each contender, the goals beside ours."""
 
 import json
 import statistics
@@ -22,6 +22,7 @@ LABELS = {
     "real-time": "PySpark, real-time mode",
     "flink": "Flink SQL",
     "flink-once": "Flink SQL, exactly once",
+    "debezium": "Debezium",
 }
 
 WALL = Metric("seconds", "s")
@@ -62,6 +63,7 @@ class Row:
     metrics: tuple[Metric, ...]
     rounds: dict[str, list[Figures]]
     goals: tuple[Goal, ...] = ()
+    base: str = BASE  # whom the others are compared with
     details: dict[str, Any] = field(default_factory=dict)
 
     def median(self, contender: str, metric: Metric) -> float:
@@ -87,16 +89,17 @@ class Row:
         return said
 
     def cells(self, contender: str) -> list[str]:
-        """The figures, then the first one's ratio to plain PySpark and its spread over the rounds."""
+        """The figures, then the first one's ratio to the base and its spread over the rounds."""
         cells = [metric.form.format(self.median(contender, metric) * metric.scale) for metric in self.metrics]
-        found = self.ratio(contender, BASE, self.metrics[0])
-        if found is None or contender == BASE:
+        found = self.ratio(contender, self.base, self.metrics[0])
+        if found is None or contender == self.base:
             return [*cells, "", ""]
         return [*cells, f"{found.ratio:.2f}×", "{:.2f}–{:.2f}".format(*found.spread)]
 
     def print(self, console: Console) -> None:
         headings = [metric.heading for metric in self.metrics]
-        table = Table(self.title, *headings, "to plain PySpark", "from – to", "goals", box=None, padding=(0, 1))
+        base = f"to {LABELS[self.base]}"
+        table = Table(self.title, *headings, base, "from – to", "goals", box=None, padding=(0, 1))
         for contender in self.rounds:
             table.add_row(LABELS[contender], *self.cells(contender), "; ".join(self.verdicts(contender)))
         console.print(table)
@@ -105,7 +108,8 @@ class Row:
 
 def markdown(headline: str, rows: Sequence[Row]) -> str:
     """Each row's first metrics as lines of one table."""
-    lines = [headline, "", "| | | | to plain PySpark | goals |", "|---|---|--:|--:|---|"]
+    bases = " / ".join(dict.fromkeys(LABELS[row.base] for row in rows))
+    lines = [headline, "", f"| | | | to {bases} | goals |", "|---|---|--:|--:|---|"]
     for row in rows:
         for contender in row.rounds:
             cells = row.cells(contender)

@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.broker.embedded import Broker
+    from headrace.connect.changes import changes
 
     __version__: str
 
-__all__ = ["Broker", "__version__"]
+__all__ = ["Broker", "__version__", "changes"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,8 +17,12 @@ def __getattr__(name: str) -> Any:
         from headrace.broker.embedded import Broker
 
         return Broker
-    if name == "__version__":
-        from importlib.metadata import version
+    if name == "changes":
+        from headrace.connect.changes import changes
 
-        return version("headrace")
+        return changes
+    if name == "__version__":
+        from headrace.version import version
+
+        return version()
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

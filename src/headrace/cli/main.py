@@ -29,7 +29,21 @@ class CommandsByName(UserDict[str, click.Command]):
 _NOT_LOADED = click.Command(None)
 _COMMANDS = CommandsByName(
     dict.fromkeys(
-        ("broker", "completion", "doctor", "group", "log", "pipeline", "produce", "tail", "topic"), _NOT_LOADED
+        (
+            "broker",
+            "cdc",
+            "completion",
+            "dashboard",
+            "doctor",
+            "group",
+            "log",
+            "pipeline",
+            "produce",
+            "sync",
+            "tail",
+            "topic",
+        ),
+        _NOT_LOADED,
     )
 )
 

@@ -19,7 +19,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
-import headrace
 from headrace.client.address import Address
 from headrace.client.errors import (
     BrokerUnreachable,
@@ -37,6 +36,7 @@ from headrace.protocol.errors import ErrorCode, NotRepresentable, ProtocolError
 from headrace.protocol.frame import MAX_FRAME_BYTES, decode_response, encode_request
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.protocol.schema import Message
+from headrace.version import version as software_version
 
 if TYPE_CHECKING:
     import ssl
@@ -164,7 +164,7 @@ class Connection:
         self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in theirs.api_keys}
 
     def _api_versions(self, version: int) -> ApiVersionsResponse:
-        request = ApiVersionsRequest(client_software_name="headrace", client_software_version=headrace.__version__)
+        request = ApiVersionsRequest(client_software_name="headrace", client_software_version=software_version())
         frame = self._frame_of(self._send(request, ApiVersionsResponse, version, self._settings.connect_timeout_s))
         # A broker that does not know the version says so in version 0, whatever was asked, and in the same place.
         code = int.from_bytes(frame[4:6], "big", signed=True)

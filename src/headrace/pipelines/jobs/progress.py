@@ -1,12 +1,13 @@
 """What a query's progress report says, in the words that people use. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from headrace.model import TopicPartition
+from headrace.pipelines.observed import LATE_ROWS
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,16 @@ def read(job: str, output: str, inputs: tuple[str, ...], report: Mapping[str, An
         watermark=_watermark((report.get("eventTime") or {}).get("watermark")),
         state_rows=sum(int(operator.get("numRowsTotal") or 0) for operator in operators),
         state_bytes=sum(int(operator.get("memoryUsedBytes") or 0) for operator in operators),
-        late_rows=late_before + sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators),
+        late_rows=late_before + _late(operators, report.get("observedMetrics") or {}),
         sources=sources,
     )
+
+
+def _late(operators: Sequence[Mapping[str, Any]], observed: Mapping[str, Any]) -> int:
+    """Rows that found their window closed, or had no time: by Spark's own windows, and by ours, which observe them."""
+    dropped = sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators)
+    counts = [counted for name, counted in observed.items() if name.startswith(LATE_ROWS)]
+    return dropped + sum(int(counted[kind] or 0) for counted in counts for kind in ("late", "no_time"))
 
 
 def _source(name: str, source: Mapping[str, Any]) -> SourceProgress:

@@ -9,6 +9,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -36,13 +37,15 @@ RECORD: dict[str, tuple[DataType, ...]] = {
     "timestamp": (TimestampType(),),
     "timestampType": (IntegerType(),),
     "headers": (_HEADERS,),
+    "idle": (BooleanType(),),  # not of a record: see `idle`
 }
 MARK = "_"  # in front of a record's own columns where the value is decoded and has columns too
 
 
 def raw_schema(*, include_headers: bool) -> StructType:
     """The columns of undecoded records."""
-    names = [name for name in RECORD if include_headers or name != "headers"]
+    left_out = ("idle",) if include_headers else ("idle", "headers")
+    names = [name for name in RECORD if name not in left_out]
     return StructType([StructField(name, RECORD[name][0]) for name in names])
 
 
@@ -118,6 +121,7 @@ _MAKERS: dict[str, Maker] = {
         kind, records.is_append_time.astype(np.int32), _all_valid(records)
     ),
     "headers": lambda records, _, __, kind: arrow.headers(records).cast(kind),
+    "idle": lambda records, _, __, kind: pa.repeat(pa.scalar(False, kind), len(records)),
 }
 
 

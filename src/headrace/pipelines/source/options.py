@@ -42,6 +42,8 @@ KNOWN = {
     "recordsPerTask": ("1000000", "A task reads at most so many records; a longer range is split."),
     "isolation": ("read_committed", "Or read_uncommitted: also what was aborted, or is not decided yet."),
     "failOnDataLoss": ("true", "Fail if records went away unread (retention); false goes on with what is left."),
+    "idleTimeout": ("", "After so many seconds without a record, time goes on with the wall clock: windows can end."),
+    "eventTimeColumn": ("", "With idleTimeout: the column that time goes on in, a timestamp or ISO 8601 text."),
     "includeHeaders": ("false", "A column headers in the raw format."),
     "format": ("raw", "What the values are: raw, json, avro, protobuf or csv."),
     "onBadRecord": ("dead-letter", "What becomes of a value that does not decode: dead-letter or fail."),
@@ -78,6 +80,8 @@ class SourceOptions:
     dead_letter_topic: str | None = None
     commit_group: str | None = None
     fetch_bytes: int = 2 * 1024 * 1024
+    idle_timeout_s: float | None = None
+    event_time_column: str | None = None
     schema_file: str | None = None
     sample_records: int = 1000
     decoder: Mapping[str, str] = field(default_factory=dict)
@@ -127,6 +131,8 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         records_per_task=options.number("recordsPerTask", default=1_000_000) or 1_000_000,
         committed=isolation == "read_committed",
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        idle_timeout_s=options.number("idleTimeout"),
+        event_time_column=options.text("eventTimeColumn"),
         include_headers=options.flag("includeHeaders", default=False),
         format=kind,
         fail_on_bad_record=options.choice("onBadRecord", ("dead-letter", "fail"), "dead-letter") == "fail",

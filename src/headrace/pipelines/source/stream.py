@@ -5,6 +5,7 @@ Offsets in the checkpoint have the form of Spark's own Kafka source.
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,14 @@ from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import DataLoss
 from headrace.pipelines.source.bounded import LATEST, partitions_of, read_partition
 from headrace.pipelines.source.columns import layout_of
+from headrace.pipelines.source.idle import (
+    IdlePartition,
+    Silence,
+    check_idle,
+    idle_row,
+    stamp_of,
+    without_stamp,
+)
 from headrace.pipelines.source.options import SourceOptions
 from headrace.pipelines.source.places import find
 from headrace.pipelines.source.planning import Offsets, from_json, limited, to_json
@@ -47,7 +56,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target: Offsets | None = None  # with available-now, where the run ends
         self._known: Offsets = {}  # the ends as last heard of
+        self._silence = Silence(options.idle_timeout_s) if options.idle_timeout_s else None
         layout_of(schema, options).decoder(options)  # a mistake is told before anything runs
+        check_idle(schema, options)
 
     @property
     def _cluster(self) -> Cluster:
@@ -63,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
         """How far the next batch goes."""
-        starts = from_json(start)
+        starts = from_json(without_stamp(start))
         ends = self._ends() if self._target is None else self._target
         self._known = ends
         self._begin_new(starts, ends)
@@ -71,7 +82,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A partition that ended before where we stand was made anew; `partitions` says so when it is read.
             ends = {where: max(end, starts[where]) if end < starts[where] else end for where, end in ends.items()}
         gone = {where: offset for where, offset in starts.items() if where not in ends}
-        return to_json(gone | self._limited(starts, ends, limit))
+        to = to_json(gone | self._limited(starts, ends, limit))
+        if self._silence is None or self._target is not None:
+            return to | {name: part for name, part in start.items() if name not in without_stamp(start)}
+        return self._silence.stamped(start, to, now_s=time.monotonic(), wall_ms=time.time_ns() // 1_000_000)
 
     def _ends(self) -> Offsets:
         return find(self._cluster, selected(self._cluster, self._options), LATEST, committed=self._options.committed)
@@ -114,12 +128,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch, after making sure that what they read is there."""
-        ends = from_json(end)
-        starts = from_json(start)
+        ends = from_json(without_stamp(end))
+        starts = from_json(without_stamp(start))
         self._begin_new(starts, ends)
         present = [where for where in ends if ends[where] > starts[where]]
         starts = self._checked({where: starts[where] for where in present}, ends)
-        return partitions_of(starts, {where: max(ends[where], starts[where]) for where in present}, self._options)
+        stamp = stamp_of(end)
+        idle = [IdlePartition(stamp)] if stamp is not None and stamp != stamp_of(start) else []
+        read = partitions_of(starts, {where: max(ends[where], starts[where]) for where in present}, self._options)
+        return [*read, *idle]
 
     def _checked(self, starts: Offsets, ends: Mapping[TopicPartition, int]) -> Offsets:
         firsts = list_offsets(self._cluster, dict.fromkeys(starts, FIRST)) if starts else {}
@@ -136,12 +153,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, in a task."""
+        if isinstance(partition, IdlePartition):
+            arrow = layout_of(self._schema, self._options).arrow
+            return idle_row(partition.value, arrow, self._options.event_time_column or "")
         return read_partition(partition, self._schema, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done for good; a group that the user named is moved, so that its lag can be seen outside."""
         if self._options.commit_group:
-            alter_offsets(Coordinators(self._cluster), self._options.commit_group, from_json(end))
+            alter_offsets(Coordinators(self._cluster), self._options.commit_group, from_json(without_stamp(end)))
 
     def stop(self) -> None:
         """Nothing is held that the process does not end with.

@@ -1,0 +1,1 @@
+"""Debezium's embedded engine, as the measure of change capture."""

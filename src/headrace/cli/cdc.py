@@ -1,0 +1,184 @@
+"""`headrace cdc`: changes of databases into topics: start captures, look at them, ask things of them."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.cdc_view import View
+from headrace.cli.output import human_bytes, human_duration, json_option, print_json, print_table
+from headrace.cli.parameters import PAIR, bootstrap_option, connect
+from headrace.client.address import Address
+from headrace.clock import SystemClock
+from headrace.connect.capture.condition import RUNNING, WAITING, Condition, conditions
+from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, give
+from headrace.connect.capture.running import run_captures
+from headrace.connect.capture.settings import CaptureSettings, from_section, load
+from headrace.connect.errors import ConnectError
+from headrace.connect.sections import DEFAULT_FILE
+
+_STOP_PATIENCE_S = 60.0
+
+
+class NotRunning(ConnectError):
+    """A capture that is to do something, and does not run."""
+
+
+@click.group()
+def cdc() -> None:
+    """Changes of databases into topics: PostgreSQL, MariaDB, MySQL, SQLite."""
+
+
+@cdc.command()
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_FILE, show_default=True,
+    help="The file with a section [cdc.NAME] for each capture.",
+)  # fmt: skip
+@click.option("--url", help="Capture this database instead of what the file says; NAME is the capture's name then.")
+@click.option("--table", "tables", multiple=True, help="With --url: capture this table (schema.table); several times.")
+@click.option(
+    "--set", "options", multiple=True, type=PAIR, metavar="KEY=VALUE",
+    help="With --url: any other key of a section; several times.",
+)  # fmt: skip
+@bootstrap_option
+@json_option
+def start(
+    names: tuple[str, ...],
+    config: Path,
+    url: str | None,
+    tables: tuple[str, ...],
+    options: tuple[tuple[str, str], ...],
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+) -> None:
+    """Capture the databases called NAME, or all of the file, until interrupted.
+
+    The first start reads every row, then come the changes; later ones go on where the last one was. A database or
+    broker that is away is waited for. Ends with 1 if a capture failed.
+    """
+    if url is None and (tables or options):
+        raise click.UsageError("--table and --set go with --url: in a file they are keys of the section")
+    wanted = load(config, names) if url is None else [_one(names, url, tables, options)]
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with View(as_json=as_json) as view:
+        failures = run_captures(wanted, bootstrap, stop, view.show)
+    for name, error in failures.items():
+        click.echo(f"headrace: {name}: {error}", err=True)
+    sys.exit(1 if failures else 0)
+
+
+def _one(
+    names: tuple[str, ...], url: str, tables: tuple[str, ...], options: tuple[tuple[str, str], ...]
+) -> CaptureSettings:
+    if len(names) > 1:
+        raise click.UsageError("with --url there is one capture, and so at most one NAME")
+    section: dict[str, Any] = {"url": url, **{key: _value(text) for key, text in options}}
+    if tables:
+        section["tables"] = [table.replace(".", "\\.") for table in tables]
+    return from_section(names[0] if names else "headrace", section)
+
+
+def _value(text: str) -> Any:
+    """A value as TOML would have it, where that is plain: a number, true or false, a list with commas; else text."""
+    if text in ("true", "false"):
+        return text == "true"
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    if text.startswith("[") and text.endswith("]"):
+        return [part.strip() for part in text[1:-1].split(",") if part.strip()]
+    return text
+
+
+@cdc.command()
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@bootstrap_option
+@json_option
+def status(names: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """Show how captures stand: state, rate, snapshot, and how much log the database keeps for them."""
+    now_ms = SystemClock().now_ms()
+    with connect(bootstrap) as cluster:
+        every = {name: found.seen_at(now_ms) for name, found in sorted(conditions(cluster).items())}
+    for name in names:
+        if name not in every:
+            known = f"known are {', '.join(every)}" if every else "there is none yet: headrace cdc start"
+            raise NotRunning(f"there is no capture {name!r}: {known}")
+    chosen = [every[name] for name in names or every]
+    if as_json:
+        print_json([_as_json(one) for one in chosen])
+        return
+    print_table(
+        ["name", "database", "state", ">records", ">per s", "snapshot", ">log kept", ">said", "problem"],
+        [_row(one, now_ms) for one in chosen],
+    )
+
+
+def _row(one: Condition, now_ms: int) -> tuple[str, ...]:
+    lag = one.facts.get("slot_lag_bytes")
+    return (
+        one.name,
+        one.kind,
+        one.state,
+        f"{one.records:,}",
+        f"{one.per_s:,.0f}",
+        one.snapshot,
+        "–" if lag is None else human_bytes(lag),
+        f"{human_duration(now_ms - one.updated_ms)} ago",
+        one.problem,
+    )
+
+
+def _as_json(one: Condition) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "state": one.state,
+        "records": one.records,
+        "per_s": one.per_s,
+        "problem": one.problem,
+        "position": one.position,
+        "updated_ms": one.updated_ms,
+        **one.facts,
+    }
+
+
+@cdc.command()
+@click.argument("name")
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE…")
+@bootstrap_option
+def snapshot(name: str, tables: Sequence[str], bootstrap: tuple[Address, ...]) -> None:
+    """Have a running capture read every row of TABLE (schema.table) again, while changes go on."""
+    with connect(bootstrap) as cluster:
+        _require_running(conditions(cluster), name)
+        give(cluster, Order(name, SNAPSHOT, tuple(tables)))
+    click.echo(f"asked {name} to read {', '.join(tables)} again: see headrace cdc status {name}")
+
+
+@cdc.command()
+@click.argument("name")
+@bootstrap_option
+def stop(name: str, bootstrap: tuple[Address, ...]) -> None:
+    """Stop a running capture after the batch it is at; the next start goes on there."""
+    with connect(bootstrap) as cluster:
+        _require_running(conditions(cluster), name)
+        give(cluster, Order(name, STOP))
+        deadline = time.monotonic() + _STOP_PATIENCE_S
+        while (found := conditions(cluster)[name]).state in (RUNNING, WAITING):
+            if time.monotonic() > deadline:
+                raise NotRunning(f"capture {name!r} was told to stop and has not said that it did: is it still there?")
+            time.sleep(0.2)
+    click.echo(f"{name} is {found.state} after {found.records:,} records")
+
+
+def _require_running(known: dict[str, Condition], name: str) -> None:
+    found = known.get(name)
+    state = found.seen_at(SystemClock().now_ms()).state if found else "unknown"
+    if state not in (RUNNING, WAITING):
+        raise NotRunning(f"capture {name!r} does not run (it is {state}): headrace cdc start {name}")

@@ -1,0 +1,41 @@
+"""A connector put together: source, envelope, topics and runtime from a capture's settings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.client.address import Address
+from headrace.client.cluster import Cluster
+from headrace.connect.capture.settings import CaptureSettings
+from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter
+from headrace.connect.runtime import Backoff, Runtime
+from headrace.connect.source import Source
+from headrace.version import version
+
+
+def make_runtime(
+    settings: CaptureSettings, bootstrap: Sequence[Address], cluster: Cluster, *, backoff: Backoff | None = None
+) -> Runtime:
+    """What runs a capture; `cluster` is for what a source keeps in topics of its own, and stays the caller's."""
+
+    def make_writer(source: Source) -> EnvelopeWriter:
+        opened: Any = source  # every source knows its database's name once it is open
+        return EnvelopeWriter(_envelope(settings, opened.database), settings.filters)
+
+    return Runtime(
+        settings.name,
+        lambda: settings.kind.make(settings.source, cluster, settings.name),
+        make_writer,
+        bootstrap,
+        topics=settings.topics,
+        backoff=backoff or Backoff(),
+    )
+
+
+def _envelope(settings: CaptureSettings, database: str) -> EnvelopeSettings:
+    return EnvelopeSettings(
+        connector=settings.kind.connector,
+        database=database,
+        version=version(),
+        names=settings.names,
+        **settings.writing,
+    )

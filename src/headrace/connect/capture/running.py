@@ -1,0 +1,158 @@
+"""Captures at work: each in a thread of its own, what they do told every second, orders obeyed."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from headrace.client.address import Address
+from headrace.client.cluster import Cluster
+from headrace.client.connection import ConnectionSettings
+from headrace.client.errors import ClientError
+from headrace.connect.capture.condition import ENDED, EVERY_S, FAILED, RUNNING, STOPPED, WAITING, Condition, Teller
+from headrace.connect.capture.connector import make_runtime
+from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, heard
+from headrace.connect.capture.settings import CaptureSettings
+from headrace.connect.runtime import Runtime
+from headrace.errors import HeadraceError
+from headrace.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+_TICK_S = 1.0
+_ORDER_WAIT_MS = 500
+Show = Callable[[Sequence[Condition]], None]
+
+
+@dataclass(slots=True)
+class Capture:
+    """One that runs, or has."""
+
+    settings: CaptureSettings
+    runtime: Runtime
+    thread: threading.Thread | None = None
+    error: HeadraceError | None = None
+    is_stopped: bool = False
+    told: Condition | None = None
+    told_at: float = 0.0
+    seen: tuple[float, int] = field(default=(0.0, 0))  # when the records were last counted, and how many there were
+
+    def condition(self, now: float) -> Condition:
+        """How it stands."""
+        progress = self.runtime.progress
+        then, before = self.seen
+        per_s = (progress.records - before) / (now - then) if then and now > then else 0.0
+        self.seen = (now, progress.records)
+        is_alive = self.thread is not None and self.thread.is_alive()
+        if is_alive:
+            state = WAITING if progress.is_waiting else RUNNING
+        else:
+            state = FAILED if self.error else STOPPED if self.is_stopped else ENDED
+        problem = str(self.error) if self.error else (progress.last_error or "") if state == WAITING else ""
+        return Condition(
+            self.settings.name,
+            self.settings.kind.connector,
+            state,
+            progress.records,
+            round(per_s, 1),
+            problem,
+            progress.position,
+            facts=self.runtime.facts(),
+        )
+
+    def stop(self) -> None:
+        """End after the batch that is on its way."""
+        self.is_stopped = True
+        self.runtime.stop()
+
+
+def run_captures(
+    all_settings: Sequence[CaptureSettings], bootstrap: Sequence[Address], stop: threading.Event, show: Show
+) -> dict[str, HeadraceError]:
+    """Run captures until told to stop, or until all have ended; answers what each failed with."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(_cluster(bootstrap, "captures"))
+        captures = {}
+        for settings in all_settings:
+            own = stack.enter_context(_cluster(bootstrap, settings.name))
+            captures[settings.name] = Capture(settings, make_runtime(settings, bootstrap, own))
+        for name, capture in captures.items():
+            capture.thread = threading.Thread(target=_keep, args=(capture,), name=f"headrace-cdc-{name}")
+            capture.thread.start()
+        listener = threading.Thread(
+            target=_obey, args=(captures, bootstrap, stop), name="headrace-cdc-orders", daemon=True
+        )
+        listener.start()
+        try:
+            _watch(list(captures.values()), cluster, stop, show)
+        finally:
+            stop.set()
+            for capture in captures.values():
+                if capture.thread is not None and capture.thread.is_alive():
+                    capture.stop()
+            for capture in captures.values():
+                assert capture.thread is not None
+                capture.thread.join()
+            listener.join()
+            _tell(list(captures.values()), cluster, show, is_last=True)
+    return {name: capture.error for name, capture in captures.items() if capture.error is not None}
+
+
+def _cluster(bootstrap: Sequence[Address], name: str) -> Cluster:
+    return Cluster(bootstrap, ConnectionSettings(client_id=f"headrace-cdc-{name}"))
+
+
+def _keep(capture: Capture) -> None:
+    try:
+        capture.runtime.run()
+    except HeadraceError as error:
+        capture.error = error  # told by whoever runs us
+
+
+def _watch(captures: list[Capture], cluster: Cluster, stop: threading.Event, show: Show) -> None:
+    while not stop.is_set() and any(capture.thread and capture.thread.is_alive() for capture in captures):
+        _tell(captures, cluster, show)
+        stop.wait(_TICK_S)
+
+
+def _tell(captures: list[Capture], cluster: Cluster, show: Show, *, is_last: bool = False) -> None:
+    """Show all, and write down what is new; a broker that is away hears it later."""
+    now = time.monotonic()
+    found = [capture.condition(now) for capture in captures]
+    show(found)
+    for capture, condition in zip(captures, found, strict=True):
+        if condition == capture.told and now - capture.told_at < EVERY_S and not is_last:
+            continue
+        try:
+            Teller(cluster).tell(condition)
+        except ClientError as error:
+            _log.warning("condition not told", capture=condition.name, error=str(error))
+            continue
+        capture.told, capture.told_at = condition, now
+
+
+def _obey(captures: dict[str, Capture], bootstrap: Sequence[Address], stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            with _cluster(bootstrap, "orders") as cluster:
+                for orders in heard(cluster, _ORDER_WAIT_MS):
+                    for order in orders:
+                        _do(captures, order)
+                    if stop.is_set():
+                        return
+        except ClientError as error:  # the broker is away; captures wait for it as well
+            _log.warning("orders not heard", error=str(error))
+            stop.wait(_TICK_S)
+
+
+def _do(captures: dict[str, Capture], order: Order) -> None:
+    capture = captures.get(order.capture)
+    if capture is None:
+        return
+    if order.do == STOP:
+        capture.stop()
+    elif order.do == SNAPSHOT:
+        try:
+            capture.settings.kind.read_anew(capture.settings.source, order.tables)
+        except HeadraceError as error:
+            _log.warning("snapshot not begun", capture=order.capture, error=str(error))

@@ -1,0 +1,182 @@
+"""Records and position to the broker, in one transaction: all of it or nothing.
+
+One instance writes under a transactional id. Whoever begins under the same id later takes it over: what was open is
+aborted, and the earlier instance is refused at its next step, which it takes as `TakenOver`.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.client.admin import describe_configs, ensure_topic
+from headrace.client.cluster import Cluster
+from headrace.client.errors import Refused, VersionNotSpoken
+from headrace.client.partitioner import partition_of_key
+from headrace.client.produce import send
+from headrace.client.transactions import Transaction, Transactions
+from headrace.connect.batches import Entry, build
+from headrace.connect.change import Position
+from headrace.connect.envelope import EVERY_PARTITION, OutRecord
+from headrace.connect.errors import ConnectError, DeliveryExpired, TakenOver
+from headrace.connect.offsets import OFFSETS_TOPIC, ensure_offsets_topic, position_key, position_value, read_position
+from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
+from headrace.records import Codec
+
+_SEQUENCE_MASK: Final = 2**31 - 1
+_BATCH_BYTES: Final = 4 * 1024 * 1024  # at most; each is a round trip, and an fsync at the broker
+_SAFE_BATCH_BYTES: Final = 768 * 1024  # where a topic does not tell what it takes: it is 1 MiB by default
+_FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+_LARGEST_RECORD_BYTES: Final = 64 * 1024 * 1024  # a row may hold far more than Kafka's usual megabyte
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How topics are made."""
+
+    partitions: int = 1
+    configs: tuple[tuple[str, str], ...] = (
+        ("cleanup.policy", "compact"),
+        ("max.message.bytes", str(_LARGEST_RECORD_BYTES)),
+    )
+    codec: Codec = Codec.NONE
+
+
+class Delivery:
+    """Writes for one connector; one thread uses it at a time."""
+
+    def __init__(
+        self, cluster: Cluster, connector: str, topics: TopicSettings, *, transaction_timeout_ms: int = 60_000
+    ) -> None:
+        self._cluster = cluster
+        self._connector = connector
+        self._topics = topics
+        self._transactions = Transactions(cluster)
+        self._timeout_ms = transaction_timeout_ms
+        self._open: Transaction | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+        self._partitions: dict[str, int] = {}
+        self._batch_bytes: dict[str, int] = {}
+
+    def begin(self) -> Position | None:
+        """Take the connector over from whoever wrote for it before; its position."""
+        ensure_offsets_topic(self._cluster)
+        self._open = self._transactions.begin(f"headrace-connect-{self._connector}", self._timeout_ms)
+        self._sequences.clear()
+        return read_position(self._cluster, self._connector)
+
+    def deliver(self, records: Iterable[OutRecord], position: Position, now_ms: int) -> int:
+        """Write records and position; how many records it was. They are durable when this returns."""
+        gathered = self._gathered(records)
+        where = TopicPartition(OFFSETS_TOPIC, 0)
+        gathered[where] = [(position_key(self._connector), position_value(position), now_ms, ())]
+        transaction = self._open
+        assert transaction is not None
+        begun = time.monotonic()
+        try:
+            self._transactions.add(transaction, gathered)
+            self._send(transaction, gathered)
+            if not self._transactions.commit(transaction):
+                raise self._lost(begun)
+        except Refused as refusal:
+            if refusal.code in _FENCED:
+                raise self._lost(begun) from refusal
+            raise
+        return sum(map(len, gathered.values())) - 1
+
+    def _lost(self, begun: float) -> ConnectError:
+        """Why the broker takes no more in this transaction: it ran out of time, or another instance has begun."""
+        if (time.monotonic() - begun) * 1000 >= self._timeout_ms:
+            return DeliveryExpired(self._timeout_ms)
+        return TakenOver(self._connector)
+
+    def _gathered(self, records: Iterable[OutRecord]) -> dict[TopicPartition, list[Entry]]:
+        lists: dict[str, list[list[Entry]]] = {}
+        for topic, key, value, timestamp_ms, headers, partition in records:
+            of_topic = lists.get(topic)
+            if of_topic is None:
+                of_topic = lists[topic] = [[] for _ in range(self._partitions_of(topic, has_key=key is not None))]
+            if len(of_topic) == 1:
+                of_topic[0].append((key, value, timestamp_ms, headers))
+            elif partition == EVERY_PARTITION:
+                for one in of_topic:
+                    one.append((key, value, timestamp_ms, headers))
+            else:
+                chosen = 0 if key is None else partition_of_key(key, len(of_topic))
+                of_topic[chosen].append((key, value, timestamp_ms, headers))
+        return {
+            TopicPartition(topic, index): entries
+            for topic, of_topic in lists.items()
+            for index, entries in enumerate(of_topic)
+            if entries
+        }
+
+    def _partitions_of(self, topic: str, *, has_key: bool) -> int:
+        count = self._partitions.get(topic)
+        if count is None:
+            # What has no key cannot be compacted.
+            configs = {
+                name: value
+                for name, value in self._topics.configs
+                if has_key or (name, value) != ("cleanup.policy", "compact")
+            }
+            ensure_topic(self._cluster, topic, partitions=self._topics.partitions, configs=configs)
+            count = self._partitions[topic] = len(self._cluster.topic(topic).partitions)
+        return count
+
+    def _batch_bytes_of(self, topic: str) -> int:
+        """How much a batch may hold; a single record may be larger, and the broker decides."""
+        found = self._batch_bytes.get(topic)
+        if found is None:
+            found = _SAFE_BATCH_BYTES
+            with contextlib.suppress(Refused, VersionNotSpoken):  # it may be kept secret
+                told = {config.name: config.value for config in describe_configs(self._cluster, topic)}
+                found = min(_BATCH_BYTES, int(told.get("max.message.bytes") or 0) * 7 // 8 or _SAFE_BATCH_BYTES)
+            self._batch_bytes[topic] = found
+        return found
+
+    def _send(self, transaction: Transaction, gathered: dict[TopicPartition, list[Entry]]) -> None:
+        """Each partition's records in batches that a topic takes, one batch of each partition at a time."""
+        places = dict.fromkeys(gathered, 0)
+        while places:
+            batches: dict[TopicPartition, bytes] = {}
+            counts: dict[TopicPartition, int] = {}
+            for where, start in list(places.items()):
+                entries = gathered[where]
+                end = _end_of_batch(entries, start, self._batch_bytes_of(where.topic))
+                chosen = entries[start:end]
+                batches[where] = build(
+                    chosen,
+                    producer_id=transaction.producer_id,
+                    producer_epoch=transaction.epoch,
+                    base_sequence=self._sequences.get(where, 0),
+                    codec=self._topics.codec,
+                )
+                counts[where] = len(chosen)
+                if end == len(entries):
+                    del places[where]
+                else:
+                    places[where] = end
+            send(self._cluster, batches, transactional_id=transaction.transactional_id)
+            for where, count in counts.items():
+                self._sequences[where] = self._sequences.get(where, 0) + count & _SEQUENCE_MASK
+
+    def abort(self) -> None:
+        """Give up what is open; what was written of it is never seen."""
+        if self._open is not None:
+            self._transactions.abort(self._open)
+
+
+def _end_of_batch(entries: list[Entry], start: int, limit_bytes: int) -> int:
+    """The place behind the last record that fits into one batch with the one at `start`."""
+    size = 0
+    for index in range(start, len(entries)):
+        key, value, _, headers = entries[index]
+        size += 32 + len(key or b"") + len(value or b"")
+        if headers:
+            size += sum(len(name) + len(content) + 8 for name, content in headers)
+        if size > limit_bytes and index > start:
+            return index
+    return len(entries)

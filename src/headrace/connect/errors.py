@@ -1,0 +1,65 @@
+"""What goes wrong between a database and the log."""
+
+from headrace.errors import HeadraceError
+
+
+class ConnectError(HeadraceError):
+    """Anything that a source, a sink or the runtime between them noticed."""
+
+
+class InvalidConnectSetting(ConnectError):
+    """A setting that cannot be meant."""
+
+    def __init__(self, setting: str, value: object, wanted: str) -> None:
+        super().__init__(f"{setting} cannot be {value!r}: {wanted}")
+        self.setting = setting
+        self.value = value
+
+
+class SourceUnavailable(ConnectError):
+    """The database cannot be reached just now; trying again may help."""
+
+
+class SourceRefused(ConnectError):
+    """The database says no, and will say so again until somebody mends it; `remedy` is the statement that does."""
+
+    def __init__(self, text: str, remedy: str | None = None) -> None:
+        super().__init__(f"{text}: {remedy}" if remedy else text)
+        self.remedy = remedy
+
+
+class TakenOver(ConnectError):
+    """Another instance of the same connector has begun; this one may write no more."""
+
+    def __init__(self, connector: str) -> None:
+        super().__init__(
+            f"connector {connector!r} was started elsewhere and this instance may write no more: run only one of them, "
+            "or give the other a name of its own"
+        )
+        self.connector = connector
+
+
+class DeliveryExpired(ConnectError):
+    """The broker gave up waiting for the end of a transaction; it is done again from the last committed position."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__(
+            f"a batch took longer to write than the {timeout_ms} ms of its transaction, and is written again"
+        )
+        self.timeout_ms = timeout_ms
+
+
+class RecordRefused(ConnectError):
+    """The broker does not take a record, and will not the next time."""
+
+
+class SchemaChangeBlocked(ConnectError):
+    """A table's shape changed, and the policy is to stop there."""
+
+    def __init__(self, table: str, what: str) -> None:
+        super().__init__(
+            f"table {table} changed its shape ({what}) and schema_changes is 'block': look at what reads the topic, "
+            "then start again with schema_changes='evolve'"
+        )
+        self.table = table
+        self.what = what

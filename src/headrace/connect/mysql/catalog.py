@@ -1,0 +1,136 @@
+"""What the information schema says of tables: their shapes as they are now."""
+
+# ruff: noqa: S608 - these statements are our own text, and a name in one is escaped
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.connect.errors import SourceRefused
+from headrace.connect.filters import Filters
+from headrace.connect.mysql.connection import Connection, ask
+from headrace.connect.mysql.ddl import Name
+from headrace.connect.mysql.shape import Shape, ShapeColumn
+
+SYSTEM = ("mysql", "information_schema", "performance_schema", "sys")
+_NOT_SYSTEM = "table_schema NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')"
+_TABLES = (
+    "SELECT t.table_schema, t.table_name, t.engine, c.character_set_name FROM information_schema.tables t "
+    "LEFT JOIN information_schema.collations c ON c.collation_name = t.table_collation "
+    f"WHERE t.table_type = 'BASE TABLE' AND t.{_NOT_SYSTEM} ORDER BY 1, 2"
+)
+_COLUMNS = (
+    "SELECT table_schema, table_name, column_name, column_type, character_set_name, is_nullable "
+    f"FROM information_schema.columns WHERE {_NOT_SYSTEM} ORDER BY table_schema, table_name, ordinal_position"
+)
+_KEYS = (
+    "SELECT table_schema, table_name, index_name, column_name, nullable, sub_part FROM information_schema.statistics "
+    f"WHERE non_unique = 0 AND {_NOT_SYSTEM} "
+    "ORDER BY table_schema, table_name, index_name <> 'PRIMARY', index_name, seq_in_index"
+)
+_JSON_CHECKS = (
+    "SELECT constraint_schema, table_name, check_clause FROM information_schema.check_constraints "
+    "WHERE check_clause LIKE 'json_valid(%'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table as it is now."""
+
+    shape: Shape
+    engine: str
+
+
+def read_tables(connection: Connection, *, is_mariadb: bool) -> dict[Name, CatalogTable]:
+    """Every table that is no system's."""
+    columns: dict[Name, list[ShapeColumn]] = {}
+    json_columns = set()
+    if is_mariadb:  # there JSON is a text with a check
+        for schema, table, clause in ask(connection, _JSON_CHECKS):
+            json_columns.add((schema, table, clause.removeprefix("json_valid(").rstrip(")").strip("`")))
+    for schema, table, name, kind, charset, nullable in ask(connection, _COLUMNS):
+        is_json = (schema, table, name) in json_columns
+        kept = "utf8mb4" if kind == "json" else charset
+        columns.setdefault((schema, table), []).append(ShapeColumn(name, kind, kept, nullable == "YES", is_json))
+    indexes: dict[Name, dict[str, list[tuple[str, bool]]]] = {}
+    for schema, table, index, name, nullable, part in ask(connection, _KEYS):
+        usable = nullable != "YES" and part is None and name is not None
+        indexes.setdefault((schema, table), {}).setdefault(index, []).append((name, usable))
+    found = {}
+    for schema, table, engine, charset in ask(connection, _TABLES):
+        key: tuple[str, ...] = ()
+        for parts in indexes.get((schema, table), {}).values():
+            if all(usable for _, usable in parts):
+                key = tuple(name for name, _ in parts)
+                break
+        shape = Shape(schema, table, tuple(columns.get((schema, table), ())), key, charset or "utf8mb4")
+        found[schema, table] = CatalogTable(shape, engine or "")
+    return found
+
+
+def database_charset(connection: Connection) -> Callable[[str], str]:
+    """A function that says which character set a database gives new tables."""
+
+    def charset_of(database: str) -> str:
+        escaped = database.replace("\\", "\\\\").replace("'", "\\'")
+        rows = ask(
+            connection,
+            f"SELECT default_character_set_name FROM information_schema.schemata WHERE schema_name = '{escaped}'",
+        )
+        return str(rows[0][0]) if rows else "utf8mb4"
+
+    return charset_of
+
+
+class Selection:
+    """Which tables are captured: by the filters, and by the database in the URL if there are no others."""
+
+    def __init__(self, filters: Filters, database: str) -> None:
+        self._filters = filters
+        self._database = database
+        self._known: dict[Name, bool] = {}
+
+    def __call__(self, name: Name) -> bool:
+        """Whether a table is captured."""
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._decide(name)
+        return known
+
+    def _decide(self, name: Name) -> bool:
+        if name[0] in SYSTEM:
+            return False
+        if self._database and not self._filters.include_tables and name[0] != self._database:
+            return False
+        return self._filters.captures(f"{name[0]}.{name[1]}")
+
+    def check(self, every: dict[Name, CatalogTable]) -> list[CatalogTable]:
+        """The captured tables; what cannot be captured among them is refused."""
+        for pattern in self._filters.include_tables:
+            one = Filters(include_tables=[pattern])
+            if not any(one.captures(f"{schema}.{table}") for schema, table in every):
+                names = [f"{schema}.{table}" for schema, table in every]
+                plain = pattern.replace("\\.", ".")
+                close = [name for name in names if plain.rpartition(".")[2] in name] or names
+                there = ", ".join(close[:5]) + (" …" if len(close) > 5 else "") or "none"
+                raise SourceRefused(
+                    f"there is no table {plain} (there are: {there})", f"CREATE TABLE {plain} (…), or correct the name"
+                )
+        found = [table for name, table in every.items() if self(name)]
+        for table in found:
+            if not table.shape.key:
+                raise no_key(table.shape)
+        return found
+
+
+def no_key(shape: Shape) -> SourceRefused:
+    """A table whose records would have no key."""
+    return SourceRefused(
+        f"table {shape.full_name} has no primary key, so its records would have none",
+        f"ALTER TABLE {quote(shape.database)}.{quote(shape.table)} ADD PRIMARY KEY (…)",
+    )
+
+
+def quote(name: str) -> str:
+    """A name as SQL wants it."""
+    return "`" + name.replace("`", "``") + "`"

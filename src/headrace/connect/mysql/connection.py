@@ -1,0 +1,113 @@
+"""Connections to MariaDB and MySQL, and their complaints in one sentence with the statement that mends them."""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeAlias
+
+import pymysql
+
+from headrace.connect.errors import SourceRefused, SourceUnavailable
+from headrace.connect.mysql.settings import Address
+
+Connection: TypeAlias = "pymysql.connections.Connection[Any]"
+CONNECT_TIMEOUT_S = 10
+_SESSION = "SET time_zone = '+00:00', sql_mode = '', wait_timeout = 86400, net_write_timeout = 3600"
+_DENIED, _DENIED_DATABASE, _NO_DATABASE, _NO_PRIVILEGE, _DENIED_TABLE = 1045, 1044, 1049, 1227, 1142
+_LOG_TROUBLE, _CHANGED_DEFINITION = 1236, 1412
+_NO_ANSWER = range(2000, 2100)  # the client's own: gone away, cannot connect
+_PASSING = {1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 3169, _CHANGED_DEFINITION}
+
+
+class PlaceLost(SourceRefused):
+    """What is needed to go on from the stored position is gone; a new snapshot would help."""
+
+
+def connect(address: Address) -> Connection:
+    """A connection whose values come as bytes, in UTC and UTF-8, whatever the server's settings are."""
+    options = dict(address.options)
+    tls: dict[str, Any] = {name: options[name] for name in ("ssl_ca", "ssl_cert", "ssl_key") if name in options}
+    if options.get("ssl") in ("1", "true", "on") and not tls:
+        tls["ssl"] = ssl.create_default_context()
+    with translated(address):
+        connection = pymysql.connect(
+            host=address.host,
+            port=address.port,
+            user=address.user,
+            password=address.password,
+            charset="utf8mb4",
+            use_unicode=False,
+            conv={},
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            program_name="headrace",
+            **tls,
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(_SESSION)
+    return connection
+
+
+def ask(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
+    """The rows of a query; text as `str`."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return [
+            tuple(value.decode(errors="replace") if isinstance(value, bytes) else value for value in row)
+            for row in cursor.fetchall()
+        ]
+
+
+@contextmanager
+def translated(address: Address) -> Iterator[None]:
+    """The driver's errors as ours."""
+    try:
+        yield
+    except pymysql.err.MySQLError as error:
+        number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        said = error.args[1] if len(error.args) > 1 else error
+        if isinstance(said, bytes):
+            said = said.decode(errors="replace")
+        raise_error(address, number, " ".join(str(said).split()), error)
+    except RuntimeError as error:
+        # PyMySQL asks for the package `cryptography` this way, when MySQL wants a password encrypted.
+        raise SourceRefused(
+            f"the password cannot be sent to {address.where} ({error})", "pip install cryptography"
+        ) from error
+    except OSError as error:
+        raise SourceUnavailable(f"the connection to {address.where} broke ({error})") from error
+
+
+def raise_error(address: Address, number: int, said: str, cause: BaseException | None = None) -> NoReturn:
+    """An error of the server."""
+    user = f"'{address.user}'@'%'"
+    if number == _DENIED:
+        raise SourceRefused(
+            f"the server at {address.where} does not take the password of {address.user}",
+            f"ALTER USER {user} IDENTIFIED BY '…'",
+        ) from cause
+    if number == _NO_DATABASE:
+        raise SourceRefused(f"there is no such database ({said})", "CREATE DATABASE …, or correct the name") from cause
+    if number == _NO_PRIVILEGE:
+        raise no_replication(address, said) from cause
+    if number in (_DENIED_TABLE, _DENIED_DATABASE):
+        raise SourceRefused(
+            f"user {address.user} may not read what is to be captured ({said})", f"GRANT SELECT ON *.* TO {user}"
+        ) from cause
+    if number == _LOG_TROUBLE:
+        raise PlaceLost(
+            f"the server at {address.where} no longer has the binary log from the stored position on ({said})",
+            "start with snapshot='when-needed', and let the server keep its log longer: "
+            "SET GLOBAL binlog_expire_logs_seconds = 604800",
+        ) from cause
+    if number in _NO_ANSWER or number in _PASSING or not number:
+        raise SourceUnavailable(f"the server at {address.where} does not answer ({said})") from cause
+    raise SourceRefused(f"the server at {address.where} refused ({said})") from cause
+
+
+def no_replication(address: Address, said: str) -> SourceRefused:
+    """The user may not read the log."""
+    return SourceRefused(
+        f"user {address.user} may not read the binary log ({said})",
+        f"GRANT REPLICATION SLAVE, REPLICATION CLIENT, RELOAD ON *.* TO '{address.user}'@'%'",
+    )

@@ -1,0 +1,364 @@
+"""From the events of the binary log to changes: transactions, tables and their shapes, statements that change them.
+
+Nothing here touches a socket. What has to be asked of the database or kept in the history is asked through `Memory`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headrace.connect.change import (
+    CREATE,
+    DELETE,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    Event,
+    Origin,
+    SchemaChange,
+    TransactionEnd,
+)
+from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
+from headrace.connect.mysql import events as logged
+from headrace.connect.mysql.catalog import SYSTEM, no_key
+from headrace.connect.mysql.columns import NotUnderstood
+from headrace.connect.mysql.ddl import Effect, Name, apply_statement
+from headrace.connect.mysql.events import Begin, Header, Kind
+from headrace.connect.mysql.gtid import GtidState
+from headrace.connect.mysql.rows import Parse, read_rows, row_parser, rows_table_id
+from headrace.connect.mysql.settings import TypeModes
+from headrace.connect.mysql.shape import Shape, difference
+from headrace.connect.mysql.table_maps import TableMap, read_table_map
+from headrace.connect.table import Table, json_wire
+from headrace.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+_ROWS: Final = {
+    Kind.WRITE, Kind.UPDATE, Kind.DELETE, Kind.WRITE_V1, Kind.UPDATE_V1, Kind.DELETE_V1, Kind.WRITE_COMPRESSED,
+    Kind.UPDATE_COMPRESSED, Kind.DELETE_COMPRESSED, Kind.WRITE_COMPRESSED_V1, Kind.UPDATE_COMPRESSED_V1,
+    Kind.DELETE_COMPRESSED_V1,
+}  # fmt: skip
+_ROW_STATEMENTS: Final = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD")
+_NOBODY: Final = Origin(None, 0, "")
+
+
+class Memory(Protocol):
+    """What a decoder asks of the world."""
+
+    def charset_of(self, database: str) -> str:
+        """What a database gives new tables."""
+        ...
+
+    def live_shapes(self) -> dict[Name, Shape]:
+        """Every table as it is now."""
+        ...
+
+    def remember(self, gtid: str, statement: str, shapes: dict[Name, Shape | None]) -> None:
+        """Keep a change of shapes."""
+        ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the log was read: transactions behind us, and events of the one that we are in."""
+
+    state: GtidState
+    gtid: str = ""  # of the transaction that we are in
+    row_events: int = 0
+    file: str = ""
+    end: int = 0
+
+
+class Decoder:
+    """Reads the log; `events` are what it found."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        shapes: dict[Name, Shape],
+        captures: Callable[[Name], bool],
+        memory: Memory,
+        *,
+        has_checksum: bool,
+        policy: str,
+        modes: TypeModes,
+        left_out: set[Name],
+    ) -> None:
+        self.progress = progress
+        self.events: list[Event] = []
+        self.changes = 0
+        self.left_out = left_out
+        self._resume_at = (progress.gtid, progress.row_events)
+        self._shapes = shapes
+        self._captures = captures
+        self._memory = memory
+        self._has_checksum = has_checksum
+        self._policy = policy
+        self._modes = modes
+        self._tables: dict[Name, Table] = {}
+        self._mapped: dict[int, tuple[Table, Parse] | None] = {}
+        self._origin = _NOBODY
+        self._is_open = False  # a transaction that a commit will end
+        self._is_prepared = False
+        self._has_rows = False
+        self._skipped = 0
+        progress.gtid, progress.row_events = "", 0
+        self._handlers = {
+            Kind.ROTATE: self._rotate,
+            Kind.FORMAT: self._format,
+            Kind.MARIADB_GTID: lambda header, body: self._begin(header, logged.read_mariadb_gtid(header, body)),
+            Kind.MYSQL_GTID: lambda header, body: self._begin(header, logged.read_mysql_gtid(header, body)),
+            Kind.QUERY: lambda header, body: self._query(header, body, is_compressed=False),
+            Kind.QUERY_COMPRESSED: lambda header, body: self._query(header, body, is_compressed=True),
+            Kind.TABLE_MAP: self._table_map,
+            Kind.XID: self._commit,
+            Kind.XA_PREPARE: self._xa,
+            Kind.PARTIAL_UPDATE: self._partial,
+            Kind.PAYLOAD: self._payload,
+            Kind.TAGGED_GTID: self._tagged,
+            Kind.ANONYMOUS_GTID: self._anonymous,
+            Kind.INCIDENT: self._incident,
+        }
+        self._handlers.update(dict.fromkeys(_ROWS, self._rows))
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return bool(self.progress.gtid)
+
+    def feed(self, data: bytes) -> None:
+        """One event."""
+        header = logged.read_header(data)
+        handler = self._handlers.get(header.kind)  # type: ignore[call-overload]
+        if handler is not None:
+            handler(header, logged.checked_body(data, has_checksum=self._has_checksum))
+        if header.end:
+            self.progress.end = header.end
+
+    def table_of(self, shape: Shape) -> Table:
+        """The table of a shape."""
+        name = (shape.database, shape.table)
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = shape.as_table(self._modes)
+        return table
+
+    # --- files
+
+    def _rotate(self, _header: Header, body: bytes) -> None:
+        self.progress.file, self.progress.end = logged.read_rotate(body)
+
+    def _format(self, _header: Header, _body: bytes) -> None:
+        self._mapped.clear()  # numbers of tables are given anew
+
+    # --- transactions
+
+    def _begin(self, header: Header, begin: Begin) -> None:
+        if self.progress.gtid:
+            self._end()  # the statement before was all of it
+        self.progress.gtid = begin.gtid
+        self.progress.row_events = 0
+        self._skipped = self._resume_at[1] if begin.gtid == self._resume_at[0] else 0
+        self._is_open = header.kind == Kind.MARIADB_GTID and not begin.is_standalone
+        self._is_prepared = begin.is_prepared
+        self._has_rows = False
+        members = (
+            f'"ts_ms":{begin.ts_us // 1000},"ts_us":{begin.ts_us},"ts_ns":{begin.ts_us}000,"snapshot":"false",'
+            f'"server_id":{header.server_id},"gtid":"{begin.gtid}"'
+        )
+        self._origin = Origin(begin.gtid, begin.ts_us, members)
+
+    def _commit(self, _header: Header, _body: bytes) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        progress = self.progress
+        if not progress.gtid:
+            return
+        if self._has_rows:
+            self.events.append(TransactionEnd(self._origin))
+        progress.state = progress.state.with_gtid(progress.gtid)
+        progress.gtid, progress.row_events = "", 0
+        self._origin = _NOBODY
+        self._is_open = False
+
+    def _place(self, row: int = 0) -> str:
+        return f'"file":{json_wire(self.progress.file)},"pos":{self.progress.end},"row":{row}'
+
+    # --- rows
+
+    def _table_map(self, _header: Header, body: bytes) -> None:
+        announced = read_table_map(body)
+        name = (announced.database, announced.table)
+        if not self._captures(name) or name in self.left_out:
+            self._mapped[announced.id] = None
+            return
+        shape = self._shapes.get(name)
+        why = "it was never seen" if shape is None else shape.misfit(announced)
+        if shape is None or why is not None:
+            shape = self._ask_shape(name, announced, why)
+        if not shape.key:
+            raise no_key(shape)
+        self._mapped[announced.id] = (self.table_of(shape), row_parser(announced, shape))
+
+    def _ask_shape(self, name: Name, announced: TableMap, why: str | None) -> Shape:
+        """The statements in the log did not tell the shape; the database may, if the table is still the same."""
+        shape = self._memory.live_shapes().get(name)
+        if shape is None or shape.misfit(announced) is not None:
+            raise SourceRefused(
+                f"the shape that table {name[0]}.{name[1]} had at this place in the log is not known ({why})",
+                "start with snapshot='when-needed' and without a stored position; the log says more after "
+                "SET GLOBAL binlog_row_metadata = FULL",
+            )
+        log.warning("shape taken from the database", table=shape.full_name, reason=why)
+        self._take(Effect({name: shape}), "(as the database has it)")
+        return shape
+
+    def _rows(self, header: Header, body: bytes) -> None:
+        progress = self.progress
+        progress.row_events += 1
+        mapped = self._mapped.get(rows_table_id(body))
+        if mapped is None or progress.row_events <= self._skipped:
+            return
+        if self._is_prepared:
+            self._xa(header, body)
+        table, parse = mapped
+        self._has_rows = True
+        origin, out = self._origin, self.events
+        place = f'"file":{json_wire(progress.file)},"pos":{header.end},"row":'
+        rows = read_rows(header.kind, body, len(table.columns), parse)
+        self.changes += len(rows)
+        for number, (before, after) in enumerate(rows):
+            op = CREATE if before is None else DELETE if after is None else UPDATE
+            out.append(Change(table, op, before, after, origin, f"{place}{number}"))
+
+    # --- statements
+
+    def _query(self, _header: Header, body: bytes, *, is_compressed: bool) -> None:
+        statement = logged.read_query(body, is_compressed=is_compressed)
+        first = statement.text.lstrip()[:24].upper()
+        if first.startswith("BEGIN"):
+            self._is_open = True
+        elif first.startswith("COMMIT"):
+            self._end()
+        elif first.startswith("ROLLBACK"):
+            if self._has_rows:
+                raise SourceRefused(
+                    "a transaction that was rolled back is in the log, because it changed a table without transactions",
+                    "ALTER TABLE … ENGINE = InnoDB, then start with snapshot='when-needed' and without a position",
+                )
+            if "TO" not in first.split():
+                self._end()
+        elif first.startswith("XA"):
+            self._is_open = first.startswith("XA START")
+            if not self._is_open:
+                self._end()
+        elif self._is_open:
+            self._refuse_rows_as_text(statement)
+        else:
+            self._refuse_rows_as_text(statement)
+            self._change_shapes(statement)
+            self._end()
+
+    def _refuse_rows_as_text(self, statement: logged.Statement) -> None:
+        """A session may write its statements to the log instead of rows; such a change cannot be followed."""
+        if not statement.text.lstrip("( \n\t").upper().startswith(_ROW_STATEMENTS):
+            return
+        for database, table in self._shapes:
+            if self._captures((database, table)) and table.lower() in statement.text.lower():
+                raise SourceRefused(
+                    f"a change of {database}.{table} is in the log as a statement and not as rows "
+                    f"({' '.join(statement.text.split())[:80]})",
+                    "SET GLOBAL binlog_format = ROW, end sessions with another, and start with snapshot='when-needed' "
+                    "and without a position",
+                )
+
+    def _change_shapes(self, statement: logged.Statement) -> None:
+        if statement.database in SYSTEM:
+            return
+        try:
+            effect = apply_statement(statement.text, statement.database, self._shapes, self._memory.charset_of)
+        except NotUnderstood as error:
+            live = self._memory.live_shapes()
+            lower = statement.text.lower()
+            named = [name for name in {*live, *self._shapes} if name[1].lower() in lower]
+            effect = Effect({name: live.get(name) for name in named if live.get(name) != self._shapes.get(name)})
+            log.warning("statement not understood, shapes taken from the database", reason=str(error))
+        if effect.shapes or effect.emptied:
+            self._take(effect, statement.text)
+
+    def _take(self, effect: Effect, text: str) -> None:
+        events: list[Event] = []
+        place = self._place()
+        came_from = {new: old for old, new in effect.moved}
+        for name, shape in effect.shapes.items():
+            if not self._captures(name) or name in self.left_out:
+                continue
+            old = self._shapes.get(name)
+            if shape is None:
+                if old is not None:
+                    table = self.table_of(old)
+                    events.append(SchemaChange(table, table, "the table was dropped or renamed", self._origin, place))
+                    events.append(Change(table, TRUNCATE, None, None, self._origin, place))
+                continue
+            before = old or self._shapes.get(came_from.get(name, name))
+            what = difference(before, shape) if before is not None else "the table was made"
+            if self._policy == "block" and before is not None:
+                raise SchemaChangeBlocked(shape.full_name, what)
+            if self._policy == "skip" and old is not None:
+                self.left_out.add(name)
+                what += "; changes of this table are left out from here on (schema_changes is 'skip')"
+            if old is None and not shape.key:
+                self.left_out.add(name)
+                what += "; it has no primary key, so its changes are left out"
+                log.warning("new table left out, it has no primary key", table=shape.full_name)
+            table_before = None if old is None else self.table_of(old)
+            events.append(SchemaChange(shape.as_table(self._modes), table_before, what, self._origin, place))
+        for name in effect.emptied:
+            shape = self._shapes.get(name)
+            if shape is not None and self._captures(name) and name not in self.left_out:
+                events.append(Change(self.table_of(shape), TRUNCATE, None, None, self._origin, place))
+        changed = {name: shape for name, shape in effect.shapes.items() if name[0] not in SYSTEM}
+        if changed:
+            self._memory.remember(self.progress.gtid, text, changed)
+        for name, shape in changed.items():
+            self._tables.pop(name, None)
+            if shape is None:
+                self._shapes.pop(name, None)
+            else:
+                self._shapes[name] = shape
+        self._mapped.clear()
+        self.events += events
+        self.changes += len(events)
+
+    # --- what is refused
+
+    def _xa(self, _header: Header, _body: bytes) -> None:
+        if self._has_rows or self._is_prepared:
+            raise SourceRefused(
+                "an XA transaction changed a captured table, and the log does not say yet whether it will be committed",
+                "write to captured tables in transactions without XA, and start with snapshot='when-needed' and "
+                "without a position",
+            )
+
+    def _partial(self, _header: Header, _body: bytes) -> None:
+        raise SourceRefused(
+            "the binary log holds only what changed inside JSON documents", "SET GLOBAL binlog_row_value_options = ''"
+        )
+
+    def _payload(self, _header: Header, _body: bytes) -> None:
+        raise SourceRefused(
+            "the binary log is compressed by whole transactions", "SET GLOBAL binlog_transaction_compression = OFF"
+        )
+
+    def _tagged(self, _header: Header, _body: bytes) -> None:
+        raise SourceRefused("a transaction has a GTID with a tag, which is not read here", "SET gtid_next = AUTOMATIC")
+
+    def _anonymous(self, _header: Header, _body: bytes) -> None:
+        raise SourceRefused("a transaction has no GTID", "SET GLOBAL gtid_mode = ON")
+
+    def _incident(self, _header: Header, _body: bytes) -> None:
+        raise SourceRefused(
+            "the server says that changes are missing from its log (an incident event)",
+            "start with snapshot='when-needed' and without a position",
+        )

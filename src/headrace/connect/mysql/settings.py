@@ -1,0 +1,100 @@
+"""What a user says about a MariaDB or MySQL source."""
+
+import secrets
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.filters import Filters
+
+SNAPSHOT_MODES = ("initial", "initial-only", "never", "when-needed")
+SCHEMA_POLICIES = ("evolve", "block", "skip")
+_MODES = {"decimal": ("string", "precise", "double"), "time": ("adaptive", "isostring"), "binary": ("base64", "hex")}
+_SCHEMES = ("mysql", "mariadb")
+_OPTIONS = ("ssl", "ssl_ca", "ssl_cert", "ssl_key")
+
+
+@dataclass(frozen=True, slots=True)
+class TypeModes:
+    """How types are written for which there is more than one way; named as for PostgreSQL."""
+
+    decimal: str = "string"
+    time: str = "adaptive"
+    binary: str = "base64"
+
+    def __post_init__(self) -> None:
+        for name, allowed in _MODES.items():
+            if getattr(self, name) not in allowed:
+                raise InvalidConnectSetting(f"types.{name}", getattr(self, name), f"choose {' or '.join(allowed)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is, and who asks; `options` are those of TLS."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    database: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The server, without secrets."""
+        return f"{self.host}:{self.port}"
+
+
+def parse_url(url: str) -> Address:
+    """`mysql://user:password@host:port/database`, or `mariadb://…`."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or 3306
+    except ValueError:
+        port = 0
+    options = tuple(parse_qsl(parts.query))
+    if parts.scheme not in _SCHEMES or not port or any(name not in _OPTIONS for name, _ in options):
+        shown = url if parts.password is None else url.replace(f":{parts.password}@", ":…@")
+        wanted = f"write mysql://user:password@host:3306/database, and after a ? only {', '.join(_OPTIONS)}"
+        raise InvalidConnectSetting("url", shown, wanted)
+    return Address(
+        parts.hostname or "127.0.0.1",
+        port,
+        unquote(parts.username or "root"),
+        unquote(parts.password or ""),
+        unquote(parts.path.strip("/")),
+        options,
+    )
+
+
+def _new_server_id() -> int:
+    """A replica's number must be nobody else's; whoever runs few replicas numbers them from below."""
+    return 0x4000_0000 + secrets.randbelow(0x3FFF_FFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlSettings:
+    """One source; a database in the URL is all that is captured, unless filters say otherwise."""
+
+    url: str
+    filters: Filters = field(default_factory=Filters)  # a table is called database.table
+    types: TypeModes = field(default_factory=TypeModes)
+    snapshot: str = "initial"
+    schema_changes: str = "evolve"
+    server_id: int = field(default_factory=_new_server_id)
+    heartbeat_s: float = 10.0
+    batch_rows: int = 8192
+
+    def __post_init__(self) -> None:
+        parse_url(self.url)
+        if self.snapshot not in SNAPSHOT_MODES:
+            raise InvalidConnectSetting("snapshot", self.snapshot, f"choose among {', '.join(SNAPSHOT_MODES)}")
+        if self.schema_changes not in SCHEMA_POLICIES:
+            wanted = f"choose among {', '.join(SCHEMA_POLICIES)}"
+            raise InvalidConnectSetting("schema_changes", self.schema_changes, wanted)
+        if not 0 < self.server_id < 1 << 32:
+            raise InvalidConnectSetting("server_id", self.server_id, "use a number from 1 to 4294967295")
+        if self.batch_rows < 1:
+            raise InvalidConnectSetting("batch_rows", self.batch_rows, "use 1 or more")
+        if self.heartbeat_s <= 0:
+            raise InvalidConnectSetting("heartbeat_s", self.heartbeat_s, "use more than 0 seconds")

@@ -1,0 +1,149 @@
+"""What a table looks like, as the information schema says it or as statements made it; and whether the log agrees."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Self
+
+from headrace.connect.mysql import table_maps as logged
+from headrace.connect.mysql.settings import TypeModes
+from headrace.connect.mysql.types import codec_of
+from headrace.connect.table import Column, Table
+
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
+_BASE = re.compile(r"[a-z0-9_]+")
+_NUMBERS = re.compile(r"\((\d+)(?:,(\d+))?\)")
+_MOMENTS: Final = ("time", "datetime", "timestamp")
+
+_STRINGS = {logged.STRING, logged.VARCHAR, logged.VAR_STRING}
+_FITTING: Final = {
+    "tinyint": {logged.TINY}, "smallint": {logged.SHORT}, "mediumint": {logged.INT24}, "int": {logged.LONG},
+    "bigint": {logged.LONGLONG}, "float": {logged.FLOAT}, "double": {logged.DOUBLE}, "decimal": {logged.DECIMAL},
+    "date": {logged.DATE, 14}, "datetime": {logged.DATETIME, logged.DATETIME2}, "time": {logged.TIME, logged.TIME2},
+    "timestamp": {logged.TIMESTAMP, logged.TIMESTAMP2}, "year": {logged.YEAR}, "bit": {logged.BIT}, "char": _STRINGS,
+    "varchar": _STRINGS, "binary": _STRINGS, "varbinary": _STRINGS, "enum": {logged.ENUM}, "set": {logged.SET},
+    "json": {logged.JSON, logged.BLOB}, "tinyblob": {logged.BLOB}, "blob": {logged.BLOB}, "mediumblob": {logged.BLOB},
+    "longblob": {logged.BLOB}, "tinytext": {logged.BLOB}, "text": {logged.BLOB}, "mediumtext": {logged.BLOB},
+    "longtext": {logged.BLOB}, "uuid": _STRINGS, "inet6": _STRINGS, "inet4": _STRINGS,
+}  # fmt: skip
+_SPATIAL: Final = {
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+    "geometrycollection", "geomcollection",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ShapeColumn:
+    """A column; `type` as the information schema's column_type has it, `charset` None for what is no text."""
+
+    name: str
+    type: str
+    charset: str | None = None
+    optional: bool = True
+    is_json: bool = False
+
+    @cached_property
+    def base(self) -> str:
+        """The type's name alone."""
+        found = _BASE.match(self.type.lower())
+        return found[0] if found else self.type
+
+    @cached_property
+    def is_unsigned(self) -> bool:
+        """Whether numbers are."""
+        return " unsigned" in self.type or " zerofill" in self.type
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Those of an enum or set."""
+        if self.base not in ("enum", "set"):
+            return ()
+        return tuple(label.replace("''", "'") for label in _LABEL.findall(self.type))
+
+    @cached_property
+    def numbers(self) -> tuple[int, int]:
+        """What stands in the type's parentheses."""
+        found = _NUMBERS.search(self.type)
+        return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+    @property
+    def precision(self) -> int:
+        """The digits of a fraction of a second."""
+        return self.numbers[0] if self.base in _MOMENTS else 0
+
+    @property
+    def is_spatial(self) -> bool:
+        """Whether it is a geometry."""
+        return self.base in _SPATIAL
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A table in one of its shapes; `charset` is what a new column gets."""
+
+    database: str
+    table: str
+    columns: tuple[ShapeColumn, ...]
+    key: tuple[str, ...]
+    charset: str = "utf8mb4"
+
+    @cached_property
+    def full_name(self) -> str:
+        """Database and table."""
+        return f"{self.database}.{self.table}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(column.name for column in self.columns)
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is stored."""
+        return {
+            "database": self.database,
+            "table": self.table,
+            "columns": [[c.name, c.type, c.charset, c.optional, c.is_json] for c in self.columns],
+            "key": list(self.key),
+            "charset": self.charset,
+        }
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Self:
+        """As it was stored."""
+        columns = tuple(ShapeColumn(*column) for column in stored["columns"])
+        return cls(stored["database"], stored["table"], columns, tuple(stored["key"]), stored["charset"])
+
+    def as_table(self, modes: TypeModes) -> Table:
+        """As the envelope sees it."""
+        columns = tuple(
+            Column(column.name, column.type, codec_of(column, modes), column.optional) for column in self.columns
+        )
+        return Table(self.database, self.table, columns, tuple(sorted(self.names.index(name) for name in self.key)))
+
+    def misfit(self, announced: logged.TableMap) -> str | None:
+        """Why the log's announcement cannot be of this shape; None if it can."""
+        if len(announced.columns) != len(self.columns):
+            return f"{len(announced.columns)} columns in the log, {len(self.columns)} known"
+        if announced.names is not None and announced.names != self.names:
+            return f"columns {', '.join(announced.names)} in the log, {', '.join(self.names)} known"
+        for column, seen in zip(self.columns, announced.columns, strict=True):
+            fitting = {logged.GEOMETRY} if column.is_spatial else _FITTING.get(column.base)
+            if fitting is not None and seen.type not in fitting:
+                return f"column {column.name} is known as {column.type}, and has type {seen.type} in the log"
+        return None
+
+
+def difference(before: Shape, after: Shape) -> str:
+    """What changed between two shapes, in words."""
+    old = {column.name: column for column in before.columns}
+    new = {column.name: column for column in after.columns}
+    parts = [f"column {name} was added" for name in new if name not in old]
+    parts += [f"column {name} was dropped" for name in old if name not in new]
+    parts += [
+        f"column {name} became {new[name].type}" for name in new if name in old and old[name].type != new[name].type
+    ]
+    if before.key != after.key:
+        parts.append(f"the key became {', '.join(after.key) or 'none'}")
+    if before.full_name != after.full_name:
+        parts.append(f"it was called {before.full_name}")
+    return "; ".join(parts) or "an attribute or the order of its columns changed"

@@ -1,0 +1,365 @@
+"""MariaDB and MySQL as a source: the snapshot, then the binary log.
+
+A position is `{"gtid": …, "history": n}`: the transactions that were seen, and which record of the schema history is
+the last that counts. Inside a large transaction it also has `"transaction"` and how many of its events were seen; while
+the snapshot goes on, the table and the key up to which it was read. A snapshot that was interrupted goes on at a later
+instant, after the changes up to that instant; so no row is ever older than one that came before.
+"""
+
+import contextlib
+import time
+from typing import Any
+
+import pymysql
+
+from headrace.connect.change import READ, Batch, Change, Event, Origin, Position
+from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
+from headrace.connect.mysql.catalog import CatalogTable, Selection, database_charset, read_tables
+from headrace.connect.mysql.connection import Connection, PlaceLost, connect, translated
+from headrace.connect.mysql.ddl import Name
+from headrace.connect.mysql.decode import Decoder, Progress
+from headrace.connect.mysql.flavor import Server, current_state, examine
+from headrace.connect.mysql.gtid import GtidState
+from headrace.connect.mysql.history import HistoryRecord, SchemaHistory, shapes_at
+from headrace.connect.mysql.settings import Address, MysqlSettings, parse_url
+from headrace.connect.mysql.shape import Shape
+from headrace.connect.mysql.snapshot import Snapshot
+from headrace.connect.mysql.stream import BinlogStream
+from headrace.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+_SHAPES_A_RECORD = 200
+_FIRST_EVENT_S = 15.0
+
+
+class _Memory:
+    """The decoder's view of the database and of the history."""
+
+    def __init__(self, address: Address, server: Server, side: Connection, history: SchemaHistory, number: int) -> None:
+        self._address = address
+        self._server = server
+        self._connection = side
+        self._history = history
+        self.number = number
+
+    def _side(self) -> Connection:
+        """The connection for questions; the server may have ended it for being silent."""
+        try:
+            self._connection.ping(reconnect=False)
+        except (pymysql.err.MySQLError, OSError):
+            self._connection = connect(self._address)
+        return self._connection
+
+    def charset_of(self, database: str) -> str:
+        side = self._side()
+        with translated(self._address):
+            return database_charset(side)(database)
+
+    def live_tables(self) -> dict[Name, CatalogTable]:
+        side = self._side()
+        with translated(self._address):
+            return read_tables(side, is_mariadb=self._server.is_mariadb)
+
+    def current_state(self) -> GtidState:
+        side = self._side()
+        with translated(self._address):
+            return current_state(side, self._server)
+
+    def close(self) -> None:
+        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+            self._connection.close()
+
+    def live_shapes(self) -> dict[Name, Shape]:
+        return {name: table.shape for name, table in self.live_tables().items()}
+
+    def remember(self, gtid: str, statement: str, shapes: dict[Name, Shape | None]) -> None:
+        self.number += 1
+        named = {f"{database}.{table}": shape for (database, table), shape in shapes.items()}
+        self._history.append(HistoryRecord(self.number, gtid, statement, named))
+
+    def begin(self, gtid: str, shapes: dict[Name, Shape]) -> None:
+        """Begin the history anew with every table."""
+        old = [record.number for record in self._history.load()]
+        names = list(shapes)
+        self.number = max([self.number, *old])
+        for first in range(0, max(len(names), 1), _SHAPES_A_RECORD):
+            self.number += 1
+            some = {f"{n[0]}.{n[1]}": shapes[n] for n in names[first : first + _SHAPES_A_RECORD]}
+            self._history.append(HistoryRecord(self.number, gtid, "(as the database has it)", dict(some), first == 0))
+        self._history.forget(old)
+
+
+class MysqlSource:
+    """One server."""
+
+    def __init__(self, settings: MysqlSettings, history: SchemaHistory) -> None:
+        self._settings = settings
+        self._address = parse_url(settings.url)
+        self._history = history
+        self.database = self._address.database or self._address.host
+        self._captures = Selection(settings.filters, self._address.database)
+        self._memory: _Memory | None = None
+        self._stream: BinlogStream | None = None
+        self._snapshot: Snapshot | None = None
+        self._catch_up_to: GtidState | None = None
+        self._resumed: dict[str, Any] | None = None
+        self._failed: SchemaChangeBlocked | None = None
+        self._ended = False
+        self._first: bytes | None = None
+        self._handed: Position = {}
+        self._beat_at = 0.0
+
+    # --- beginning
+
+    def open(self, position: Position | None) -> None:
+        """Begin behind this position: with a snapshot, or in the log."""
+        side = connect(self._address)
+        with translated(self._address):
+            self._server = server = examine(side)
+        self._memory = memory = _Memory(self._address, server, side, self._history, 0)
+        self._failed = None
+        self._beat_at = time.monotonic() + self._settings.heartbeat_s
+        self._ended = bool(position and position.get("ended"))
+        if self._ended:
+            assert position is not None
+            self._handed = position
+            return
+        if position is None:
+            self._begin_anew(memory, snapshot=self._settings.snapshot != "never")
+            return
+        if position["flavor"] != server.flavor:
+            raise SourceRefused(
+                f"the stored position is one of {position['flavor']}, and the server is {server.version}",
+                "give the connector a new name, so that it begins with a snapshot",
+            )
+        try:
+            self._go_on(memory, position)
+        except PlaceLost:
+            if self._settings.snapshot != "when-needed":
+                raise
+            log.warning("position is lost, a new snapshot begins", server=self._address.where)
+            self._stop_stream()
+            memory.number = position["history"]
+            self._begin_anew(memory, snapshot=True)
+
+    def _begin_anew(self, memory: _Memory, *, snapshot: bool) -> None:
+        if snapshot:
+            every = self._begin_snapshot(memory, None)
+            assert self._snapshot is not None
+            state = self._snapshot.state
+        else:
+            every = memory.live_tables()
+            self._captures.check(every)
+            state = memory.current_state()
+        shapes = {name: table.shape for name, table in every.items()}
+        memory.begin(str(state), shapes)
+        self._make_decoder(memory, Progress(state), shapes, set())
+        self._catch_up_to = state if snapshot else None
+        self._resumed = None
+        if not snapshot:
+            self._start_stream()
+
+    def _begin_snapshot(self, memory: _Memory, place: dict[str, Any] | None) -> dict[Name, CatalogTable]:
+        """Begin to read at an instant; answers the tables as they were then."""
+        every = memory.live_tables()
+        while True:
+            self._snapshot = Snapshot(self._address, self._server, self._captures.check(every), place)
+            again = memory.live_tables()
+            if again == every:
+                return every
+            self._snapshot.close()  # somebody changed a table in between
+            every = again
+
+    def _go_on(self, memory: _Memory, position: Position) -> None:
+        number = position["history"]
+        records = self._history.load()
+        shapes = shapes_at(records, number)
+        if shapes is None:
+            raise PlaceLost(
+                f"record {number} of the schema history is missing, so the log cannot be read with the shapes of its "
+                "time",
+                "call rebuild_history, if no table changed its shape since, or begin anew with a snapshot",
+            )
+        self._history.forget([record.number for record in records if record.number > number])
+        memory.number = number
+        by_name = {(shape.database, shape.table): shape for shape in shapes.values()}
+        progress = Progress(
+            self._server.parse_state(position["gtid"]),
+            position.get("transaction", ""),
+            position.get("events", 0),
+            position.get("file", ""),
+            position.get("pos", 0),
+        )
+        self._make_decoder(memory, progress, by_name, {_name(text) for text in position.get("left_out", ())})
+        self._handed = position
+        if "snapshot" in position:
+            self._resumed = position["snapshot"]
+            self._begin_snapshot(memory, self._resumed)
+            assert self._snapshot is not None
+            self._catch_up_to = self._snapshot.state
+        if self._snapshot is None or progress.state != self._catch_up_to:
+            self._start_stream()
+
+    def _make_decoder(
+        self, memory: _Memory, progress: Progress, shapes: dict[Name, Shape], left_out: set[Name]
+    ) -> None:
+        self._decoder = Decoder(
+            progress,
+            shapes,
+            self._captures,
+            memory,
+            has_checksum=self._server.has_checksum,
+            policy=self._settings.schema_changes,
+            modes=self._settings.types,
+            left_out=left_out,
+        )
+
+    def _start_stream(self) -> None:
+        settings = self._settings
+        self._stream = BinlogStream(self._address, self._server, settings.server_id, settings.heartbeat_s)
+        self._stream.start(self._decoder.progress.state)
+        # The server says at once whether it has the log; waiting for its first word makes `open` fail and not a batch.
+        self._first = self._stream.next_event(_FIRST_EVENT_S)
+
+    def _stop_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+        self._first = None
+
+    # --- batches
+
+    def next_batch(self, timeout_s: float) -> Batch | None:
+        """The next events."""
+        if self._ended:
+            return Batch([], self._handed, is_last=True)
+        if self._failed is not None:
+            raise self._failed
+        if self._snapshot is not None and self._is_caught_up():
+            return self._next_of_snapshot()
+        return self._next_of_log(timeout_s)
+
+    def _is_caught_up(self) -> bool:
+        progress = self._decoder.progress
+        return self._catch_up_to is None or (progress.state == self._catch_up_to and not progress.gtid)
+
+    def _next_of_snapshot(self) -> Batch:
+        snapshot = self._snapshot
+        assert snapshot is not None
+        self._stop_stream()
+        events: list[Event] = []
+        if not snapshot.is_done:
+            shape, rows = snapshot.read(self._settings.batch_rows)
+            table = self._decoder.table_of(shape)
+            now_us = time.time_ns() // 1000
+            members = (
+                f'"ts_ms":{now_us // 1000},"ts_us":{now_us},"ts_ns":{now_us}000,"snapshot":"true","server_id":0,'
+                f'"gtid":"{snapshot.state}"'
+            )
+            origin = Origin(None, now_us, members)
+            events = [Change(table, READ, None, row, origin, f'"row":{number}') for number, row in enumerate(rows)]
+        self._resumed = None
+        if snapshot.is_done:
+            snapshot.close()
+            self._snapshot = None
+            self._catch_up_to = None
+            if self._settings.snapshot == "initial-only":
+                self._ended = True
+            else:
+                self._start_stream()
+        return self._batch(events)
+
+    def _next_of_log(self, timeout_s: float) -> Batch | None:
+        decoder, stream = self._decoder, self._stream
+        assert stream is not None
+        deadline = time.monotonic() + timeout_s
+        decoder.changes = 0
+        try:
+            while decoder.changes < self._settings.batch_rows:
+                data = self._first
+                self._first = None
+                if data is None:
+                    data = stream.next_event(0.0 if decoder.events else max(0.0, deadline - time.monotonic()))
+                if data is None:
+                    break
+                decoder.feed(data)
+                if self._snapshot is not None and self._is_caught_up():
+                    break
+                if not decoder.events and time.monotonic() >= min(deadline, self._beat_at):
+                    break
+        except SchemaChangeBlocked as blocked:
+            if not decoder.events:
+                raise
+            self._failed = blocked  # after what stands before it
+        events, decoder.events = decoder.events, []
+        now = time.monotonic()
+        is_caught_up = self._snapshot is not None and self._is_caught_up()
+        if not events and not is_caught_up:
+            if now < self._beat_at or self.position() == self._handed:
+                return None
+            self._beat_at = now + self._settings.heartbeat_s
+        return self._batch(events)
+
+    def _batch(self, events: list[Event]) -> Batch:
+        self._handed = self.position()
+        return Batch(events, self._handed, is_last=self._ended)
+
+    # --- the rest of the contract
+
+    def position(self) -> Position:
+        """Behind the last batch."""
+        if self._ended and self._handed.get("ended"):
+            return self._handed
+        assert self._memory is not None
+        progress = self._decoder.progress
+        found: Position = {
+            "flavor": self._server.flavor,
+            "gtid": str(progress.state),
+            "history": self._memory.number,
+            "file": progress.file,
+            "pos": progress.end,
+        }
+        if progress.gtid and progress.row_events:
+            found |= {"transaction": progress.gtid, "events": progress.row_events}
+        if self._snapshot is not None and not self._snapshot.is_done:
+            found["snapshot"] = self._snapshot.place if self._is_caught_up() else self._resumed
+        if self._decoder.left_out:
+            found["left_out"] = sorted(f"{database}.{table}" for database, table in self._decoder.left_out)
+        if self._ended:
+            found["ended"] = True
+        return found
+
+    def acknowledge(self, position: Position) -> None:
+        """The server keeps its log by its own rules; there is nothing to tell it."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._stop_stream()
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+
+def _name(full_name: str) -> Name:
+    database, _, table = full_name.partition(".")
+    return database, table
+
+
+def rebuild_history(settings: MysqlSettings, history: SchemaHistory, position: Position) -> Position:
+    """Begin the history anew with the tables as they are now; answers the position to store.
+
+    It is right if no table changed its shape behind the position; what does not fit is refused when its rows come.
+    """
+    address = parse_url(settings.url)
+    with translated(address):
+        side = connect(address)
+        try:
+            memory = _Memory(address, examine(side), side, history, int(position["history"]))
+            shapes = memory.live_shapes()
+        finally:
+            side.close()
+    memory.begin(position["gtid"], shapes)
+    return {**position, "history": memory.number}

@@ -1,0 +1,153 @@
+"""What the database's catalog says of tables, keys and types."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+
+from headrace.connect.errors import SourceRefused
+from headrace.connect.filters import Filters
+from headrace.connect.postgres.relation import FULL, INDEX, NOTHING, Relation, RelationColumn
+from headrace.connect.postgres.types import TypeInfo
+
+_TABLES: Final = """
+select c.oid, n.nspname, c.relname, c.relreplident::text, coalesce(k.names, '{}'), coalesce(i.names, '{}'),
+       greatest(c.reltuples, 0)::bigint
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+left join lateral (select array_agg(a.attname::text order by o.place) as names
+    from pg_index x cross join unnest(x.indkey::int2[]) with ordinality o(number, place)
+    join pg_attribute a on a.attrelid = x.indrelid and a.attnum = o.number
+    where x.indrelid = c.oid and x.indisprimary and o.place <= x.indnkeyatts) k on true
+left join lateral (select array_agg(a.attname::text order by o.place) as names
+    from pg_index x cross join unnest(x.indkey::int2[]) with ordinality o(number, place)
+    join pg_attribute a on a.attrelid = x.indrelid and a.attnum = o.number
+    where x.indrelid = c.oid and x.indisreplident and o.place <= x.indnkeyatts) i on true
+where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p'
+  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname not like 'pg_toast%'
+order by n.nspname, c.relname
+"""
+_COLUMNS: Final = """
+select attname, atttypid, atttypmod, format_type(atttypid, atttypmod) from pg_attribute
+where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' order by attnum
+"""
+_TYPE: Final = """
+select t.typname, t.typtype::text, case when t.typcategory = 'A' then t.typelem else 0 end, t.typbasetype, t.typtypmod,
+       coalesce((select array_agg(enumlabel::text order by enumsortorder) from pg_enum where enumtypid = t.oid), '{}')
+from pg_type t where t.oid = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table as it is now."""
+
+    id: int
+    schema: str
+    name: str
+    identity: str
+    key: tuple[str, ...]  # in the order of its index, which is the order to read it in
+    rows: int  # about
+
+    @property
+    def full_name(self) -> str:
+        """Schema and name."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether the log says which row was changed; without that the server refuses updates of a published table."""
+        return self.identity == FULL or (self.identity != NOTHING and bool(self.key))
+
+    @property
+    def quoted(self) -> str:
+        """As SQL wants it."""
+        return f"{quote(self.schema)}.{quote(self.name)}"
+
+
+def quote(name: str) -> str:
+    """A name as SQL wants it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Catalog:
+    """Questions to the catalog, over a connection that is the asker's."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self._connection = connection
+        self._types: dict[int, TypeInfo | None] = {}
+
+    def tables(self) -> list[CatalogTable]:
+        """Every table of the database that could be captured."""
+        return [
+            CatalogTable(id_, schema, name, identity, tuple(key or (index if identity == INDEX else ())), rows)
+            for id_, schema, name, identity, key, index, rows in self._connection.execute(_TABLES)
+        ]
+
+    def captured(self, filters: Filters) -> list[CatalogTable]:
+        """The tables that the filters let through; what cannot be captured among them is refused."""
+        every = self.tables()
+        found = [table for table in every if filters.captures(table.full_name)]
+        for pattern in filters.include_tables:
+            one = Filters(include_tables=[pattern])
+            if not any(one.captures(table.full_name) for table in every):
+                raise unknown_table(pattern, every)
+        for table in found:
+            if not table.can_be_captured:
+                raise SourceRefused(
+                    f"table {table.full_name} has no primary key, so the log would not say which row was changed",
+                    f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…), "
+                    f"or ALTER TABLE {table.quoted} REPLICA IDENTITY FULL",
+                )
+        return found
+
+    def capturable(self, filters: Filters) -> list[CatalogTable]:
+        """The tables that the filters let through and that can be captured."""
+        return [table for table in self.tables() if table.can_be_captured and filters.captures(table.full_name)]
+
+    def relation(self, table: CatalogTable) -> Relation:
+        """The table as the log would announce it."""
+        identity = set(table.key)
+        columns = tuple(
+            RelationColumn(name, name in identity, type_id, modifier)
+            for name, type_id, modifier, _ in self._connection.execute(_COLUMNS, [table.id])
+        )
+        return Relation(table.id, table.schema, table.name, table.identity, columns)
+
+    def key_types(self, table: CatalogTable) -> dict[str, str]:
+        """The types of a table's columns by name, as SQL writes them."""
+        return self.types_of(table.id)
+
+    def types_of(self, table_id: int) -> dict[str, str]:
+        """The same, of a table whose id alone is known."""
+        return {name: written for name, _, _, written in self._connection.execute(_COLUMNS, [table_id])}
+
+    def key_of(self, relation: Relation) -> tuple[str, ...]:
+        """The key that a table has now."""
+        for table in self.tables():
+            if (table.schema, table.name) == (relation.schema, relation.name):
+                return table.key
+        return ()
+
+    def type(self, type_id: int) -> TypeInfo | None:
+        """A type that is not built in."""
+        if type_id not in self._types:
+            row = self._connection.execute(_TYPE, [type_id]).fetchone()
+            if row is None:
+                return None  # it may be dropped, and it may not be there yet
+            name, kind, element, base, modifier, labels = row
+            self._types[type_id] = TypeInfo(type_id, name, kind, element, base, modifier, tuple(labels))
+        return self._types[type_id]
+
+
+def unknown_table(name: str, every: list[CatalogTable]) -> SourceRefused:
+    """A table that is not there, with those that are."""
+    plain = name.replace("\\.", ".")
+    close = [table.full_name for table in every if plain.rpartition(".")[2] in table.name] or [
+        table.full_name for table in every
+    ]
+    there = ", ".join(close[:5]) + (" …" if len(close) > 5 else "")
+    if not every:
+        return SourceRefused(f"there is no table {plain}, nor any other in this database", f"CREATE TABLE {plain} (…)")
+    return SourceRefused(
+        f"there is no table {plain} (there are {there})", f"CREATE TABLE {plain} (…), or correct the name"
+    )

@@ -1,0 +1,77 @@
+"""Large values that the log did not repeat, read from the table: for who needs the whole row in every record.
+
+PostgreSQL does not send a large value again that an update left as it was, and a compacted topic keeps the last record
+of a key alone. The value is read as it is now, which may be newer than the change; then the change that made it so
+comes later, with the value. A row that is gone keeps the placeholder, and its delete comes later too.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+import psycopg
+
+from headrace.connect.change import Change, Event
+from headrace.connect.errors import ConnectError
+from headrace.connect.postgres.catalog import quote
+from headrace.connect.postgres.rows import literal, read_rows
+from headrace.connect.table import UNCHANGED, Row, Table, from_wire
+
+_KEYS_A_QUERY = 500
+
+
+def complete(
+    connection: psycopg.Connection[tuple[Any, ...]], events: list[Event], types_of: Callable[[Table], dict[str, str]]
+) -> list[Event]:
+    """The events, with what was not sent again filled in as far as it can be had."""
+    wanted: dict[int, tuple[Table, set[Row]]] = {}
+    for event in events:
+        if _lacks(event):
+            table = event.table
+            wanted.setdefault(id(table), (table, set()))[1].add(table.key_of(event.after or ()))
+    if not wanted:
+        return events
+    found: dict[int, dict[Row, Row]] = {}
+    for table, keys in wanted.values():
+        listed = sorted(keys)
+        rows = found[id(table)] = {}
+        for start in range(0, len(listed), _KEYS_A_QUERY):
+            rows |= _rows(connection, table, listed[start : start + _KEYS_A_QUERY], types_of(table))
+    return [_filled(event, found) if _lacks(event) else event for event in events]
+
+
+def _lacks(event: Event) -> TypeGuard[Change]:
+    return isinstance(event, Change) and event.after is not None and bool(event.table.key) and UNCHANGED in event.after
+
+
+def _filled(change: Change, found: dict[int, dict[Row, Row]]) -> Change:
+    assert change.after is not None
+    row = found[id(change.table)].get(change.table.key_of(change.after))
+    if row is None:
+        return change
+    after = tuple(now if value is UNCHANGED else value for value, now in zip(change.after, row, strict=True))
+    return change._replace(after=after)
+
+
+def _rows(
+    connection: psycopg.Connection[tuple[Any, ...]], table: Table, keys: list[Row], types: dict[str, str]
+) -> dict[Row, Row]:
+    columns = ", ".join(quote(column.name) for column in table.columns)
+    names = [column.name for column in table.key_columns]
+    if any(column.name not in types for column in table.columns):
+        return {}  # the table has another shape by now
+    tuples = ", ".join(
+        "("
+        + ", ".join(f"{literal(from_wire(value))}::{types[name]}" for name, value in zip(names, key, strict=True))
+        + ")"
+        for key in keys
+    )
+    statement = (
+        f"COPY (SELECT {columns} FROM {quote(table.schema)}.{quote(table.name)} "  # noqa: S608 - quoted
+        f"WHERE ({', '.join(map(quote, names))}) IN ({tuples})) TO STDOUT"
+    )
+    try:
+        return {table.key_of(row): row for row in read_rows(connection, statement)}
+    except ConnectError:
+        if connection.closed:
+            raise
+        return {}

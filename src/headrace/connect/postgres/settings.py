@@ -1,0 +1,62 @@
+"""What a user says about a PostgreSQL source."""
+
+import re
+from dataclasses import dataclass, field
+
+from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.filters import Filters
+from headrace.connect.postgres.types import TypeModes
+
+SNAPSHOT_MODES = ("initial", "initial-only", "never", "when-needed")
+SCHEMA_POLICIES = ("evolve", "block", "skip")
+UNAVAILABLE_MODES = ("placeholder", "reselect")
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """One source."""
+
+    url: str
+    slot: str = "headrace"
+    publication: str = ""  # as the slot, unless named
+    managed_publication: bool = True  # made, and tables added to it, if this user may
+    filters: Filters = field(default_factory=Filters)
+    types: TypeModes = field(default_factory=TypeModes)
+    snapshot: str = "initial"
+    snapshot_workers: int = 2
+    snapshot_range_rows: int = 500_000  # of a larger table each so many rows are read by themselves
+    chunk_rows: int = 8192
+    schema_changes: str = "evolve"
+    unavailable: str = "placeholder"  # what a large value becomes that was not sent again; "reselect" reads it
+    heartbeat_s: float = 10.0
+    lag_alarm_bytes: int = 1 << 30
+    lag_cap_bytes: int | None = None  # beyond it the slot is dropped, so that the server's disk is not filled
+    signal_table: str = ""  # schema.table with columns id, type, data
+    failover: bool = False
+    streaming: bool = True  # large transactions are sent while they run, and wait here
+    temporary: bool = False  # the slot goes with the connection
+    goes_on: bool = False  # without a stored position, at the slot's own: for readers whose only memory it is
+    batch_messages: int = 8192
+
+    def __post_init__(self) -> None:
+        if not _SLOT.fullmatch(self.slot):
+            raise InvalidConnectSetting("slot", self.slot, "use up to 63 lower-case letters, digits and underscores")
+        if self.snapshot not in SNAPSHOT_MODES:
+            raise InvalidConnectSetting("snapshot", self.snapshot, f"choose among {', '.join(SNAPSHOT_MODES)}")
+        if self.schema_changes not in SCHEMA_POLICIES:
+            wanted = f"choose among {', '.join(SCHEMA_POLICIES)}"
+            raise InvalidConnectSetting("schema_changes", self.schema_changes, wanted)
+        for name in ("snapshot_workers", "snapshot_range_rows", "chunk_rows", "batch_messages"):
+            if getattr(self, name) < 1:
+                raise InvalidConnectSetting(name, getattr(self, name), "use 1 or more")
+        if self.unavailable not in UNAVAILABLE_MODES:
+            wanted = f"choose {' or '.join(UNAVAILABLE_MODES)}"
+            raise InvalidConnectSetting("unavailable", self.unavailable, wanted)
+        if self.heartbeat_s <= 0:
+            raise InvalidConnectSetting("heartbeat_s", self.heartbeat_s, "use more than 0 seconds")
+
+    @property
+    def publication_name(self) -> str:
+        """The publication's name."""
+        return self.publication or self.slot

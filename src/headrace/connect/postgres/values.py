@@ -1,0 +1,279 @@
+"""PostgreSQL's text of a value, made into JSON and Python: exact, or as text where no exact number exists.
+
+The session that sends the text has `DateStyle=ISO`, `IntervalStyle=iso_8601`, `TimeZone=UTC`, `lc_monetary=C` and
+`extra_float_digits=3`, whatever the server's own settings are (`SESSION` below). All text is wire text.
+"""
+
+import base64
+import datetime as dt
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from json import loads
+from typing import Final
+
+from headrace.connect.table import from_wire
+
+SESSION: Final = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "intervalstyle": "iso_8601",
+    "timezone": "UTC",
+    "lc_monetary": "C",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+}
+
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_DAY_US = 86_400_000_000
+INFINITE_US: Final = {"infinity": 9223372036825200000, "-infinity": -9223372036832400000}  # as Debezium writes them
+INFINITE_DAYS: Final = {"infinity": 2**31 - 1, "-infinity": -(2**31)}
+_TIME = re.compile(r"(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
+_PLAIN_NUMBER = re.compile(r"-?\d")
+
+
+def boolean_json(text: str) -> str:
+    """`t` or `f`."""
+    return "true" if text == "t" else "false"
+
+
+def boolean(text: str) -> bool:
+    """`t` or `f`."""
+    return text == "t"
+
+
+def float_json(text: str) -> str:
+    """A number; what JSON has no number for stays text."""
+    if text[-1] in "0123456789":
+        return text
+    return f'"{text}"'  # NaN, Infinity, -Infinity
+
+
+def decimal_double_json(text: str) -> str:
+    """A numeric as the nearest double."""
+    return repr(float(text)) if _PLAIN_NUMBER.match(text) else f'"{text}"'
+
+
+def unscaled(text: str) -> tuple[int, bytes]:
+    """A numeric's scale and its unscaled value in two's complement, as Kafka Connect's Decimal has them."""
+    whole, _, fraction = text.partition(".")
+    number = int(whole + fraction)
+    size = (number.bit_length() + 8) // 8 if number >= 0 else ((-number - 1).bit_length() + 8) // 8
+    return len(fraction), number.to_bytes(size, "big", signed=True)
+
+
+def precise_json(text: str) -> str:
+    """A numeric of a declared scale: the unscaled value in base64; NaN is null, for it has none."""
+    if not _PLAIN_NUMBER.match(text):
+        return "null"
+    return f'"{base64.b64encode(unscaled(text)[1]).decode()}"'
+
+
+def rounded_json(scale: int) -> Callable[[str], str]:
+    """The same for a scale below zero, where the text has zeros that the unscaled value has not."""
+
+    def write(text: str) -> str:
+        return precise_json(text if text == "0" else text[:scale])
+
+    return write
+
+
+def variable_scale_json(text: str) -> str:
+    """A numeric of no declared scale: scale and unscaled value."""
+    if not _PLAIN_NUMBER.match(text):
+        return "null"
+    scale, number = unscaled(text)
+    return f'{{"scale":{scale},"value":"{base64.b64encode(number).decode()}"}}'
+
+
+def money_text(text: str) -> str:
+    """`-$1,234.50` as a plain decimal."""
+    return text.replace("$", "").replace(",", "")
+
+
+def bytes_of(text: str) -> bytes:
+    r"""A bytea's `\x` text."""
+    return bytes.fromhex(text[2:])
+
+
+def base64_json(text: str) -> str:
+    """A bytea in base64."""
+    return f'"{base64.b64encode(bytes.fromhex(text[2:])).decode()}"'
+
+
+def hex_json(text: str) -> str:
+    """A bytea in hexadecimal."""
+    return f'"{text[2:]}"'
+
+
+def bits_json(text: str) -> str:
+    """A bit string as Debezium writes it: its bytes, the lowest first, in base64."""
+    number = int(text, 2) if text else 0
+    return f'"{base64.b64encode(number.to_bytes((len(text) + 7) // 8, "little")).decode()}"'
+
+
+def bit_json(text: str) -> str:
+    """A single bit."""
+    return "true" if text == "1" else "false"
+
+
+# --- dates and times
+
+
+def days_of(text: str) -> int:
+    """Days since 1970 of any date that PostgreSQL knows, 4713 BC to the year 5874897."""
+    try:
+        return dt.date.fromisoformat(text).toordinal() - _EPOCH_DAY
+    except ValueError:
+        if text in INFINITE_DAYS:
+            return INFINITE_DAYS[text]
+    era = text.endswith(" BC")
+    year, month, day = (int(part) for part in text.removesuffix(" BC").split("-"))
+    return _days(1 - year if era else year, month, day)
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """The proleptic Gregorian calendar, moved by whole cycles of 400 years into the range that `datetime` knows."""
+    cycles = (year - 2000) // 400
+    return dt.date(year - cycles * 400, month, day).toordinal() - _EPOCH_DAY + cycles * 146_097
+
+
+def time_us(text: str) -> int:
+    """Microseconds since midnight; 24:00:00 is a time in PostgreSQL."""
+    found = _TIME.match(text)
+    assert found is not None
+    hours, minutes, seconds, fraction = found.groups()
+    return ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int((fraction or "").ljust(6, "0"))
+
+
+def timestamp_us(text: str) -> int:
+    """Microseconds since 1970 of a timestamp without zone, taken as UTC."""
+    if len(text) <= 26 and text[4:5] == "-":
+        try:
+            moment = dt.datetime.fromisoformat(text if len(text) == 19 else text.ljust(26, "0"))
+        except ValueError:
+            pass  # BC: longer than its digits
+        else:
+            since = moment.toordinal() - _EPOCH_DAY
+            clock = (moment.hour * 60 + moment.minute) * 60 + moment.second
+            return since * _DAY_US + clock * 1_000_000 + moment.microsecond
+    if text in INFINITE_US:
+        return INFINITE_US[text]
+    date, _, rest = text.partition(" ")
+    clock_text, _, era = rest.partition(" ")
+    return days_of(f"{date} {era}" if era else date) * _DAY_US + time_us(clock_text)
+
+
+def days_json(text: str) -> str:
+    """Days since 1970."""
+    return str(days_of(text))
+
+
+def micros_json(text: str) -> str:
+    """Microseconds since 1970."""
+    return str(timestamp_us(text))
+
+
+def millis_json(text: str) -> str:
+    """Milliseconds since 1970."""
+    micros = timestamp_us(text)
+    return str(micros // 1000)
+
+
+def time_micros_json(text: str) -> str:
+    """Microseconds since midnight."""
+    return str(time_us(text))
+
+
+def time_millis_json(text: str) -> str:
+    """Milliseconds since midnight."""
+    return str(time_us(text) // 1000)
+
+
+def zoned_iso(text: str) -> str:
+    """A timestamptz in ISO 8601, in UTC; years beyond 9999 and before 1 keep PostgreSQL's text."""
+    if text[10:11] == " " and text.endswith("+00"):
+        return f"{text[:10]}T{text[11:-3]}Z"
+    return text
+
+
+def zoned_json(text: str) -> str:
+    """A timestamptz in ISO 8601, in UTC."""
+    return f'"{zoned_iso(text)}"'
+
+
+def local_iso(text: str) -> str:
+    """A timestamp without zone in ISO 8601."""
+    return f"{text[:10]}T{text[11:]}" if text[10:11] == " " else text
+
+
+def local_json(text: str) -> str:
+    """A timestamp without zone in ISO 8601."""
+    return f'"{local_iso(text)}"'
+
+
+def time_zoned_iso(text: str) -> str:
+    """A timetz in ISO 8601; its own offset is kept, because there is no day to move it over."""
+    if text[-3] in "+-":
+        return f"{text}:00" if text[-2:] != "00" else f"{text[:-3]}Z"
+    return text
+
+
+def time_zoned_json(text: str) -> str:
+    """A timetz in ISO 8601."""
+    return f'"{time_zoned_iso(text)}"'
+
+
+# --- Python values; what Python has no value for stays text
+
+
+def python_date(text: str) -> dt.date | str:
+    """A date."""
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+def python_time(text: str) -> dt.time | str:
+    """A time of day."""
+    try:
+        return dt.time.fromisoformat(text if "." not in text else text.ljust(15, "0"))
+    except ValueError:
+        return text
+
+
+def python_timestamp(text: str) -> dt.datetime | str:
+    """A timestamp without zone."""
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+def python_timestamptz(text: str) -> dt.datetime | str:
+    """A timestamptz, in UTC."""
+    try:
+        return dt.datetime.fromisoformat(zoned_iso(text))
+    except ValueError:
+        return text
+
+
+def python_decimal(text: str) -> Decimal:
+    """A numeric."""
+    return Decimal(text)
+
+
+def python_money(text: str) -> Decimal:
+    """A money."""
+    return Decimal(money_text(text))
+
+
+def money_json(text: str) -> str:
+    """A money as a decimal in a string."""
+    return f'"{money_text(text)}"'
+
+
+def python_json(text: str) -> object:
+    """A json or jsonb."""
+    return loads(from_wire(text))

@@ -1,0 +1,289 @@
+"""Keys of Redis kept in step with a topic: `PREFIX` and the record's key.
+
+As `hash` a row is a hash of its columns, without those that are null; as `json` it is a string that holds JSON. With
+`mode="invalidate"` a change removes the row's key and the application loads it anew; with `write-through` the row is
+written. A time to live is set anew with each change.
+
+The state is the hash `headrace:sync:NAME`. Its field `prefix` names the keys in use: a rebuild fills keys with
+another prefix (`g2:PREFIX`), and the switch changes that field, in one step. A reader that has to live through
+rebuilds asks it: `HGET headrace:sync:NAME prefix`. One Redis is meant, not a Redis Cluster, whose scripts cannot
+reach across slots.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from headrace.connect.errors import InvalidConnectSetting, TakenOver
+from headrace.connect.redis import script
+from headrace.connect.sink import (
+    ChangeBatch,
+    Place,
+    RowChange,
+    RowRefused,
+    SinkRefused,
+    SinkUnavailable,
+    StoredRow,
+    TargetReplaced,
+    Values,
+    key_text,
+)
+from headrace.connect.sync.drivers import driver
+from headrace.connect.sync.partial_rows import completed
+
+HASH, JSON = "hash", "json"
+WRITE_THROUGH, INVALIDATE = "write-through", "invalidate"
+_AT_ONCE: Final = 1_000  # changes in one call: Redis serves nobody else while a script runs
+_SCAN: Final = 1_000
+_MOST_FIELDS: Final = 3_000  # Lua hands so many arguments to a call, and not many more
+_TIMEOUT_S: Final = 30
+_GLOB: Final = str.maketrans({mark: "\\" + mark for mark in "*?[]^\\"})
+
+
+class RedisSink:
+    """Keeps the keys behind one prefix in step with one topic."""
+
+    every_change = False
+
+    def __init__(self, name: str, topic: str, url: str, prefix: str, form: str, mode: str, ttl_s: int) -> None:
+        self._name = name
+        self._topic = topic
+        self._url = url
+        self._prefix = prefix  # as configured; the one in use may be a later generation's
+        self._form = form
+        self._mode = mode
+        self._ttl_s = ttl_s
+        self._redis = driver("redis", "redis")
+        self._client: Any = None
+        self._owner = ""
+        self._live = prefix
+        self._state = f"headrace:sync:{name}"
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a row may be missing that the log has."""
+        return self._ttl_s > 0
+
+    # --- keeping in step
+
+    def open(self) -> Place | None:
+        """Become the owner."""
+        with self._translated():
+            self._connect()
+            self._owner = secrets.token_hex(16)
+            with self._client.pipeline(transaction=True) as pipeline:
+                pipeline.hset(self._state, "owner", self._owner)
+                pipeline.hsetnx(self._state, "prefix", self._live)
+                pipeline.hmget(self._state, "place", "prefix")
+                place, prefix = pipeline.execute()[2]
+            self._live = prefix.decode()
+            self._apply = self._client.register_script(script.APPLY)
+        return Place.from_json(place) if place else None
+
+    def apply(self, batch: ChangeBatch) -> None:
+        """In parts; only the last has the place."""
+        with self._translated():
+            if batch.clears:
+                self._call([], "")  # it must still be ours
+                self._remove(self._live)
+            changes = self._whole(batch.changes)
+            operations = [self._operation(change) for change in changes]
+            for at in range(0, max(len(operations), 1), _AT_ONCE):
+                is_last = at + _AT_ONCE >= len(operations)
+                self._call(operations[at : at + _AT_ONCE], batch.place.to_json() if is_last else "")
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _connect(self) -> None:
+        self.close()
+        self._client = self._redis.Redis.from_url(self._url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=10)
+
+    def _call(self, operations: Sequence[list[Any]], place: str) -> None:
+        answer = self._apply(keys=[self._state], args=[self._owner, place, self._ttl_s, _compact(operations)])
+        if answer == script.TAKEN:
+            raise TakenOver(self._name)
+        if answer == script.REPLACED:
+            raise TargetReplaced(f"the keys of {self._name!r} in Redis were replaced by rebuilt ones")
+        if answer == script.LOST:
+            raise SinkUnavailable(f"Redis has lost {self._state}: its keys are filled from the beginning")
+
+    def _whole(self, changes: Sequence[RowChange]) -> Sequence[RowChange]:
+        """JSON is replaced as a whole, so a partial row needs what is stored."""
+        partial = [change for change in changes if change.partial]
+        if not partial or self._form != JSON or self._mode == INVALIDATE:
+            return changes
+        found = self._client.mget([self._key(change.key) for change in partial])
+        stored = {
+            change.key_text: json.loads(text) for change, text in zip(partial, found, strict=True) if text is not None
+        }
+        if self._ttl_s:  # a row that expired is not brought back in part
+            gone = {change.key_text for change in partial} - stored.keys()
+            changes = [change._replace(row=None) if change.key_text in gone else change for change in changes]
+        return completed(changes, stored)
+
+    def _key(self, key: Values) -> str:
+        return self._live + key_text(key)
+
+    def _operation(self, change: RowChange) -> list[Any]:
+        key, row = self._key(change.key), change.row
+        if row is None or self._mode == INVALIDATE:
+            return ["gone", key]
+        if self._form == JSON:
+            return ["set", key, _compact(row)]
+        if len(row) > _MOST_FIELDS:
+            raise RowRefused(
+                f"a row of {len(row)} columns is too wide for a hash: set form = 'json'",
+                partition=change.partition,
+                offset=change.offset,
+            )
+        fields = [part for name, value in row.items() if value is not None for part in (name, _text(value))]
+        if not change.partial:
+            return ["hash", key, fields]
+        return ["some", key, fields, [name for name, value in row.items() if value is None]]
+
+    def _remove(self, prefix: str) -> None:
+        for keys in self._keys(prefix):
+            self._client.unlink(*keys)
+
+    def _keys(self, prefix: str) -> Iterator[list[bytes]]:
+        cursor = 0
+        while True:
+            cursor, keys = self._client.scan(cursor, match=prefix.translate(_GLOB) + "*", count=_SCAN)
+            if keys:
+                yield keys
+            if not cursor:
+                return
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        errors = self._redis.exceptions
+        try:
+            yield
+        except (errors.AuthenticationError, errors.NoPermissionError) as error:
+            raise SinkRefused(f"Redis says no: {error}") from error
+        except errors.ResponseError as error:
+            if str(error).startswith("WRONGTYPE") or "WRONGTYPE" in str(error):
+                raise RowRefused(f"Redis holds something else under the row's key: {error}") from error
+            # Out of memory, still loading, a replica: it may go better the next time.
+            raise SinkUnavailable(f"Redis says no: {error}") from error
+        except (errors.RedisError, OSError) as error:
+            raise SinkUnavailable(f"Redis cannot be reached: {error}") from error
+
+    # --- reading back
+
+    def place(self) -> Place | None:
+        """Where the keys are now."""
+        with self._reading():
+            found = self._client.hget(self._state, "place")
+        return Place.from_json(found) if found else None
+
+    def scan(self) -> Iterator[list[StoredRow]]:
+        """Every row; one that changes meanwhile may be seen before or after."""
+        self._refuse_invalidating()
+        with self._reading():
+            for keys in self._keys(self._live):
+                yield self._rows(list(dict.fromkeys(keys)))
+
+    def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
+        """The rows of these keys."""
+        with self._reading():
+            return self._rows([self._key(key).encode() for key in keys])
+
+    def comparable(self, key: Values, row: Values) -> StoredRow:
+        """A row of the log as Redis would hold it."""
+        if self._form == JSON:
+            return StoredRow(key_text(key), dict(row))
+        return StoredRow(key_text(key), {n: None if value is None else _text(value) for n, value in row.items()})
+
+    def _rows(self, keys: Sequence[bytes]) -> list[StoredRow]:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.get(key) if self._form == JSON else pipeline.hgetall(key)
+            found = pipeline.execute()
+        rows = []
+        for key, value in zip(keys, found, strict=True):
+            if value:
+                row = json.loads(value) if self._form == JSON else {n.decode(): v.decode() for n, v in value.items()}
+                rows.append(StoredRow(key.decode()[len(self._live) :], row))
+        return rows
+
+    def _refuse_invalidating(self) -> None:
+        if self._mode == INVALIDATE:
+            raise SinkRefused(
+                f"{self._name!r} only removes keys of Redis and holds no rows: there is nothing to compare"
+            )
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._translated():
+            self._connect()
+            try:
+                self._live = (self._client.hget(self._state, "prefix") or self._live.encode()).decode()
+                yield
+            finally:
+                self.close()
+
+    # --- rebuilding
+
+    def beside(self) -> "RedisSink":
+        """The same sink for keys of the next generation."""
+        self._refuse_invalidating()
+        new = RedisSink(self._name, self._topic, self._url, self._prefix, self._form, self._mode, self._ttl_s)
+        with self._reading():
+            number = int(self._client.hget(self._state, "generation") or 1) + 1
+            new._live = f"g{number}:{self._prefix}"
+            new._state = f"{self._state}:new"
+            self._client.delete(new._state)
+            self._remove(new._live)
+            self._client.hset(new._state, mapping={"generation": number, "prefix": new._live})
+        return new
+
+    def switch(self) -> None:
+        """The new keys come into use, and the old ones go."""
+        with self._reading():
+            old = self._client.register_script(script.SWITCH)(keys=[self._state, f"{self._state}:new"])
+            if old is None:
+                raise SinkRefused(
+                    f"nothing was built beside the keys of {self._name!r}: build it before switching to it"
+                )
+            if old:
+                self._remove(old.decode())
+
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _text(value: object) -> str:
+    if value.__class__ is int:
+        return str(value)
+    return value if isinstance(value, str) else _compact(value)
+
+
+def redis(
+    name: str,
+    topic: str,
+    url: str,
+    prefix: str,
+    *,
+    form: str = HASH,
+    mode: str = WRITE_THROUGH,
+    ttl_s: int = 0,
+) -> RedisSink:
+    """A sink to Redis."""
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise InvalidConnectSetting("url", url.split("@")[-1], "write redis://HOST:PORT/DATABASE")
+    if not prefix:
+        raise InvalidConnectSetting("prefix", prefix, "without one the keys cannot be told from others")
+    if form not in (HASH, JSON):
+        raise InvalidConnectSetting("form", form, "choose 'hash' or 'json'")
+    if mode not in (WRITE_THROUGH, INVALIDATE):
+        raise InvalidConnectSetting("mode", mode, "choose 'write-through' or 'invalidate'")
+    if ttl_s < 0:
+        raise InvalidConnectSetting("ttl_s", ttl_s, "write seconds, or 0 for ever")
+    return RedisSink(name, topic, url, prefix, form, mode, ttl_s)

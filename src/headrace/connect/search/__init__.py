@@ -1,0 +1,1 @@
+"""Search indexes kept in step: Tantivy, embedded, and OpenSearch, over HTTP."""

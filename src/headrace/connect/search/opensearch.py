@@ -1,0 +1,252 @@
+"""An OpenSearch index kept in step, over its HTTP interface (Elasticsearch's is the same here).
+
+OpenSearch has no transactions, so each document has a version made of its record's offset, and the index takes only
+what is newer than what it has: a batch that is applied again changes nothing. The place stands in the index
+`headrace-sync` and moves on after the documents are written; it is replaced only if nobody else replaced it
+meanwhile.
+
+Readers use the alias `INDEX`. Behind it is `INDEX-g1`, then `INDEX-g2`: a rebuild fills the next one, and the switch
+moves the alias in one step. When a topic gets more partitions a key may go on in another one, at lower offsets;
+versions count on from the highest so far then.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import quote
+
+from headrace.connect.errors import InvalidConnectSetting, TakenOver
+from headrace.connect.search.bulk import bulk_body, check_bulk
+from headrace.connect.sink import (
+    ChangeBatch,
+    Place,
+    RowChange,
+    SinkRefused,
+    SinkUnavailable,
+    StoredRow,
+    TargetReplaced,
+    Values,
+    key_text,
+)
+from headrace.connect.sync.http import Answer, HttpHost
+from headrace.connect.sync.partial_rows import completed
+
+_STATES: Final = "headrace-sync"
+_JSON: Final = {"Content-Type": "application/json"}
+_LINES: Final = {"Content-Type": "application/x-ndjson"}
+_BULK_CHANGES: Final = 2_000
+_PAGE: Final = 2_000
+_LATER: Final = (408, 409, 429)
+
+
+class OpenSearchSink:
+    """Keeps one index in step with one topic."""
+
+    every_change = False
+
+    def __init__(self, name: str, topic: str, host: HttpHost, alias: str, index: str = "") -> None:
+        """With `index`, a generation that is being built."""
+        self._name = name
+        self._topic = topic
+        self._host = host
+        self._alias = alias
+        self._built = index
+        self._index = index
+        self._owner = ""
+        self._seen: tuple[int, int] = (0, 0)  # the state document's sequence number and primary term
+        self._base = 0
+        self._place: Place | None = None
+
+    # --- keeping in step
+
+    def open(self) -> Place | None:
+        """Become the owner."""
+        self._index = self._built or self._current() or self._create(1, alias=True)
+        state = self._read_state(self._index)
+        self._owner = secrets.token_hex(16)
+        self._base = int(state.get("base", 0))
+        self._place = Place.from_json(state["place"]) if state.get("place") else None
+        self._write_state(self._place)
+        return self._place
+
+    def apply(self, batch: ChangeBatch) -> None:
+        """Documents first, then the place."""
+        self._check_owner()
+        self._grow(batch.place)
+        if batch.clears:
+            query = json.dumps({"query": {"match_all": {}}}).encode()
+            path = f"/{self._index}/_delete_by_query?conflicts=proceed&refresh=true"
+            self._ask("POST", path, query)
+        partial = [change.key for change in batch.changes if change.partial]
+        stored = {row.key: row.values for row in self._found(self._index, partial)} if partial else {}
+        changes = completed(batch.changes, stored)
+        for at in range(0, len(changes), _BULK_CHANGES):
+            self._bulk(changes[at : at + _BULK_CHANGES])
+        self._write_state(batch.place)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._host.close()
+
+    def _bulk(self, changes: Sequence[RowChange]) -> None:
+        answer = self._host.ask("POST", f"/{self._index}/_bulk", bulk_body(changes, self._base), _LINES)
+        check_bulk(self._read(answer), changes)
+
+    def _grow(self, place: Place) -> None:
+        known = self._place
+        if known is not None and len(place.offsets) > len(known.offsets):
+            self._base += max(known.offsets.values(), default=0) + 1
+        self._place = place
+
+    def _check_owner(self) -> None:
+        if not self._built and self._current() != self._index:
+            raise TargetReplaced(f"index {self._alias} was replaced by a rebuilt one")
+        if self._read_state(self._index).get("owner") != self._owner:
+            raise TakenOver(self._name)
+
+    # --- the state document
+
+    def _read_state(self, index: str) -> dict[str, Any]:
+        answer = self._host.ask("GET", f"/{_STATES}/_doc/{quote(index, safe='')}")
+        if answer.status == 404:
+            self._seen = (0, 0)
+            return {}
+        read = self._read(answer)
+        self._seen = (read["_seq_no"], read["_primary_term"])
+        source: dict[str, Any] = read["_source"]
+        return source
+
+    def _write_state(self, place: Place | None) -> None:
+        state = {"owner": self._owner, "base": self._base, "place": place.to_json() if place else None}
+        number, term = self._seen
+        condition = f"if_seq_no={number}&if_primary_term={term}" if term else "op_type=create"
+        path = f"/{_STATES}/_doc/{quote(self._index, safe='')}?{condition}"
+        answer = self._host.ask("PUT", path, json.dumps(state).encode(), _JSON)
+        if answer.status == 409:
+            raise TakenOver(self._name)
+        written = self._read(answer)
+        self._seen = (written["_seq_no"], written["_primary_term"])
+
+    # --- the index
+
+    def _current(self) -> str:
+        answer = self._host.ask("GET", f"/_alias/{self._alias}")
+        if answer.status == 404:
+            return ""
+        indexes = list(self._read(answer))
+        if len(indexes) != 1:
+            raise SinkRefused(f"alias {self._alias} stands for {len(indexes)} indexes: let it stand for one")
+        return str(indexes[0])
+
+    def _create(self, number: int, *, alias: bool) -> str:
+        index = f"{self._alias}-g{number}"
+        body: dict[str, Any] = {"aliases": {self._alias: {}}} if alias else {}
+        answer = self._host.ask("PUT", f"/{index}", json.dumps(body).encode(), _JSON)
+        if not (answer.status == 400 and b"already_exists" in answer.body):
+            self._read(answer)
+        return index
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+        return self._read(self._host.ask(method, path, body, _JSON))
+
+    def _read(self, answer: Answer) -> Any:
+        if 200 <= answer.status < 300:
+            return json.loads(answer.body)
+        text = f"{self._host.host} answered with status {answer.status}: {_reason(answer.body)}"
+        if answer.status >= 500 or answer.status in _LATER:
+            raise SinkUnavailable(text)
+        raise SinkRefused(text)
+
+    # --- reading back
+
+    @contextmanager
+    def _reading(self) -> Iterator[str]:
+        """The index that is read, empty if there is none; disconnected afterwards, for nobody calls `close` then."""
+        try:
+            yield self._built or self._current()
+        finally:
+            self._host.close()
+
+    def place(self) -> Place | None:
+        """Where the index is now."""
+        with self._reading() as index:
+            state = self._read_state(index) if index else {}
+        return Place.from_json(state["place"]) if state.get("place") else None
+
+    def scan(self) -> Iterator[list[StoredRow]]:
+        """Every document, as of one moment."""
+        with self._reading() as index:
+            if not index:
+                return
+            self._ask("POST", f"/{index}/_refresh")
+            body = json.dumps({"size": _PAGE, "sort": ["_doc"]}).encode()
+            page = self._ask("POST", f"/{index}/_search?scroll=2m", body)
+            while page["hits"]["hits"]:
+                yield [StoredRow(hit["_id"], hit["_source"]) for hit in page["hits"]["hits"]]
+                on = json.dumps({"scroll": "2m", "scroll_id": page["_scroll_id"]}).encode()
+                page = self._ask("POST", "/_search/scroll", on)
+            self._ask("DELETE", "/_search/scroll", json.dumps({"scroll_id": page["_scroll_id"]}).encode())
+
+    def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
+        """The documents of these keys."""
+        with self._reading() as index:
+            return self._found(index, keys) if index and keys else []
+
+    def _found(self, index: str, keys: Sequence[Values]) -> list[StoredRow]:
+        found = self._ask("POST", f"/{index}/_mget", json.dumps({"ids": [key_text(key) for key in keys]}).encode())
+        return [StoredRow(document["_id"], document["_source"]) for document in found["docs"] if document.get("found")]
+
+    def comparable(self, key: Values, row: Values) -> StoredRow:
+        """A row of the log as the index would hold it."""
+        return StoredRow(key_text(key), dict(row))
+
+    # --- rebuilding
+
+    def beside(self) -> "OpenSearchSink":
+        """The same sink for the next index."""
+        with self._reading():
+            return self._beside(self._number() + 1)
+
+    def _beside(self, number: int) -> "OpenSearchSink":
+        index = f"{self._alias}-g{number}"
+        for path in (f"/{index}", f"/{_STATES}/_doc/{quote(index, safe='')}"):
+            answer = self._host.ask("DELETE", path)
+            if answer.status != 404:
+                self._read(answer)
+        self._create(number, alias=False)
+        return OpenSearchSink(self._name, self._topic, self._host.copy(), self._alias, index)
+
+    def switch(self) -> None:
+        """The alias moves, and the index before the old one goes."""
+        with self._reading():
+            number = self._number()
+            actions: list[dict[str, Any]] = [{"add": {"index": f"{self._alias}-g{number + 1}", "alias": self._alias}}]
+            if number:
+                actions.append({"remove": {"index": f"{self._alias}-g{number}", "alias": self._alias}})
+            self._ask("POST", "/_aliases", json.dumps({"actions": actions}).encode())
+            if number > 1:
+                self._host.ask("DELETE", f"/{self._alias}-g{number - 1}")
+
+    def _number(self) -> int:
+        current = self._current()
+        text = current.removeprefix(f"{self._alias}-g")
+        if current and not text.isdecimal():
+            raise SinkRefused(f"alias {self._alias} stands for {current}, which this sink did not make: name another")
+        return int(text) if current else 0
+
+
+def _reason(body: bytes) -> str:
+    try:
+        error = json.loads(body)["error"]
+        return str(error["reason"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")
+
+
+def opensearch(name: str, topic: str, url: str, index: str, *, timeout_s: float = 30.0) -> OpenSearchSink:
+    """A sink to an index of OpenSearch; `index` is the alias that readers use."""
+    if not index or index != index.lower() or index.startswith(("_", "-", "+")) or set(index) & set('\\/*?"<>| ,#:'):
+        raise InvalidConnectSetting("index", index, "use small letters, digits, '.', '_' and '-', a letter first")
+    return OpenSearchSink(name, topic, HttpHost(url, timeout_s), index)

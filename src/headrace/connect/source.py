@@ -1,0 +1,48 @@
+"""The contract of every source: a position in, batches of events out, and an acknowledgement back.
+
+Whoever runs a source calls, in this order: `open` with the position that it stored with the last records (None the
+first time), `next_batch` again and again, `acknowledge` once a batch's records and position are durable, `close`.
+
+What always holds:
+- a batch's position stands for everything up to its last event: opened there, the source goes on with the next event
+  and with nothing before it;
+- the source keeps whatever it needs to go on from the last acknowledged position, and may forget what is before;
+- an error that may pass is a `SourceUnavailable`; the source is then closed, and opened anew by the runtime.
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+from headrace.connect.change import Batch, Position
+
+
+class Source(Protocol):
+    """Changes of one database."""
+
+    def open(self, position: Position | None) -> None:
+        """Begin behind this position, or at the beginning."""
+        ...
+
+    def next_batch(self, timeout_s: float) -> Batch | None:
+        """The next events; None if there were none for that long. A batch without events moves the position alone."""
+        ...
+
+    def position(self) -> Position:
+        """Behind the last batch that was handed out."""
+        ...
+
+    def acknowledge(self, position: Position) -> None:
+        """Everything up to here is durable elsewhere."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; what is not acknowledged comes again after the next `open`."""
+        ...
+
+
+@runtime_checkable
+class TellsFacts(Protocol):
+    """A source that knows something about itself: its slot, the log that is kept for it, how far its snapshot is."""
+
+    def facts(self) -> dict[str, Any]:
+        """What is known now; asked from another thread than the one that reads."""
+        ...

@@ -1,0 +1,213 @@
+"""Values of the log as those of a column, and values of a column in a form that can be compared. Pure.
+
+A column's type belongs to a family. `reader_of` turns what JSON has into what a driver takes; `canonical` turns either
+into a text, number or truth value that is equal for equal values. Times without a zone come as numbers (days, or
+microseconds) or as ISO texts; both are understood.
+"""
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+Reader: TypeAlias = Callable[[Any], Any]
+
+
+class Family(Enum):
+    """What kind of values a column holds."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    JSON = "json"
+    BINARY = "binary"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp"
+    INSTANT = "instant"  # a timestamp with a zone
+    ARRAY = "array"
+    OTHER = "other"  # the database reads it from a text
+
+
+# What JSON has for these is what every driver takes.
+NATIVE: Final = {Family.TEXT: str, Family.INTEGER: int, Family.FLOAT: float, Family.BOOLEAN: bool}
+_MIDNIGHT: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without a zone are counted from here
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Misfit(ValueError):
+    """A value that a column cannot hold."""
+
+
+def family_of_value(value: object) -> Family | None:
+    """The family for a new column whose first value this is; None tells nothing."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return Family.BOOLEAN
+    if isinstance(value, int):
+        return Family.INTEGER if -(2**63) <= value < 2**63 else Family.DECIMAL
+    if isinstance(value, float):
+        return Family.FLOAT
+    return Family.TEXT if isinstance(value, str) else Family.JSON
+
+
+def compact(value: object) -> str:
+    """JSON that is the same for the same value."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, float) and not value.is_integer():
+        raise Misfit(f"{value!r} is no whole number")
+    return int(value)
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool | int):
+        return bool(value)
+    if isinstance(value, bytes) and len(value) == 1:
+        return value != b"\0"
+    if str(value).lower() in ("true", "t", "1"):
+        return True
+    if str(value).lower() in ("false", "f", "0"):
+        return False
+    raise Misfit(f"{value!r} is neither true nor false")
+
+
+def _decimal(value: Any) -> Decimal:
+    return value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return compact(value) if isinstance(value, dict | list | bool) else str(value)
+
+
+def _json(value: Any) -> str:
+    """A text that is JSON already stays as it is: that is how the log writes columns of JSON."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return compact(value)
+        return value
+    return compact(value)
+
+
+def _binary(value: Any) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return base64.b64decode(value, validate=True)
+
+
+def _date(value: Any) -> date:
+    if isinstance(value, datetime):
+        return value.date()
+    if isinstance(value, date):
+        return value
+    return date(1970, 1, 1) + timedelta(days=value) if isinstance(value, int) else date.fromisoformat(value[:10])
+
+
+def _timestamp(value: Any) -> datetime:
+    if isinstance(value, int):
+        return _MIDNIGHT + value * _MICROSECOND
+    read = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return read.astimezone(UTC).replace(tzinfo=None) if read.tzinfo else read
+
+
+def _instant(value: Any) -> datetime:
+    if isinstance(value, int):
+        return (_MIDNIGHT + value * _MICROSECOND).replace(tzinfo=UTC)
+    read = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return read.astimezone(UTC) if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+def _time(value: Any) -> time:
+    if isinstance(value, timedelta):  # as MariaDB's driver has it
+        return (_MIDNIGHT + value).time()
+    if isinstance(value, int):
+        return (_MIDNIGHT + value * _MICROSECOND).time()
+    return value if isinstance(value, time) else time.fromisoformat(value)
+
+
+_READERS: Final[dict[Family, Reader]] = {
+    Family.BOOLEAN: _boolean,
+    Family.INTEGER: _integer,
+    Family.FLOAT: float,
+    Family.DECIMAL: _decimal,
+    Family.TEXT: _text,
+    Family.JSON: _json,
+    Family.BINARY: _binary,
+    Family.DATE: _date,
+    Family.TIME: _time,
+    Family.TIMESTAMP: _timestamp,
+    Family.INSTANT: _instant,
+    Family.ARRAY: lambda value: value,
+    Family.OTHER: _text,
+}
+
+
+@cache
+def reader_of(family: Family) -> Reader:
+    """A function from a value of the log, which is not null, to a driver's; it raises `Misfit`.
+
+    A date that Python cannot hold (before the year 1, `infinity`) stays the text that it was, and the database decides.
+    """
+    read = _READERS[family]
+    by_text = family in (Family.DATE, Family.TIME, Family.TIMESTAMP, Family.INSTANT)
+
+    def converted(value: Any) -> Any:
+        try:
+            return read(value)
+        except Misfit:
+            raise
+        except (ValueError, TypeError, OverflowError, InvalidOperation, binascii.Error) as error:
+            if by_text and isinstance(value, str):
+                return value
+            raise Misfit(f"{value!r} does not fit a column of type {family.value}") from error
+
+    return converted
+
+
+def canonical(value: Any, family: Family) -> Any:
+    """A value, from the log or from the table, as something that compares and that JSON can hold."""
+    if value is None:
+        return None
+    if family is Family.ARRAY:
+        return compact(_plain(value))
+    read = reader_of(family)(value)
+    match family:
+        case Family.FLOAT:
+            return repr(read) if math.isnan(read) or math.isinf(read) else read
+        case Family.DECIMAL:
+            return f"{read.normalize():f}" if read.is_finite() else str(read)
+        case Family.JSON:
+            return compact(json.loads(read))
+        case Family.BINARY:
+            return read.hex()
+        case Family.DATE | Family.TIME | Family.TIMESTAMP | Family.INSTANT:
+            return read if isinstance(read, str) else read.isoformat()
+    return read
+
+
+def _plain(value: Any) -> Any:
+    """An array's values, whichever side they come from."""
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, datetime):
+        return canonical(value, Family.INSTANT if value.tzinfo else Family.TIMESTAMP)
+    if isinstance(value, Decimal):
+        return canonical(value, Family.DECIMAL)
+    return value.isoformat() if isinstance(value, date | time) else str(value)

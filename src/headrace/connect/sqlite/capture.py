@@ -1,0 +1,227 @@
+"""Triggers put in place, kept in step with the tables' shapes, and taken away again.
+
+Everything here happens in one transaction that writes, so no change falls between an old trigger and a new one. What
+was written between a change of shape and the moment at which it is noticed is captured then, in the same transaction:
+values of a new column, the rows of a table that was dropped and made again, of which the old triggers knew nothing.
+
+A column that a trigger names cannot be dropped; SQLite says so, and `uninstall` of the table goes before.
+"""
+
+# ruff: noqa: S608 - the names in these statements are quoted, and the capture's own is checked
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.connect.errors import SourceRefused
+from headrace.connect.filters import Filters
+from headrace.connect.sqlite.connection import connect, translated, writing
+from headrace.connect.sqlite.settings import SqliteSettings
+from headrace.connect.sqlite.shape import Shape, difference, list_tables, read_shape
+from headrace.connect.sqlite.statements import (
+    FIXED_COLUMNS,
+    KINDS,
+    every_row,
+    late_values,
+    note,
+    own_tables,
+    quote,
+    tables_of,
+    trigger_name,
+    triggers_of,
+)
+from headrace.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A shape that was stored; `active` if triggers write it."""
+
+    id: int
+    shape: Shape
+    active: bool
+
+
+class Capture:
+    """What capture keeps in one database; the connection is its own."""
+
+    def __init__(self, connection: sqlite3.Connection, settings: SqliteSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._name = settings.capture
+
+    def install(self) -> None:
+        """Put triggers on every captured table, or bring them up to date."""
+        connection = self._connection
+        with translated(self._settings.path):
+            mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            if mode != "wal":
+                raise SourceRefused(
+                    f"database {self._settings.path} stays in journal mode {mode}, in which a reader stops writers",
+                    "PRAGMA journal_mode=WAL",
+                )
+            with writing(connection):
+                for statement in tables_of(self._name):
+                    connection.execute(statement)
+                self._bring_up_to_date(self.captured())
+
+    def refresh(self) -> None:
+        """Follow whatever happened to the tables; a new one that cannot be captured is told and left out."""
+        with translated(self._settings.path), writing(self._connection):
+            self._bring_up_to_date(self._filtered(list_tables(self._connection)), is_running=True)
+
+    def captured(self) -> list[str]:
+        """The tables that the filters let through."""
+        every = list_tables(self._connection)
+        filters = self._settings.filters
+        for pattern in filters.include_tables:
+            if not any(_captures(Filters(include_tables=[pattern]), table) for table in every):
+                there = ", ".join(every[:5]) + (" …" if len(every) > 5 else "") or "none"
+                raise SourceRefused(
+                    f"there is no table {pattern} in {self._settings.path} (there are: {there})",
+                    f"CREATE TABLE {pattern.removeprefix('main.')} (…), or correct the name",
+                )
+        return self._filtered(every)
+
+    def _filtered(self, every: list[str]) -> list[str]:
+        return [table for table in every if _captures(self._settings.filters, table)]
+
+    def known(self) -> list[Known]:
+        """Every shape that captured changes may have, the oldest first."""
+        return [
+            Known(id_, Shape.from_json(name, text), bool(active))
+            for id_, name, text, active in self._connection.execute(
+                f"SELECT id, name, shape, active FROM {self._name}_shapes ORDER BY id"
+            )
+        ]
+
+    def state(self) -> tuple[str, int, int]:
+        """Which installation this is, up to where changes were pruned, and the last position that was given."""
+        installed, pruned = self._connection.execute(f"SELECT installed, pruned FROM {self._name}_state").fetchone()
+        row = self._connection.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = ?", [f"{self._name}_changes"]
+        ).fetchone()
+        return installed, pruned, row[0] if row else 0
+
+    def prune(self, position: int) -> None:
+        """Forget changes up to here, in portions; a writer in the way is no reason to fail, the next time will do."""
+        connection = self._connection
+        if position <= connection.execute(f"SELECT pruned FROM {self._name}_state").fetchone()[0]:
+            return
+        try:
+            while True:
+                with writing(connection):
+                    gone = connection.execute(
+                        f"DELETE FROM {self._name}_changes WHERE position IN (SELECT position FROM "
+                        f"{self._name}_changes WHERE position <= ? ORDER BY position LIMIT ?)",
+                        [position, self._settings.prune_rows],
+                    ).rowcount
+                    if gone < self._settings.prune_rows:
+                        connection.execute(f"UPDATE {self._name}_state SET pruned = ?", [position])
+                        return
+        except sqlite3.OperationalError as error:
+            log.info("pruning put off", path=str(self._settings.path), reason=str(error))
+
+    # --- in one transaction
+
+    def _bring_up_to_date(self, tables: list[str], *, is_running: bool = False) -> None:
+        every_known = self.known()
+        active = {known.shape.table: known for known in every_known if known.active}
+        for name, known in active.items():
+            if name not in tables:
+                self._retire(known)
+                self._connection.execute(note(self._name, known.id, "t"))
+                log.info("capture ended", table=name)
+        for name in tables:
+            known_now = active.get(name)
+            try:
+                shape = read_shape(self._connection, name)
+            except SourceRefused as refused:
+                if not is_running or known_now is not None:
+                    raise
+                log.warning("new table left out", table=name, reason=str(refused))
+                continue
+            if known_now is None:
+                shape_id = self._store(shape)
+                self._write_triggers(shape, shape_id)
+                if every_known:  # capture has begun before, so no snapshot need come that reads what the table holds
+                    self._connection.execute(every_row(self._name, shape, shape_id))
+            elif not self._has_triggers(known_now):
+                self._begin_again(known_now, shape)
+            elif known_now.shape != shape:
+                self._change(known_now, shape)
+
+    def _begin_again(self, before: Known, shape: Shape) -> None:
+        """The table was made anew, or lost its triggers: all that is known is what it holds now."""
+        self._retire(before)
+        shape_id = self._store(shape)
+        self._write_triggers(shape, shape_id)
+        if shape != before.shape:
+            self._connection.execute(note(self._name, shape_id, "s"))
+        self._connection.execute(note(self._name, shape_id, "t"))
+        self._connection.execute(every_row(self._name, shape, shape_id))
+        log.warning("triggers were gone, the table is read again", table=shape.table)
+
+    def _change(self, before: Known, shape: Shape) -> None:
+        self._retire(before)
+        shape_id = self._store(shape)
+        self._write_triggers(shape, shape_id)
+        self._connection.execute(note(self._name, shape_id, "s"))
+        added = [name for name in shape.names if name not in before.shape.names]
+        if added:
+            self._connection.execute(late_values(self._name, shape, shape_id, added))
+        log.info("shape changed", table=shape.table, what=difference(before.shape, shape))
+
+    def _store(self, shape: Shape) -> int:
+        stored = self._connection.execute(
+            f"INSERT INTO {self._name}_shapes (name, shape, active) VALUES (?, ?, 1)", [shape.table, shape.as_json()]
+        ).lastrowid
+        assert stored is not None
+        return stored
+
+    def _write_triggers(self, shape: Shape, shape_id: int) -> None:
+        have = len(self._connection.execute(f"PRAGMA table_info({self._name}_changes)").fetchall()) - FIXED_COLUMNS
+        for place in range(have, 2 * len(shape.columns)):
+            self._connection.execute(f"ALTER TABLE {self._name}_changes ADD COLUMN v{place}")
+        for statement in triggers_of(self._name, shape, shape_id):
+            self._connection.execute(statement)
+
+    def _has_triggers(self, known: Known) -> bool:
+        wanted = {trigger_name(self._name, known.id, kind) for kind in KINDS}
+        return wanted <= {
+            name
+            for (name,) in self._connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", [known.shape.table]
+            )
+        }
+
+    def _retire(self, known: Known) -> None:
+        for kind in KINDS:
+            self._connection.execute(f"DROP TRIGGER IF EXISTS {trigger_name(self._name, known.id, kind)}")
+        self._connection.execute(f"UPDATE {self._name}_shapes SET active = 0 WHERE id = ?", [known.id])
+
+
+def _captures(filters: Filters, table: str) -> bool:
+    """A table may be named with or without its schema, as there is hardly another."""
+    if filters.include_tables:
+        return filters.captures(f"main.{table}") or filters.captures(table)
+    return filters.captures(f"main.{table}") and filters.captures(table)
+
+
+def uninstall(path: Path, capture: str = "headrace", busy_timeout_s: float = 10.0) -> None:
+    """Take away every trigger and table of a capture; the user's own stay as they are."""
+    connection = connect(path, busy_timeout_s)
+    try:
+        with translated(path), writing(connection):
+            if connection.execute(
+                "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [f"{capture}_shapes"]
+            ).fetchone():
+                for (shape_id,) in connection.execute(f"SELECT id FROM {capture}_shapes").fetchall():
+                    for kind in KINDS:
+                        connection.execute(f"DROP TRIGGER IF EXISTS {trigger_name(capture, shape_id, kind)}")
+            for table in own_tables(capture):
+                connection.execute(f"DROP TABLE IF EXISTS {quote(table)}")
+    finally:
+        connection.close()

@@ -1,0 +1,61 @@
+"""Connections to SQLite, and its complaints in one sentence."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.connect.errors import SourceRefused, SourceUnavailable
+
+_OLDEST = (3, 37, 0)  # the first with pragma_table_list
+
+
+def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    """A connection that begins no transaction by itself, and reads text as wire text."""
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise SourceRefused(
+            f"this Python has SQLite {sqlite3.sqlite_version}, and capture needs 3.37 or newer",
+            "install a newer Python or SQLite",
+        )
+    if not path.is_file():
+        raise SourceRefused(f"there is no database {path}", f"sqlite3 {path} 'CREATE TABLE …', or correct the path")
+    with translated(path):
+        connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1")
+        return connection
+
+
+def read_wire(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Have text read as wire text."""
+    connection.text_factory = lambda data: data.decode("latin-1")
+    return connection
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        said = str(error)
+        if "readonly" in said:
+            raise SourceRefused(
+                f"database {path} may not be written to, and capture puts its triggers there", f"chmod u+w {path}"
+            ) from error
+        if "locked" in said or "busy" in said or "unable to open" in said or "disk I/O" in said:
+            raise SourceUnavailable(f"database {path} cannot be used just now ({said})") from error
+        raise SourceRefused(f"database {path} refused a statement ({said})") from error
+    except sqlite3.DatabaseError as error:
+        raise SourceRefused(f"{path} is no SQLite database, or is damaged ({error})") from error
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction that writes, from its first statement on."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

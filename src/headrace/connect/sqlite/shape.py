@@ -1,0 +1,149 @@
+"""What a table looks like: its columns, its key and whatever else must be unique in it."""
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from typing import Any, Self
+
+from headrace.connect.errors import SourceRefused
+from headrace.connect.sqlite.statements import own_tables, quote
+from headrace.connect.sqlite.values import codec_of
+from headrace.connect.table import Column, Table
+
+_HIDDEN = 1  # a virtual table's argument; generated columns are 2 and 3, and are shown
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeColumn:
+    """A column; `default` is SQL."""
+
+    name: str
+    declared: str
+    optional: bool
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """Columns that are unique together, with their collations; SQL decides by them which rows a REPLACE removes."""
+
+    columns: tuple[str, ...]
+    collations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A table in one of its shapes."""
+
+    table: str
+    columns: tuple[ShapeColumn, ...]
+    key: tuple[str, ...]
+    uniques: tuple[Unique, ...]
+
+    def as_json(self) -> str:
+        """As it is stored."""
+        return json.dumps(
+            {
+                "columns": [[c.name, c.declared, c.optional, c.default] for c in self.columns],
+                "key": self.key,
+                "uniques": [[u.columns, u.collations] for u in self.uniques],
+            },
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def from_json(cls, table: str, text: str) -> Self:
+        """As it was stored."""
+        stored: dict[str, Any] = json.loads(text)
+        return cls(
+            table,
+            tuple(ShapeColumn(*column) for column in stored["columns"]),
+            tuple(stored["key"]),
+            tuple(Unique(tuple(columns), tuple(collations)) for columns, collations in stored["uniques"]),
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The columns' names."""
+        return [column.name for column in self.columns]
+
+    @property
+    def key_places(self) -> tuple[int, ...]:
+        """Where the key's columns are."""
+        names = self.names
+        return tuple(names.index(name) for name in self.key)
+
+    def as_table(self, shape_id: int) -> Table:
+        """As the envelope sees it."""
+        columns = tuple(
+            Column(column.name, column.declared.lower() or "any", codec_of(column.declared), column.optional)
+            for column in self.columns
+        )
+        return Table("main", self.table, columns, tuple(sorted(self.key_places)), id=shape_id, version=shape_id)
+
+
+def list_tables(connection: sqlite3.Connection) -> list[str]:
+    """Every table of the database that could be captured: none of SQLite's, and none of this or another capture's."""
+    names = [
+        name
+        for name, kind in connection.execute(
+            "SELECT name, type FROM pragma_table_list WHERE schema = 'main' ORDER BY name"
+        )
+        if kind == "table" and not name.startswith("sqlite_")
+    ]
+    captures = [name.removesuffix("_shapes") for name in names if name.endswith("_shapes")]
+    own = {table for one in captures if set(own_tables(one)) <= set(names) for table in own_tables(one)}
+    return [name for name in names if name not in own]
+
+
+def read_shape(connection: sqlite3.Connection, table: str) -> Shape:
+    """A table as it is now; one without a key is refused."""
+    columns, primary = [], []
+    for name, declared, not_null, default, place, hidden in connection.execute(
+        'SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid', [table]
+    ):
+        if hidden != _HIDDEN:
+            columns.append(ShapeColumn(name, declared, not not_null, default))
+        if place:
+            primary.append((place, name))
+    uniques = _uniques(connection, table)
+    key = tuple(name for _, name in sorted(primary))
+    if key and not any(set(unique.columns) == set(key) for unique in uniques):
+        uniques.insert(0, Unique(key, ("BINARY",) * len(key)))  # the rowid under another name has no index
+    required = {column.name for column in columns if not column.optional}
+    if not key:
+        key = next((unique.columns for unique in uniques if required.issuperset(unique.columns)), ())
+    if not key:
+        raise SourceRefused(
+            f"table {table} has no primary key, so its records would have none",
+            f"CREATE UNIQUE INDEX {quote(f'{table}_key')} ON {quote(table)} (…) over columns that are NOT NULL",
+        )
+    return Shape(table, tuple(columns), key, tuple(uniques))
+
+
+def _uniques(connection: sqlite3.Connection, table: str) -> list[Unique]:
+    """The unique indexes over plain columns; a partial one counts as if it were whole."""
+    found = []
+    for (index,) in connection.execute('SELECT name FROM pragma_index_list(?) WHERE "unique" ORDER BY seq', [table]):
+        parts = connection.execute(
+            "SELECT name, coll FROM pragma_index_xinfo(?) WHERE key ORDER BY seqno", [index]
+        ).fetchall()
+        if all(name is not None for name, _ in parts):
+            found.append(Unique(tuple(name for name, _ in parts), tuple(collation for _, collation in parts)))
+    return found
+
+
+def difference(before: Shape, after: Shape) -> str:
+    """What changed between two shapes, in words."""
+    old = {column.name: column for column in before.columns}
+    new = {column.name: column for column in after.columns}
+    parts = [f"column {name} was added" for name in new if name not in old]
+    parts += [f"column {name} was dropped" for name in old if name not in new]
+    parts += [
+        f"column {name} became {new[name].declared or 'untyped'}"
+        for name in new
+        if name in old and old[name].declared != new[name].declared
+    ]
+    if before.key != after.key:
+        parts.append(f"the key became {', '.join(after.key)}")
+    return "; ".join(parts) or "a constraint changed"

@@ -1,0 +1,68 @@
+"""What is there already: every row, in one read transaction, and with it the position at which that instant lies.
+
+A writer is not stopped by it (WAL). A snapshot that was interrupted goes on in a new read transaction, at a later
+instant; the changes between the two instants are handed out first. So a row that was read before is brought up to the
+new instant by its changes, one that was not is read there, and nothing is older than what came before it.
+"""
+
+# ruff: noqa: S608 - the names in these statements are quoted, and the capture's own is checked
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headrace.connect.change import Position
+from headrace.connect.sqlite.capture import Known
+from headrace.connect.sqlite.statements import quote
+from headrace.connect.sqlite.values import from_position, to_position
+from headrace.connect.table import Row
+
+
+class Snapshot:
+    """The rows of some tables, one after the other, on from a place; the connection is in a read transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, tables: Sequence[Known], place: dict[str, Any] | None) -> None:
+        self._connection = connection
+        ordered = sorted(tables, key=lambda known: known.shape.table)
+        self._after: list[Any] | None = None
+        if place is not None:
+            ordered = [known for known in ordered if known.shape.table >= place["table"]]
+            if ordered and ordered[0].shape.table == place["table"]:
+                self._after = place["after"]
+        self._tables = ordered
+        self._rows: Iterator[Row] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every row was read."""
+        return not self._tables
+
+    def read(self, count: int) -> tuple[Known, list[Row]]:
+        """Some rows of the first table that has any left."""
+        known = self._tables[0]
+        if self._rows is None:
+            self._rows = self._begin(known)
+        rows = [row for _, row in zip(range(count), self._rows, strict=False)]
+        if len(rows) < count:
+            self._rows = None
+            self._after = None
+            self._tables = self._tables[1:]
+        else:
+            self._after = [to_position(rows[-1][place]) for place in known.shape.key_places]
+        return known, rows
+
+    @property
+    def place(self) -> Position:
+        """Behind the last row that was read."""
+        return {"table": self._tables[0].shape.table, "after": self._after}
+
+    def _begin(self, known: Known) -> Iterator[Row]:
+        shape = known.shape
+        columns = ", ".join(quote(name) for name in shape.names)
+        key = ", ".join(quote(name) for name in shape.key)
+        statement = f"SELECT {columns} FROM {quote(shape.table)}"
+        values: list[Any] = []
+        if self._after is not None:
+            values = [from_position(value) for value in self._after]
+            statement += f" WHERE ({key}) > ({', '.join('?' * len(values))})"
+        return self._connection.execute(f"{statement} ORDER BY {key}", values)

@@ -1,0 +1,266 @@
+"""SQLite as a source: the snapshot, then the table of changes.
+
+A position is `{"capture": …, "change": n}`, and while the snapshot goes on also `"snapshot"`: the table and the key
+up to which it was read.
+"""
+
+# ruff: noqa: S608 - the names in these statements are quoted, and the capture's own is checked
+
+import sqlite3
+import time
+from typing import Any
+
+from headrace.connect.change import READ, TRUNCATE, Batch, Change, Event, Origin, Position, SchemaChange
+from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
+from headrace.connect.sqlite.capture import Capture
+from headrace.connect.sqlite.connection import connect, read_wire, translated
+from headrace.connect.sqlite.settings import SqliteSettings
+from headrace.connect.sqlite.shape import Shape, difference
+from headrace.connect.sqlite.snapshot import Snapshot
+from headrace.connect.sqlite.statements import FIXED_COLUMNS
+from headrace.connect.table import Row, Table
+
+_PRUNE_EVERY_S = 1.0
+
+
+class SqliteSource:
+    """One database file."""
+
+    def __init__(self, settings: SqliteSettings) -> None:
+        self._settings = settings
+        self.database = settings.path.stem
+        self._reader: sqlite3.Connection | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._snapshot: Snapshot | None = None
+        self._tables: dict[int, tuple[Shape, Table]] = {}
+        self._newest: dict[str, int] = {}  # the shape in which each table was last seen
+        self._left_out: set[str] = set()
+        self._change = 0
+        self._catch_up_to: int | None = None
+        self._resumed: dict[str, Any] | None = None
+        self._ended = False
+        self._seen = (-1, -1)
+        self._prune_at = 0.0
+
+    # --- beginning
+
+    def open(self, position: Position | None) -> None:
+        """Begin behind this position: with a snapshot, or with the changes."""
+        settings = self._settings
+        self._writer = connect(settings.path, settings.busy_timeout_s)
+        self._capture = Capture(self._writer, settings)
+        self._capture.install()
+        self._reader = read_wire(connect(settings.path, settings.busy_timeout_s))
+        with translated(settings.path):
+            self._begin(position)
+
+    def _begin(self, position: Position | None) -> None:
+        mode = self._settings.snapshot
+        installed, pruned, last = self._capture.state()
+        self._installed = installed
+        self._learn_shapes()
+        if position is not None and not position.get("ended"):
+            missing = None
+            if position["capture"] != installed:
+                missing = "capture was taken away and installed again since"
+            elif position["change"] < pruned:
+                missing = f"changes up to {pruned} were acknowledged by another reader"
+            elif position["change"] > last:
+                missing = "the file is older than it, as after a backup was put back"
+            if missing and mode != "when-needed":
+                raise SourceRefused(
+                    f"changes of {self._settings.path} behind position {position['change']} are missing ({missing})",
+                    "start with snapshot='when-needed', and give each reader a capture of its own",
+                )
+            if missing:
+                position = None
+        if position is None:
+            self._change = last
+            if mode != "never":
+                self._start_snapshot(None)
+            return
+        self._left_out = set(position.get("left_out", ()))
+        self._newest = {name: int(shape_id) for name, shape_id in position.get("shapes", {}).items()}
+        self._ended = bool(position.get("ended"))
+        self._change = position["change"]
+        if "snapshot" in position:
+            self._start_snapshot(position["snapshot"])
+
+    def _start_snapshot(self, place: dict[str, Any] | None) -> None:
+        reader = self._reader
+        assert reader is not None
+        reader.execute("BEGIN")
+        # The first read of the transaction fixes its instant; the position is read in it as well.
+        newest = reader.execute(
+            f"SELECT max(coalesce((SELECT max(position) FROM {self._settings.capture}_changes), 0), ?)", [self._change]
+        ).fetchone()[0]
+        known = [known for known in self._capture.known() if known.active]
+        if place is None:
+            self._change = newest
+            self._newest = {one.shape.table: one.id for one in known}
+        self._catch_up_to = newest
+        self._resumed = place
+        self._snapshot = Snapshot(reader, known, place)
+
+    def _learn_shapes(self) -> None:
+        for known in self._capture.known():
+            if known.id not in self._tables:
+                self._tables[known.id] = (known.shape, known.shape.as_table(known.id))
+
+    # --- batches
+
+    def next_batch(self, timeout_s: float) -> Batch | None:
+        """The next events."""
+        if self._ended:
+            return Batch([], self.position(), is_last=True)
+        deadline = time.monotonic() + timeout_s
+        with translated(self._settings.path):
+            if self._snapshot is not None:
+                return self._next_of_snapshot()
+            while True:
+                events = self._next_changes() if self._has_news() else []
+                if events:
+                    return Batch(events, self.position())
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                time.sleep(min(self._settings.poll_s, left))
+
+    def _next_of_snapshot(self) -> Batch:
+        assert self._snapshot is not None
+        assert self._reader is not None
+        assert self._catch_up_to is not None
+        if self._change < self._catch_up_to:
+            events = self._next_changes(self._catch_up_to)
+            if events:
+                return Batch(events, self.position())
+            self._change = self._catch_up_to
+        events = []
+        if not self._snapshot.is_done:
+            known, rows = self._snapshot.read(self._settings.batch_rows)
+            table = self._tables[known.id][1]
+            now_ms = time.time_ns() // 1_000_000
+            origin, place = _origin(now_ms, "true"), f'"position":{self._change}'
+            events = [Change(table, READ, None, _with_key(table, row), origin, place) for row in rows]
+        if self._snapshot.is_done:
+            self._snapshot = None
+            self._catch_up_to = None
+            self._reader.execute("COMMIT")
+            self._ended = self._settings.snapshot == "initial-only"
+        return Batch(events, self.position(), is_last=self._ended)
+
+    def _has_news(self) -> bool:
+        """Whether anybody committed since the last look; and if tables changed their shape, triggers follow them."""
+        reader = self._reader
+        assert reader is not None
+        version = reader.execute("PRAGMA schema_version").fetchone()[0]
+        seen = (reader.execute("PRAGMA data_version").fetchone()[0], version)
+        if seen == self._seen:
+            return False
+        if version != self._seen[1]:
+            self._capture.refresh()
+            # Triggers were perhaps written just now; that is no news at the next look.
+            seen = (seen[0], reader.execute("PRAGMA schema_version").fetchone()[0])
+        self._seen = seen
+        return True
+
+    def _next_changes(self, upto: int | None = None) -> list[Event]:
+        settings = self._settings
+        reader = self._reader
+        assert reader is not None
+        rows = reader.execute(
+            f"SELECT * FROM {settings.capture}_changes WHERE position > ? AND position <= ? AND op <> 'x' "
+            "ORDER BY position LIMIT ?",
+            [self._change, upto if upto is not None else 2**62, settings.batch_rows],
+        ).fetchall()
+        if len(rows) == settings.batch_rows:
+            self._seen = (-1, self._seen[1])  # there is more
+        if any(row[1] not in self._tables for row in rows):
+            self._learn_shapes()
+        events: list[Event] = []
+        origin = _origin(0, "false")
+        for row in rows:
+            position, shape_id, op, at_ms = row[:FIXED_COLUMNS]
+            shape, table = self._tables[shape_id]
+            if at_ms != origin.ts_ms:
+                origin = _origin(at_ms, "false")
+            if self._newest.get(shape.table, shape_id) != shape_id:
+                try:
+                    events += self._changed_shape(shape, shape_id, origin, position)
+                except SchemaChangeBlocked:
+                    if not events:
+                        raise
+                    self._seen = (-1, self._seen[1])
+                    return events  # it is raised at the next call, behind what stands before it
+            self._newest[shape.table] = shape_id
+            self._change = position
+            if op != "s" and shape.table not in self._left_out:
+                events.append(_change(table, op, row, origin, position))
+        return events
+
+    def _changed_shape(self, shape: Shape, shape_id: int, origin: Origin, position: int) -> list[Event]:
+        old_shape, old_table = self._tables[self._newest[shape.table]]
+        if old_shape == shape or shape.table in self._left_out:
+            return []
+        what = difference(old_shape, shape)
+        if self._settings.schema_changes == "block":
+            raise SchemaChangeBlocked(f"main.{shape.table}", what)
+        if self._settings.schema_changes == "skip":
+            self._left_out.add(shape.table)
+            what += "; changes of this table are left out from here on (schema_changes is 'skip')"
+        return [SchemaChange(self._tables[shape_id][1], old_table, what, origin, f'"position":{position}')]
+
+    # --- the rest of the contract
+
+    def position(self) -> Position:
+        """Behind the last batch."""
+        found: Position = {"capture": self._installed, "change": self._change, "shapes": dict(self._newest)}
+        if self._snapshot is not None and not self._snapshot.is_done:
+            is_catching_up = self._catch_up_to is not None and self._change < self._catch_up_to
+            found["snapshot"] = self._resumed if is_catching_up else self._snapshot.place
+        if self._left_out:
+            found["left_out"] = sorted(self._left_out)
+        if self._ended:
+            found["ended"] = True
+        return found
+
+    def acknowledge(self, position: Position) -> None:
+        """Changes up to here are forgotten, now and then."""
+        now = time.monotonic()
+        if now >= self._prune_at and self._writer is not None:
+            self._prune_at = now + _PRUNE_EVERY_S
+            with translated(self._settings.path):
+                self._capture.prune(position["change"])
+
+    def close(self) -> None:
+        """Let go; the triggers stay."""
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                connection.close()
+        self._reader = self._writer = None
+        self._snapshot = None
+
+
+def _origin(at_ms: int, snapshot: str) -> Origin:
+    members = f'"ts_ms":{at_ms},"ts_us":{at_ms}000,"ts_ns":{at_ms}000000,"snapshot":"{snapshot}"'
+    return Origin(None, at_ms * 1000, members)
+
+
+def _change(table: Table, op: str, row: Row, origin: Origin, position: int) -> Change:
+    count = len(table.columns)
+    middle = FIXED_COLUMNS + count
+    before = _with_key(table, row[FIXED_COLUMNS:middle]) if op in "ud" else None
+    after = _with_key(table, row[middle : middle + count]) if op in "cur" else None
+    return Change(table, TRUNCATE if op == "t" else op, before, after, origin, f'"position":{position}')
+
+
+def _with_key(table: Table, row: Row) -> Row:
+    """The row; SQLite lets most primary keys be null, but such a row has no place in a keyed topic."""
+    for place in table.key:
+        if row[place] is None:
+            name = table.columns[place].name
+            raise SourceRefused(
+                f"a row of {table.name} has no {name}, which is of its primary key",
+                f'DELETE FROM "{table.name}" WHERE "{name}" IS NULL, and declare the column NOT NULL',
+            )
+    return row

@@ -1,0 +1,107 @@
+"""How far a sink is, told to the world: offsets of a consumer group, with what the sink is doing beside them.
+
+A sink goes on from the place that its target holds, never from here. This copy is for `headrace sync status`, which can
+then speak of a target that is down or locked, and for every tool that knows consumer groups.
+"""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.client.connection import Connection
+from headrace.client.coordinators import Coordinators
+from headrace.client.errors import Refused
+from headrace.client.groups import committed_offsets
+from headrace.connect.sink import Place
+from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+_LAST_VERSION_BY_NAME = 9
+_NO_GENERATION = -1
+_LONGEST_ERROR = 600  # a broker takes 4,096 bytes of metadata by default, and a character may be escaped to six
+
+
+class State(StrEnum):
+    """What a sink is doing."""
+
+    RUNNING = "running"
+    RETRYING = "retrying"  # its target or the broker is down
+    STOPPED = "stopped"
+    FAILED = "failed"  # somebody has to mend something
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A state, since when, and why."""
+
+    state: State
+    at_ms: int
+    error: str = ""
+
+    def to_metadata(self) -> str:
+        """As it stands beside an offset."""
+        return json.dumps({"state": self.state, "at_ms": self.at_ms, "error": self.error[:_LONGEST_ERROR]})
+
+    @classmethod
+    def from_metadata(cls, text: str) -> "Condition | None":
+        """What `to_metadata` wrote; None for anything else."""
+        try:
+            read = json.loads(text)
+            return cls(State(read["state"]), int(read["at_ms"]), str(read["error"]))
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+def group_of(name: str) -> str:
+    """The consumer group that shows a sink's place."""
+    return f"headrace-sync.{name}"
+
+
+def publish(coordinators: Coordinators, name: str, place: Place, condition: Condition) -> None:
+    """Tell where a sink is and what it is doing."""
+    group = group_of(name)
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=_NO_GENERATION,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=place.topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=partition, committed_offset=offset, committed_metadata=condition.to_metadata()
+                    )
+                    for partition, offset in place.offsets.items()
+                ],
+            )
+        ],
+    )
+
+    def ask(connection: Connection) -> None:
+        response = connection.request(request, OffsetCommitResponse, highest=_LAST_VERSION_BY_NAME)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    where = TopicPartition(topic.name, partition.partition_index)
+                    raise Refused(
+                        f"cannot set the offset of group {group!r} for {where}", ErrorCode.of(partition.error_code)
+                    )
+
+    coordinators.ask(group, ask)
+
+
+def published(coordinators: Coordinators, name: str, topic: str) -> tuple[Place, Condition | None] | None:
+    """What was told last; None if nothing ever was."""
+    found = committed_offsets(coordinators, group_of(name))
+    mine = {where.partition: committed for where, committed in found.items() if where.topic == topic}
+    if not mine:
+        return None
+    conditions = [Condition.from_metadata(committed.metadata) for committed in mine.values()]
+    known = [condition for condition in conditions if condition is not None]
+    latest = max(known, key=lambda condition: condition.at_ms) if known else None
+    return Place(topic, {partition: committed.offset for partition, committed in mine.items()}), latest

@@ -1,0 +1,59 @@
+"""A new target from the log, beside the old one, and then the switch.
+
+The old target goes on being kept in step, and read, until the new one has come at least as far. Whoever keeps it in
+step notices the switch at its next batch and goes on with the new one.
+"""
+
+import threading
+from collections.abc import Callable
+
+from headrace.client import admin
+from headrace.client.cluster import Cluster
+from headrace.client.offsets import bounds
+from headrace.connect.sink import Place, ReadableSink, RebuildableSink, Sink, SinkRefused
+from headrace.connect.sync.runner import Runner
+from headrace.connect.sync.settings import SyncSettings
+
+Progress = Callable[[int], None]
+
+
+def rebuild(
+    settings: SyncSettings,
+    sink: Sink,
+    connect: Callable[[], Cluster],
+    *,
+    incomplete: bool = False,
+    progress: Progress | None = None,
+) -> Place:
+    """Fill a new target and switch to it; where it is then. `incomplete` takes a topic that has lost its beginning."""
+    if not isinstance(sink, RebuildableSink):
+        raise SinkRefused(f"a {settings.sink} has no target that could be rebuilt: {settings.name!r} stays as it is")
+    if not incomplete:
+        _check_whole(settings, connect)
+    new = sink.beside()
+    runner = Runner(settings, new, connect, is_shown=False, progress=progress)
+    while True:
+        place = runner.catch_up(threading.Event())
+        old = sink.place() if isinstance(sink, ReadableSink) else None
+        if old is None or old.topic != place.topic or _is_behind(old, place):
+            break
+    sink.switch()
+    return place
+
+
+def _is_behind(old: Place, new: Place) -> bool:
+    return all(offset <= new.offsets.get(partition, 0) for partition, offset in old.offsets.items())
+
+
+def _check_whole(settings: SyncSettings, connect: Callable[[], Cluster]) -> None:
+    with connect() as cluster:
+        held = bounds(cluster, cluster.partitions(settings.topic))
+        if not any(bound.start for bound in held.values()):
+            return
+        configs = {config.name: config.value or "" for config in admin.describe_configs(cluster, settings.topic)}
+    policy = configs.get("cleanup.policy", "delete")
+    if "delete" in policy:
+        raise SinkRefused(
+            f"topic {settings.topic} has lost its beginning (cleanup.policy is {policy!r}), so rows would be missing: "
+            "take a new snapshot into a compacted topic, or accept it with --incomplete"
+        )

@@ -1,0 +1,142 @@
+"""Many records of many keys to the last change of each key. Pure.
+
+Only the last record of a key is read, which is most of what makes a sink that lags catch up fast. What a later record
+of the same batch replaces is not looked at, so a broken record that was mended within the batch troubles nobody.
+Earlier records of a key count where the last one is broken, or leaves out values that it did not change.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from headrace.connect.sink import RowChange
+from headrace.connect.sync.decoding import (
+    UNAVAILABLE_MARKS,
+    RecordFormat,
+    UnreadableRecord,
+    is_unavailable,
+    read_key,
+    read_value,
+)
+from headrace.records import Record
+
+_AS_TEXT, _AS_BYTES = UNAVAILABLE_MARKS
+
+
+class LogRecord(NamedTuple):
+    """A record, and the partition that it was read from."""
+
+    partition: int
+    record: Record
+
+
+class BrokenRecord(NamedTuple):
+    """A record that cannot be used, and why."""
+
+    partition: int
+    record: Record
+    reason: str
+
+
+class Reduced(NamedTuple):
+    """The changes of a batch, and what is wrong with the rest."""
+
+    changes: list[RowChange]
+    broken: list[BrokenRecord]
+
+
+def reduce_records(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
+    """The last change of each key."""
+    by_key: defaultdict[tuple[int, bytes | None], list[LogRecord]] = defaultdict(list)
+    for found in records:
+        by_key[found.partition, found.record.key].append(found)
+    changes: list[RowChange] = []
+    broken: list[BrokenRecord] = []
+    for (_, key_bytes), held in by_key.items():
+        try:
+            key = read_key(key_bytes, form)
+        except UnreadableRecord as error:
+            broken.extend(BrokenRecord(*found, str(error)) for found in held)
+            continue
+        change = _last_change(key, held, form, broken)
+        if change is not None:
+            changes.append(change)
+    return Reduced(changes, broken)
+
+
+def each_change(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
+    """Every record as a change of its own; the tombstone behind a delete says nothing new and is left out."""
+    changes: list[RowChange] = []
+    broken: list[BrokenRecord] = []
+    gone: set[tuple[int, bytes | None]] = set()
+    for found in records:
+        place = (found.partition, found.record.key)
+        try:
+            key = read_key(found.record.key, form)
+            read = read_value(found.record.value, form)
+        except UnreadableRecord as error:
+            broken.append(BrokenRecord(*found, str(error)))
+            continue
+        if found.record.value is None and place in gone:
+            continue
+        if read.after is None:
+            gone.add(place)
+        else:
+            gone.discard(place)
+        changes.append(_change(key, found, read.after, read.before or {}))
+    return Reduced(changes, broken)
+
+
+def _last_change(
+    key: dict[str, Any], held: list[LogRecord], form: RecordFormat, broken: list[BrokenRecord]
+) -> RowChange | None:
+    """The last one that can be read, with what it leaves out taken from those before it."""
+    row: dict[str, Any] | None = None
+    last: LogRecord | None = None
+    for found in reversed(held):
+        try:
+            read = read_value(found.record.value, form)
+        except UnreadableRecord as error:
+            broken.append(BrokenRecord(*found, str(error)))
+            continue
+        if last is None:
+            last, row = found, read.after
+            if row is None or not _leaves_out(found.record):
+                return _whole(key, found, row)
+        elif row is not None:
+            # What was before this change is told by the one before it, or is gone.
+            if read.after is None:
+                return _change(key, last, row, {})
+            _fill(row, read.after)
+        if row is not None and read.before is not None:
+            _fill(row, read.before)
+        if row is not None and not any(map(is_unavailable, row.values())):
+            break
+    return None if last is None else _change(key, last, row, {})
+
+
+def _leaves_out(record: Record) -> bool:
+    value = record.value or b""
+    return _AS_TEXT in value or _AS_BYTES in value
+
+
+def _fill(row: dict[str, Any], earlier: dict[str, Any]) -> None:
+    for name, value in row.items():
+        if is_unavailable(value) and name in earlier:
+            row[name] = earlier[name]
+
+
+def _change(key: dict[str, Any], found: LogRecord, row: dict[str, Any] | None, before: dict[str, Any]) -> RowChange:
+    if row is None or not _leaves_out(found.record):
+        return _whole(key, found, row)
+    _fill(row, before)
+    known = {name: value for name, value in row.items() if not is_unavailable(value)}
+    return _whole(key, found, known)._replace(partial=len(known) < len(row))
+
+
+def _whole(key: dict[str, Any], found: LogRecord, row: dict[str, Any] | None) -> RowChange:
+    partition, record = found
+    # The key's columns belong to the row, and a plain value need not repeat them.
+    if row is not None and not key.keys() <= row.keys():
+        row = {**key, **row}
+    return RowChange(key, row, partition, record.offset, record.timestamp)

@@ -1,0 +1,129 @@
+"""A table as the envelope sees it: its columns, its key, and how a raw value of each column is written.
+
+*Wire text* is what values and JSON are held in until the last moment: a `str` with one character for each byte of
+UTF-8. It is sliced and joined as cheaply as bytes and escaped by the C encoder of `json`, because nothing above 0x7F
+needs escaping; `encode("latin-1")` makes the bytes. Only who looks at characters (truncation, Python values) pays for
+real text.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from json import dumps
+from json.encoder import encode_basestring
+from typing import Any, Final, TypeAlias
+
+Raw: TypeAlias = Any
+Row: TypeAlias = tuple[Raw, ...]
+Schema: TypeAlias = Mapping[str, Any]
+
+UNAVAILABLE_TEXT: Final = "__debezium_unavailable_value"
+
+
+class _Unchanged:
+    """A stored value that the database did not send again."""
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED: Final = _Unchanged()
+
+
+def to_wire(text: str) -> str:
+    """Text as wire text."""
+    return text if text.isascii() else text.encode().decode("latin-1")
+
+
+def from_wire(wire: str) -> str:
+    """Wire text as text."""
+    return wire if wire.isascii() else wire.encode("latin-1").decode()
+
+
+def quoted(wire: str) -> str:
+    """A JSON string, in wire text."""
+    return encode_basestring(wire)
+
+
+def json_wire(value: object) -> str:
+    """Any JSON value, in wire text."""
+    return to_wire(dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+# How generated code writes a raw value that is neither null nor unchanged; `{v}` is the value, `{f}` the function.
+VERBATIM: Final = "{v}"  # it is JSON as it stands: a number
+PLAIN: Final = "'\"' + {v} + '\"'"  # text that never needs escaping: a UUID, an ISO time
+QUOTED: Final = "q({v})"  # text
+CALLED: Final = "{f}({v})"  # whatever `to_json` makes of it
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How raw values of one type are written as JSON and read as Python."""
+
+    form: str
+    to_json: Callable[[Raw], str]
+    to_python: Callable[[Raw], Any]
+    schema: Schema
+    unavailable: str = f'"{UNAVAILABLE_TEXT}"'  # what stands for a value that was not sent again
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column."""
+
+    name: str
+    type_name: str
+    codec: Codec
+    optional: bool = True
+    type_id: int = 0
+    modifier: int = -1
+
+    @property
+    def field_schema(self) -> dict[str, Any]:
+        """Its field in a Connect schema."""
+        return {**self.codec.schema, "optional": self.optional, "field": self.name}
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table in one of its shapes; a change of shape makes another `Table`."""
+
+    schema: str
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[int, ...]  # positions of the key's columns; empty for a table without
+    id: int = 0
+    version: int = field(default=0, compare=False)
+
+    @cached_property
+    def full_name(self) -> str:
+        """Schema and name, as people write them."""
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
+    @cached_property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns of the key."""
+        return tuple(self.columns[index] for index in self.key)
+
+    def key_of(self, row: Row) -> Row:
+        """The key's raw values in a row."""
+        return tuple(row[index] for index in self.key)
+
+    def python_row(self, row: Row | None) -> dict[str, Any] | None:
+        """A row as Python values by column name; `UNCHANGED` stays what it is."""
+        if row is None:
+            return None
+        return {
+            column.name: value if value is None or value is UNCHANGED else column.codec.to_python(value)
+            for column, value in zip(self.columns, row, strict=True)
+        }
+
+
+def text_codec(schema: Schema | None = None, to_python: Callable[[str], Any] = from_wire) -> Codec:
+    """Text, in wire text."""
+    return Codec(QUOTED, quoted, to_python, schema or {"type": "string"})
+
+
+UNAVAILABLE_BYTES: Final = f'"{base64.b64encode(UNAVAILABLE_TEXT.encode()).decode()}"'

@@ -1,0 +1,152 @@
+"""Triggers put in place, on tables as they come, and taken away again."""
+
+from typing import Any
+
+import psycopg
+
+from headrace.connect.errors import SourceRefused
+from headrace.connect.filters import Filters
+from headrace.connect.postgres.catalog import Catalog, CatalogTable, quote, unknown_table
+from headrace.connect.postgres.connection import connect
+from headrace.connect.triggers.settings import TriggerSettings
+from headrace.connect.triggers.statements import every_row, install, note, trigger_names, triggers
+from headrace.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+Connection = psycopg.Connection[tuple[Any, ...]]
+_LOCK_TIMEOUT = "set local lock_timeout = '10s'"
+
+
+class Capture:
+    """What capture keeps in one database."""
+
+    def __init__(self, connection: Connection, settings: TriggerSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._name = settings.capture
+        self._left_out: set[int] = set()
+
+    def install(self) -> None:
+        """Make what is missing, for every captured table; rows of a table that was not captured before are not read."""
+        execute: Any = self._connection.execute
+        row = execute("select to_regclass(%s) is not null", [f"{self._name}.changes"]).fetchone()
+        is_there = bool(row and row[0])
+        try:
+            if not is_there:
+                with self._connection.transaction():
+                    for statement in install(self._name):
+                        execute(statement)
+            self._bring_up_to_date(self.captured(), is_new=not is_there)
+        except psycopg.errors.InsufficientPrivilege as error:
+            said = " ".join(str(error).split())
+            raise SourceRefused(
+                f"this user may not put triggers on the captured tables ({said})",
+                "ALTER TABLE … OWNER TO this user, and GRANT CREATE ON DATABASE … TO it",
+            ) from error
+
+    def refresh(self) -> None:
+        """Take new tables in, with the rows that they have already."""
+        found = [table for table in self._every() if self._settings.filters.captures(table.full_name)]
+        keyed = [table for table in found if self._key(table)]
+        for table in found:
+            if table not in keyed and table.id not in self._left_out:
+                self._left_out.add(table.id)
+                log.warning("new table left out, it has no primary key", table=table.full_name)
+        self._bring_up_to_date(keyed, is_new=False)
+
+    def captured(self) -> list[CatalogTable]:
+        """The tables that the filters let through; one without a key is refused."""
+        every = self._every()
+        filters = self._settings.filters
+        for pattern in filters.include_tables:
+            one = Filters(include_tables=[pattern])
+            if not any(one.captures(table.full_name) for table in every):
+                raise unknown_table(pattern, every)
+        found = [table for table in every if filters.captures(table.full_name)]
+        for table in found:
+            if not self._key(table):
+                raise SourceRefused(
+                    f"table {table.full_name} has no primary key, so its records would have none",
+                    f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…)",
+                )
+        return found
+
+    def _every(self) -> list[CatalogTable]:
+        """Every table but this capture's own and another's."""
+        tables = Catalog(self._connection).tables()
+        by_schema: dict[str, set[str]] = {}
+        for table in tables:
+            by_schema.setdefault(table.schema, set()).add(table.name)
+        return [table for table in tables if not by_schema[table.schema] >= {"state", "shapes", "changes"}]
+
+    def _key(self, table: CatalogTable) -> bool:
+        if table.key:
+            return True
+        row = self._connection.execute(
+            "select exists (select from pg_index x where x.indrelid = %s and x.indisunique and x.indpred is null "
+            "and x.indimmediate and 0 <> all(x.indkey) and not exists (select from pg_attribute n "
+            "where n.attrelid = x.indrelid and n.attnum = any(x.indkey) and not n.attnotnull))",
+            [table.id],
+        ).fetchone()
+        return bool(row and row[0])
+
+    def installed(self) -> tuple[str, int]:
+        """Which installation this is, and the last position that was given."""
+        execute: Any = self._connection.execute
+        sequence = f"pg_get_serial_sequence('{self._name}.changes', 'position')"
+        installed, last = execute(
+            f"select installed, coalesce(pg_sequence_last_value({sequence}), 0) from {self._name}.state"  # noqa: S608
+        ).fetchone()
+        return installed, last
+
+    def _bring_up_to_date(self, tables: list[CatalogTable], *, is_new: bool) -> None:
+        execute: Any = self._connection.execute
+        names = trigger_names(self._name)
+        have = dict(
+            execute("select tgrelid::bigint, count(*) from pg_trigger where tgname = any(%s) group by 1", [list(names)])
+        )
+        shapes = f"{self._name}.shapes"
+        known = dict(execute(f"select root::bigint, max(id) from {shapes} where not gone group by 1"))  # noqa: S608
+        for table in tables:
+            if have.get(table.id) == len(names):
+                continue
+            # Each table by itself: whoever locks several at once comes to stand crosswise with writers.
+            with self._connection.transaction():
+                execute(_LOCK_TIMEOUT)
+                for statement in triggers(self._name, table.quoted, table.id):
+                    execute(statement)
+                execute(f"select {self._name}.shape_of({table.id}, {table.id})")
+                if not is_new:
+                    # It is new, or somebody took its triggers away; either way only what it holds now is known.
+                    execute(note(self._name, f"{self._name}.shape_of({table.id}, {table.id})", "t"))
+                    execute(every_row(self._name, table.quoted, table.id))
+                    log.info("table taken in", table=table.full_name)
+        for root in known.keys() - {table.id for table in tables}:
+            with self._connection.transaction():
+                execute(note(self._name, str(known[root]), "t"))
+                execute(f"update {self._name}.shapes set gone = true where root = {root}")  # noqa: S608
+                log.info("table is gone", root=root)
+
+    def prune(self, through: int, visible: str | None) -> None:
+        """Forget transactions that were passed on."""
+        condition = "xid in (select xid from {0}.changes group by xid having max(position) <= %s)"
+        values: list[Any] = [through]
+        if visible is not None:
+            condition += " or pg_visible_in_snapshot(xid, %s::pg_snapshot)"
+            values.append(visible)
+        execute: Any = self._connection.execute
+        execute(f"delete from {self._name}.changes where " + condition.format(self._name), values)  # noqa: S608
+
+
+def uninstall(url: str, capture: str = "headrace") -> None:
+    """Take away every trigger and table of a capture; the user's own stay as they are."""
+    with connect(url) as connection, connection.transaction():
+        execute: Any = connection.execute
+        rows = execute(
+            "select n.nspname, c.relname, t.tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid "
+            "join pg_namespace n on n.oid = c.relnamespace where t.tgname = any(%s) and t.tgparentid = 0",
+            [list(trigger_names(capture))],
+        ).fetchall()
+        for schema, table, name in rows:
+            execute(f"drop trigger {name} on {quote(schema)}.{quote(table)}")
+        execute(f"drop schema if exists {quote(capture)} cascade")

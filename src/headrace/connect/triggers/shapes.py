@@ -1,0 +1,134 @@
+"""The shapes in which captured rows were written, and what is done when one changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from headrace.connect.change import Origin, SchemaChange
+from headrace.connect.errors import SchemaChangeBlocked
+from headrace.connect.postgres.catalog import Catalog, CatalogTable
+from headrace.connect.postgres.relation import DEFAULT, Relation, RelationColumn, difference
+from headrace.connect.postgres.rows import RowQuery
+from headrace.connect.postgres.shapes import build_table
+from headrace.connect.table import Row, Table
+from headrace.connect.triggers.settings import TriggerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How a row is to be read; without a table it is left out."""
+
+    table: Table | None
+    places: Sequence[int] | None = None  # where the table's values are in a row; None if they are all in order
+    event: SchemaChange | None = None
+
+    def arrange(self, row: Row) -> Row:
+        """The row as the table has it."""
+        return row if self.places is None else tuple(row[place] for place in self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A shape as it was stored: of a table, or of a partition of it, whose columns may be in another order."""
+
+    id: int
+    full_name: str
+    table: Table
+    places: tuple[int, ...]
+    width: int
+
+
+class Shapes:
+    """Every shape that was stored, and the one in which each table was last seen."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[tuple[Any, ...]],
+        settings: TriggerSettings,
+        known: dict[str, int],
+        left_out: set[str],
+        *,
+        is_new: bool,
+    ) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._catalog = Catalog(connection)
+        self._stored: dict[int, _Stored] = {}
+        self._queries: dict[str, tuple[Table, RowQuery]] = {}
+        self.known = dict(known)
+        self.left_out = left_out
+        if is_new:
+            execute: Any = connection.execute
+            for name, shape in execute(
+                f"select schema || '.' || name, max(id) from {settings.capture}.shapes "  # noqa: S608
+                "where root = relation and not gone group by 1"
+            ):
+                self.known[name] = shape
+
+    def of(self, shape_id: int, origin: Origin, place: str) -> Found:
+        """How a row of this shape is read."""
+        stored = self._load(shape_id)
+        name = stored.full_name
+        if name in self.left_out:
+            return Found(None)
+        last = self._load(self.known.setdefault(name, shape_id))
+        if last.id == shape_id:
+            return self._found(stored, stored.table, None)
+        if _columns(last.table) == _columns(stored.table):
+            return self._found(stored, last.table, None)  # only their order differs, as in a partition
+        what = difference(last.table, stored.table)
+        if self._settings.schema_changes == "block":
+            raise SchemaChangeBlocked(name, what)
+        if self._settings.schema_changes == "skip":
+            self.left_out.add(name)
+            what += "; changes of this table are left out from here on (schema_changes is 'skip')"
+            return Found(None, None, SchemaChange(stored.table, last.table, what, origin, place))
+        self.known[name] = shape_id
+        return self._found(stored, stored.table, SchemaChange(stored.table, last.table, what, origin, place))
+
+    def _found(self, stored: _Stored, table: Table, event: SchemaChange | None) -> Found:
+        if table is stored.table:
+            whole = stored.places == tuple(range(stored.width))
+            return Found(table, None if whole else stored.places, event)
+        by_name = {c.name: place for c, place in zip(stored.table.columns, stored.places, strict=True)}
+        return Found(table, [by_name[column.name] for column in table.columns], event)
+
+    def _load(self, shape_id: int) -> _Stored:
+        stored = self._stored.get(shape_id)
+        if stored is None:
+            execute: Any = self._connection.execute
+            root, schema, name, columns, key = execute(
+                f"select root::bigint, schema, name, columns, key from {self._settings.capture}.shapes where id = %s",  # noqa: S608
+                [shape_id],
+            ).fetchone()
+            places = tuple(place for place, column in enumerate(columns) if not column[3])
+            shown = tuple(
+                RelationColumn(columns[place][0], columns[place][0] in key, columns[place][1], columns[place][2])
+                for place in places
+            )
+            relation = Relation(root, schema, name, DEFAULT, shown)
+            table = build_table(relation, self._settings.types, self._catalog.type, None)
+            stored = self._stored[shape_id] = _Stored(shape_id, relation.full_name, table, places, len(columns))
+        return stored
+
+    def current(self, table: CatalogTable, catalog: Catalog) -> tuple[Table, RowQuery]:
+        """A table as it is read by the snapshot."""
+        made = self._queries.get(table.full_name)
+        if made is None:
+            shape = self.known.get(table.full_name)
+            if shape is None:
+                execute: Any = self._connection.execute
+                (shape,) = execute(f"select {self._settings.capture}.shape_of({table.id}, {table.id})").fetchone()
+                self.known[table.full_name] = shape
+            stored = self._load(shape)
+            key = tuple(column.name for column in stored.table.key_columns)
+            chosen = CatalogTable(table.id, table.schema, table.name, table.identity, table.key or key, table.rows)
+            made = (stored.table, RowQuery(chosen, stored.table, catalog.key_types(table)))
+            self._queries[table.full_name] = made
+        return made
+
+
+def _columns(table: Table) -> set[tuple[str, int, int]]:
+    return {(column.name, column.type_id, column.modifier) for column in table.columns}

@@ -1,0 +1,397 @@
+"""PostgreSQL by triggers as a source: the snapshot, then the table of changes, transaction by transaction.
+
+A position is `{"capture": …, "through": n, "visible": …}`: everything was passed on that belongs to a transaction
+whose last change is at most n, or that the snapshot saw. Inside a large transaction it also has its id and the last
+change that was passed on. A snapshot that was interrupted goes on at a later instant, after the transactions between
+the two, which `"next"` names; so no row is ever older than one that came before.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+
+from headrace.connect.change import (
+    READ,
+    TRUNCATE,
+    Batch,
+    Change,
+    Event,
+    Origin,
+    Position,
+    SchemaChange,
+    TransactionEnd,
+)
+from headrace.connect.errors import SchemaChangeBlocked, SourceRefused, SourceUnavailable
+from headrace.connect.postgres.catalog import Catalog, CatalogTable
+from headrace.connect.postgres.connection import connect
+from headrace.connect.postgres.ranges import Range
+from headrace.connect.postgres.rows import RowQuery, read_rows
+from headrace.connect.table import Row, to_wire
+from headrace.connect.triggers.capture import Capture
+from headrace.connect.triggers.composite import parse_row
+from headrace.connect.triggers.fence import Fences
+from headrace.connect.triggers.settings import TriggerSettings
+from headrace.connect.triggers.shapes import Shapes
+from headrace.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+_PRUNE_EVERY_S = 1.0
+
+
+class TriggerSource:
+    """One database."""
+
+    def __init__(self, settings: TriggerSettings) -> None:
+        self._settings = settings
+        self.database = ""
+        self._side: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._reader: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._tables: list[CatalogTable] = []  # of the snapshot, what is left
+        self._rows: Iterator[Row] | None = None
+        self._after: list[str] | None = None
+        self._through = 0
+        self._visible: str | None = None
+        self._opened = ""  # the instant at which this start's snapshot reads
+        self._next: str | None = None  # the instant of the snapshot that goes on, until changes have come so far
+        self._inside: tuple[str, int, int] | None = (
+            None  # a large transaction: id, last change in it, the one passed on
+        )
+        self._plan: list[tuple[str, int, int]] = []  # transactions that are complete: id, last change, how many
+        self._is_planned = False  # of the transactions between two instants
+        self._failed: SchemaChangeBlocked | None = None
+        self._ended = False
+        self._prune_at = self._beat_at = self._held_up_since = 0.0
+
+    # --- beginning
+
+    def open(self, position: Position | None) -> None:
+        """Begin behind this position: with a snapshot, or with the changes."""
+        with _translated():
+            self._open(position)
+
+    def _open(self, position: Position | None) -> None:
+        settings = self._settings
+        self._side = side = connect(settings.url)
+        self.database = side.info.dbname
+        self._capture = Capture(side, settings)
+        self._capture.install()
+        installed, last = self._capture.installed()
+        self._installed = installed
+        self._fences = Fences(self._last_position, self._new_xid, self._oldest_running)
+        self._beat_at = time.monotonic() + settings.heartbeat_s
+        if position is not None and not position.get("ended"):
+            position = self._checked(position, installed, last)
+        stored = position or {}
+        self._shapes = Shapes(
+            side, settings, stored.get("shapes", {}), set(stored.get("left_out", ())), is_new=position is None
+        )
+        self._ended = bool(stored.get("ended"))
+        if position is None:
+            if settings.snapshot == "never":
+                self._visible = self._snapshot_of(side)
+            else:
+                self._visible = self._begin_snapshot(None)
+            return
+        self._through, self._visible = position["through"], position["visible"]
+        inside = position.get("inside")
+        self._inside = (inside[0], inside[1], inside[2]) if inside else None
+        if "snapshot" in position:
+            self._next = position.get("next")
+            opened = self._begin_snapshot(position["snapshot"])
+            self._opened = opened
+            if self._next is None:
+                self._next = opened
+
+    def _checked(self, position: Position, installed: str, last: int) -> Position | None:
+        missing = None
+        if position["capture"] != installed:
+            missing = "capture was taken away and installed again since"
+        elif position["through"] > last:
+            missing = "the database is older than it, as after a backup was put back"
+        if missing is None:
+            return position
+        if self._settings.snapshot == "when-needed":
+            return None
+        raise SourceRefused(
+            f"changes behind the stored position are missing ({missing})", "start with snapshot='when-needed'"
+        )
+
+    def _snapshot_of(self, connection: psycopg.Connection[tuple[Any, ...]]) -> str:
+        row = connection.execute("select pg_current_snapshot()::text").fetchone()
+        assert row is not None
+        return str(row[0])
+
+    def _begin_snapshot(self, place: dict[str, Any] | None) -> str:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = reader = connect(self._settings.url)
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        instant = self._snapshot_of(reader)
+        tables = sorted(self._capture.captured(), key=lambda table: table.full_name)
+        self._after = None
+        if place is not None:
+            tables = [table for table in tables if table.full_name >= place["table"]]
+            if tables and tables[0].full_name == place["table"]:
+                self._after = place["after"]
+        self._tables = tables
+        self._rows = None
+        return instant
+
+    def _last_position(self) -> int:
+        return self._capture.installed()[1]
+
+    def _new_xid(self) -> int:
+        return int(self._ask("select pg_current_xact_id()::text"))
+
+    def _oldest_running(self) -> int:
+        return int(self._ask("select pg_snapshot_xmin(pg_current_snapshot())::text"))
+
+    def _ask(self, query: str) -> str:
+        execute: Any = self._side.execute  # type: ignore[union-attr]
+        return str(execute(query).fetchone()[0])
+
+    # --- batches
+
+    def next_batch(self, timeout_s: float) -> Batch | None:
+        """The next events."""
+        if self._ended:
+            return Batch([], self.position(), is_last=True)
+        if self._failed is not None:
+            raise self._failed
+        deadline = time.monotonic() + timeout_s
+        with _translated():
+            if self._reader is not None:
+                return self._next_between() if self._next is not None else self._next_of_snapshot()
+            while True:
+                if not self._plan and self._inside is None:
+                    self._look_after()
+                    self._plan = self._transactions("max(position) <= %s", [self._fences.advance()])
+                    self._watch()
+                events = self._next_changes()
+                if events:
+                    return Batch(events, self.position())
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                time.sleep(min(self._settings.poll_s, left))
+
+    def _next_between(self) -> Batch:
+        """Transactions between the instant at which a snapshot was interrupted and the one at which it goes on."""
+        if not self._is_planned and self._inside is None:
+            self._plan = self._transactions("pg_visible_in_snapshot(xid, %s::pg_snapshot)", [self._next])
+            self._is_planned = True
+        events = self._next_changes()
+        if self._is_planned and not self._plan and self._inside is None:
+            self._visible, self._through, self._is_planned = self._next, 0, False
+            # The changes of an older start may have ended before the instant at which this one reads.
+            self._next = self._opened if self._opened != self._visible else None
+        return Batch(events, self.position())
+
+    def _next_of_snapshot(self) -> Batch:
+        assert self._reader is not None
+        assert self._side is not None
+        events: list[Event] = []
+        if self._tables:
+            catalog_table = self._tables[0]
+            table, query = self._shapes.current(catalog_table, Catalog(self._side))
+            if self._rows is None:
+                self._rows = self._select(catalog_table, query)
+            rows = [row for _, row in zip(range(self._settings.batch_rows), self._rows, strict=False)]
+            now_us = time.time_ns() // 1000
+            origin = Origin(None, now_us, _times(now_us, "true") + ',"txId":null')
+            events = [Change(table, READ, None, row, origin, '"position":null') for row in rows]
+            if len(rows) < self._settings.batch_rows:
+                self._tables = self._tables[1:]
+                self._rows = None
+                self._after = None
+            else:
+                self._after = list(query.key_of(rows[-1]))
+        if not self._tables:
+            self._reader.close()
+            self._reader = None
+            self._ended = self._settings.snapshot == "initial-only"
+        return Batch(events, self.position(), is_last=self._ended)
+
+    def _select(self, table: CatalogTable, query: RowQuery) -> Iterator[Row]:
+        assert self._reader is not None
+        after = tuple(self._after) if self._after is not None else None
+        return read_rows(self._reader, query.statement(Range(table.full_name, after)))
+
+    # --- changes
+
+    def _transactions(self, condition: str, values: list[Any]) -> list[tuple[str, int, int]]:
+        """Transactions that are complete and were not passed on: in the order of their last changes."""
+        execute: Any = self._side.execute  # type: ignore[union-attr]
+        not_seen = "" if self._visible is None else "where not pg_visible_in_snapshot(xid, %s::pg_snapshot) "
+        seen = [] if self._visible is None else [self._visible]
+        if "pg_visible" in condition:
+            not_seen, condition = f"{not_seen}and {condition} ", "true"
+            seen, values = seen + values, []
+        found: list[tuple[str, int, int]] = execute(
+            f"select xid::text, max(position), count(*) from {self._settings.capture}.changes {not_seen}"  # noqa: S608
+            f"group by xid having max(position) > %s and {condition} order by 2",
+            [*seen, self._through, *values],
+        ).fetchall()
+        if self._inside is not None:
+            found = [one for one in found if one[0] != self._inside[0]]
+        return found
+
+    def _next_changes(self) -> list[Event]:
+        """Whole transactions, or a piece of a large one."""
+        if self._inside is not None:
+            return self._piece(*self._inside)
+        if not self._plan:
+            return []
+        xid, last, count = self._plan[0]
+        if count > self._settings.batch_rows:
+            self._plan = self._plan[1:]
+            return self._piece(xid, last, 0)
+        chosen: list[tuple[str, int, int]] = []
+        total = 0
+        for one in self._plan:
+            total += one[2]
+            if total > self._settings.batch_rows:
+                break
+            chosen.append(one)
+        rows: dict[str, list[Any]] = {one[0]: [] for one in chosen}
+        for row in self._read("xid = any(%s::xid8[])", [list(rows)], "position"):
+            rows[row[1]].append(row)
+        events: list[Event] = []
+        for xid, last, _count in chosen:
+            try:
+                some = self._events(rows[xid], is_whole=True)
+            except SchemaChangeBlocked as blocked:
+                if not events:
+                    raise
+                self._failed = blocked  # after what stands before it
+                return events
+            events += some
+            self._plan = self._plan[1:]
+            self._through = last
+        return events
+
+    def _piece(self, xid: str, last: int, after: int) -> list[Event]:
+        limit = f"position limit {self._settings.batch_rows}"
+        rows = self._read("xid = %s::xid8 and position > %s", [xid, after], limit)
+        is_end = not rows or rows[-1][0] >= last
+        events = self._events(rows, is_whole=is_end)
+        if is_end:
+            self._inside = None
+            self._through = last
+        else:
+            self._inside = (xid, last, rows[-1][0])
+        return events
+
+    def _read(self, condition: str, values: list[Any], order: str) -> list[Any]:
+        execute: Any = self._side.execute  # type: ignore[union-attr]
+        found: list[Any] = execute(
+            "select position, xid::text, (extract(epoch from at) * 1000000)::bigint, shape, op::text, before, after "  # noqa: S608
+            f"from {self._settings.capture}.changes where {condition} order by {order}",
+            values,
+        ).fetchall()
+        return found
+
+    def _events(self, rows: list[Any], *, is_whole: bool) -> list[Event]:
+        if not rows:
+            return []
+        xid, at_us = rows[0][1], rows[0][2]
+        origin = Origin(xid, at_us, f'{_times(at_us, "false")},"txId":{xid}')
+        events: list[Event] = []
+        for position, _xid, _at, shape_id, op, before, after in rows:
+            place = f'"position":{position}'
+            found = self._shapes.of(shape_id, origin, place)
+            if found.event is not None:
+                events.append(found.event)
+            if found.table is not None:
+                events.append(
+                    Change(
+                        found.table,
+                        TRUNCATE if op == "t" else op,
+                        None if before is None else found.arrange(parse_row(to_wire(before))),
+                        None if after is None else found.arrange(parse_row(to_wire(after))),
+                        origin,
+                        place,
+                    )
+                )
+        if is_whole and any(not isinstance(event, SchemaChange) for event in events):
+            events.append(TransactionEnd(origin))
+        return events
+
+    # --- now and then
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        if now >= self._beat_at:
+            self._beat_at = now + self._settings.heartbeat_s
+            self._capture.refresh()
+
+    def _watch(self) -> None:
+        """Tell who holds everything up."""
+        now = time.monotonic()
+        if self._fences.waiting is None or not self._held_up_since:
+            self._held_up_since = now
+        elif now - self._held_up_since > self._settings.open_alarm_s:
+            self._held_up_since = now
+            assert self._side is not None
+            row = self._side.execute(
+                "select pid, now() - xact_start from pg_stat_activity where backend_xid is not null "
+                "order by xact_start limit 1"
+            ).fetchone()
+            log.warning("an open transaction holds changes up", pid=row[0] if row else None, open=str(row and row[1]))
+
+    # --- the rest of the contract
+
+    def position(self) -> Position:
+        """Behind the last batch."""
+        found: Position = {
+            "capture": self._installed,
+            "through": self._through,
+            "visible": self._visible,
+            "shapes": self._shapes.known,
+        }
+        if self._inside is not None:
+            found["inside"] = list(self._inside)
+        if self._reader is not None and (self._tables or self._next is not None):
+            table = self._tables[0].full_name if self._tables else "\U0010ffff"
+            found["snapshot"] = {"table": table, "after": self._after}
+            if self._next is not None:
+                found["next"] = self._next
+        if self._shapes.left_out:
+            found["left_out"] = sorted(self._shapes.left_out)
+        if self._ended:
+            found["ended"] = True
+        return found
+
+    def acknowledge(self, position: Position) -> None:
+        """Changes up to here are forgotten, now and then."""
+        now = time.monotonic()
+        if now >= self._prune_at and self._side is not None:
+            self._prune_at = now + _PRUNE_EVERY_S
+            with _translated():
+                self._capture.prune(position["through"] if "next" not in position else 0, position["visible"])
+
+    def close(self) -> None:
+        """Let go; the triggers stay."""
+        for connection in (self._reader, self._side):
+            if connection is not None:
+                with contextlib.suppress(psycopg.Error):
+                    connection.close()
+        self._reader = self._side = None
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        raise SourceUnavailable(f"the database is not there ({' '.join(str(error).split())})") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        said = " ".join(str(error).split())
+        raise SourceRefused(f"this user may not do it ({said})", "GRANT SELECT ON TABLE … TO …") from error
+
+
+def _times(at_us: int, snapshot: str) -> str:
+    return f'"ts_ms":{at_us // 1000},"ts_us":{at_us},"ts_ns":{at_us}000,"snapshot":"{snapshot}"'

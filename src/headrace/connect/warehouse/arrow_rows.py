@@ -1,0 +1,114 @@
+"""Rows of the log as Arrow tables, for the stores that keep columns. Pure.
+
+A store's schema decides how values are read; a column that is not there yet gets the type of its first value, or the
+one that the user named. What JSON nests stays JSON, as text.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.sink import RowChange, RowRefused, StoredRow, Values, key_text
+from headrace.connect.sql.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of
+
+_NEW: Final = {
+    Family.BOOLEAN: pa.bool_(), Family.INTEGER: pa.int64(), Family.FLOAT: pa.float64(), Family.DECIMAL: pa.string(),
+    Family.TEXT: pa.string(), Family.JSON: pa.string(),
+}  # fmt: skip
+_NAMED: Final = {
+    "boolean": pa.bool_(), "integer": pa.int64(), "float": pa.float64(), "text": pa.string(), "binary": pa.binary(),
+    "date": pa.date32(), "timestamp": pa.timestamp("us"), "instant": pa.timestamp("us", "UTC"),
+}  # fmt: skip
+_DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
+
+def named_type(column: str, word: str) -> pa.DataType:
+    """The type that a user named."""
+    if match := _DECIMAL.fullmatch(word):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    if word not in _NAMED:
+        raise InvalidConnectSetting(f"types.{column}", word, f"choose among {', '.join(_NAMED)} and decimal(P,S)")
+    return _NAMED[word]
+
+
+def family_of(kind: pa.DataType) -> Family:
+    """What kind of values a column of this type holds."""
+    for test, family in _TESTS:
+        if test(kind):
+            return family
+    if pa.types.is_timestamp(kind):
+        return Family.TIMESTAMP if kind.tz is None else Family.INSTANT
+    return Family.TEXT
+
+
+_TESTS: Final = (
+    (pa.types.is_boolean, Family.BOOLEAN),
+    (pa.types.is_integer, Family.INTEGER),
+    (pa.types.is_floating, Family.FLOAT),
+    (pa.types.is_decimal, Family.DECIMAL),
+    (pa.types.is_binary, Family.BINARY),
+    (pa.types.is_large_binary, Family.BINARY),
+    (pa.types.is_date, Family.DATE),
+    (pa.types.is_time, Family.TIME),
+)
+
+
+def grown_schema(schema: pa.Schema, changes: Iterable[RowChange], types: Mapping[str, str]) -> pa.Schema:
+    """The schema, with the columns that these rows bring."""
+    known = set(schema.names)
+    for change in changes:
+        for name, value in (change.row or {}).items():
+            if name in known:
+                continue
+            family = family_of_value(value)
+            if family is not None:
+                known.add(name)
+                kind = named_type(name, types[name]) if name in types else _NEW[family]
+                schema = schema.append(pa.field(name, kind))
+    return schema
+
+
+def to_table(changes: Sequence[RowChange], schema: pa.Schema, store: str) -> pa.Table:
+    """The changes' rows; what does not fit is refused by its place."""
+    columns = []
+    for column in schema:
+        family = family_of(column.type)
+        read, native = reader_of(family), NATIVE.get(family)
+        values: list[Any] = []
+        for change in changes:
+            value = (change.row or change.key).get(column.name)
+            try:
+                values.append(value if value is None or value.__class__ is native else read(value))
+            except Misfit as misfit:
+                raise _refused(store, column.name, str(misfit), change) from misfit
+        columns.append(_array(values, column, changes, store))
+    return pa.table(columns, schema=schema)
+
+
+def _array(values: list[Any], column: pa.Field, changes: Sequence[RowChange], store: str) -> pa.Array:
+    try:
+        return pa.array(values, column.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        for value, change in zip(values, changes, strict=True):
+            try:
+                pa.array([value], column.type)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+                raise _refused(store, column.name, str(error), change) from error
+        raise
+
+
+def _refused(store: str, column: str, reason: str, change: RowChange) -> RowRefused:
+    return RowRefused(f"column {column!r} of {store}: {reason}", partition=change.partition, offset=change.offset)
+
+
+def stored_row(key: Sequence[str], row: Values, schema: pa.Schema) -> StoredRow:
+    """A row, from the log or from the store, in a form that compares."""
+    values = {
+        name: canonical(value, family_of(schema.field(name).type))
+        for name, value in row.items()
+        if name in schema.names
+    }
+    return StoredRow(key_text({name: values[name] for name in key}), values)

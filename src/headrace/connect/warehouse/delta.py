@@ -1,0 +1,291 @@
+"""Delta Lake through delta-rs: a batch is one merge, and the place in the log stands in the same commit.
+
+The place is Delta's own marker for this (`txn`: an application id and a version), one for each partition of the topic.
+An instance that finds another place there than the one it left has been taken over. The folder is a link to its present
+generation, and a rebuild points it at the next one; in an object store, which has no links, there is no rebuild.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.connect.errors import TakenOver
+from headrace.connect.sink import (
+    ChangeBatch,
+    Place,
+    RowChange,
+    SinkRefused,
+    SinkUnavailable,
+    StoredRow,
+    TargetReplaced,
+    Values,
+)
+from headrace.connect.sql.values import reader_of
+from headrace.connect.sync.drivers import driver
+from headrace.connect.sync.generations import Generations, sync_folder
+from headrace.connect.sync.partial_rows import completed
+from headrace.connect.warehouse.arrow_rows import family_of, grown_schema, stored_row, to_table
+
+_GONE: Final = "__headrace_gone"
+_CHUNK_ROWS: Final = 20_000
+_TIDY_EVERY: Final = 100  # commits
+
+
+class DeltaSink:
+    """Keeps one Delta table in step with one topic."""
+
+    every_change = False
+
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        path: str,
+        types: Mapping[str, str],
+        storage_options: Mapping[str, str],
+        folder: Path | None = None,
+    ) -> None:
+        """With `folder`, a generation that is being built."""
+        self._name = name
+        self._topic = topic
+        self._path = path
+        self._types = types
+        self._storage = dict(storage_options) or None
+        self._built = folder
+        self._deltalake = driver("deltalake", "warehouse")
+        self._folder: Path | str = ""
+        self._place: Place | None = None
+        self._compared: pa.Schema | None = None
+
+    # --- keeping in step
+
+    def open(self) -> Place | None:
+        """Find the table and its place."""
+        with self._translated():
+            self._folder = self._current(make=True)
+            table = self._table()
+            self._place = self._place_of(table)
+        return self._place
+
+    def apply(self, batch: ChangeBatch) -> None:
+        """One commit."""
+        with self._translated():
+            if self._folder != self._current(make=False):
+                raise TargetReplaced(f"Delta table {self._path} was replaced by a rebuilt one")
+            table = self._table()
+            if self._place_of(table) != self._place:
+                raise TakenOver(self._name)
+            marks = self._deltalake.CommitProperties(
+                app_transactions=[
+                    self._deltalake.Transaction(self._mark(partition), offset)
+                    for partition, offset in batch.place.offsets.items()
+                ]
+            )
+            self._write(table, batch, marks)
+            self._sync()
+            self._tidy()
+            self._place = batch.place if self._table() is not None else None
+
+    def close(self) -> None:
+        """Nothing is held between batches."""
+
+    def _write(self, table: Any, batch: ChangeBatch, marks: Any) -> None:
+        changes = completed(batch.changes, self._rows_of([c.key for c in batch.changes if c.partial], table))
+        if table is None:
+            living = [change for change in changes if change.row is not None]
+            if living:
+                schema = grown_schema(pa.schema([]), living, self._types)
+                rows = to_table(living, schema, f"Delta table {self._path}")
+                self._add(str(self._folder), rows, marks, description=_described(list(living[0].key)))
+            return  # a table without a column cannot be: until there is a row, the place is not worth keeping
+        if batch.clears or not changes:
+            nothing = self._schema(table).empty_table()
+            self._add(table, nothing, marks, mode="overwrite" if batch.clears else "append")
+            return
+        schema = grown_schema(self._schema(table), changes, self._types)
+        if new := [column for column in schema if column.name not in self._schema(table).names]:
+            # In a commit of its own: it changes no row, so it may stay if the merge does not come about.
+            table.alter.add_columns([self._deltalake.Field.from_arrow(column) for column in new])
+            table = self._table()
+        rows = to_table(changes, schema, f"Delta table {self._path}")
+        gone = pa.array([change.row is None for change in changes], pa.bool_())
+        same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in changes[0].key)
+        columns = {f"`{name}`": f"s.`{name}`" for name in schema.names}
+        (
+            table.merge(
+                rows.append_column(_GONE, gone), same, source_alias="s", target_alias="t", commit_properties=marks
+            )
+            .when_matched_delete(f"s.`{_GONE}`")
+            .when_matched_update(columns, f"NOT s.`{_GONE}`")
+            .when_not_matched_insert(columns, f"NOT s.`{_GONE}`")
+            .execute()
+        )
+
+    def _add(self, table: Any, rows: pa.Table, marks: Any, **more: Any) -> None:
+        self._deltalake.write_deltalake(table, rows, commit_properties=marks, storage_options=self._storage, **more)
+
+    def _tidy(self) -> None:
+        """Many small files slow readers down; now and then they become few, and old ones go after Delta's own delay."""
+        table = self._table()
+        if table is not None and table.version() % _TIDY_EVERY == _TIDY_EVERY - 1:
+            table.optimize.compact()
+            table.vacuum(dry_run=False)
+
+    # --- the table
+
+    def _current(self, *, make: bool) -> Path | str:
+        if self._built is not None:
+            return self._built
+        if "://" in self._path:
+            return self._path
+        generations = Generations(Path(self._path))
+        return generations.ensure() if make else (generations.current() or "")
+
+    def _table(self) -> Any:
+        delta_table = self._deltalake.DeltaTable
+        if not self._folder or not delta_table.is_deltatable(str(self._folder), self._storage):
+            return None
+        return delta_table(str(self._folder), storage_options=self._storage)
+
+    def _schema(self, table: Any) -> pa.Schema:
+        return pa.schema(table.schema().to_arrow())
+
+    def _mark(self, partition: int) -> str:
+        return f"headrace-sync/{self._topic}/{partition}"
+
+    def _place_of(self, table: Any) -> Place | None:
+        if table is None:
+            return None
+        offsets: dict[int, int] = {}
+        while (offset := table.transaction_version(self._mark(len(offsets)))) is not None:
+            offsets[len(offsets)] = offset
+        return Place(self._topic, offsets) if offsets else None
+
+    def _rows_of(self, keys: Sequence[Values], table: Any) -> dict[str, Values]:
+        if table is None or not keys:
+            return {}
+        names = list(keys[0])
+        found = {}
+        schema = self._schema(table)
+        wanted = {stored_row(names, key, schema).key for key in keys}
+        first = schema.field(names[0])
+        values = pa.array([reader_of(family_of(first.type))(key[names[0]]) for key in keys], first.type)
+        for batch in self._batches(table, pc.field(names[0]).isin(values)):
+            for row in batch.to_pylist():
+                text = stored_row(names, {name: row[name] for name in names}, schema).key
+                if text in wanted:
+                    found[text] = row
+        return found
+
+    def _batches(self, table: Any, chosen: Any = None) -> Iterator[pa.RecordBatch]:
+        yield from table.to_pyarrow_dataset().to_batches(batch_size=_CHUNK_ROWS, filter=chosen)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        errors = driver("deltalake.exceptions", "warehouse")
+        try:
+            yield
+        except errors.CommitFailedError as error:
+            raise SinkUnavailable(f"Delta table {self._path} was written by somebody else: {error}") from error
+        except (OSError, errors.DeltaError) as error:
+            raise SinkUnavailable(f"Delta table {self._path}: {error}") from error
+
+    def _sync(self) -> None:
+        """What the last commit added, on a local disk; elsewhere the object store answers for it."""
+        if isinstance(self._folder, str):
+            return
+        log = self._folder / "_delta_log"
+        if not log.is_dir():
+            return
+        for line in max(log.glob("*.json")).read_text(encoding="utf-8").splitlines():
+            added = json.loads(line).get("add")
+            if added is not None:
+                sync_folder(self._folder / added["path"])
+        sync_folder(max(log.glob("*.json")))
+        sync_folder(log)
+        sync_folder(self._folder)
+
+    # --- reading back
+
+    def place(self) -> Place | None:
+        """Where the table is now."""
+        with self._translated():
+            return self._place_of(self._found())
+
+    def scan(self) -> Iterator[list[StoredRow]]:
+        """Every row."""
+        with self._translated():
+            table = self._found()
+            if table is None:
+                return
+            schema, key = self._schema(table), _key_in(table.metadata().description)
+            for batch in self._batches(table):
+                yield [stored_row(key, row, schema) for row in batch.to_pylist()]
+
+    def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
+        """The rows of these keys."""
+        with self._translated():
+            table = self._found()
+            return [stored_row(list(keys[0]), row, self._schema(table)) for row in self._rows_of(keys, table).values()]
+
+    def comparable(self, key: Values, row: Values) -> StoredRow:
+        """A row of the log as the table would hold it."""
+        if self._compared is None:
+            with self._translated():
+                table = self._found()
+                self._compared = self._schema(table) if table is not None else pa.schema([])
+        schema = self._compared if all(name in self._compared.names for name in key) else _guessed(key, row)
+        return stored_row(list(key), row, schema)
+
+    def _found(self) -> Any:
+        self._folder = self._current(make=False)
+        return self._table()
+
+    # --- rebuilding
+
+    def beside(self) -> "DeltaSink":
+        """The same sink for the next generation."""
+        if "://" in self._path:
+            raise SinkRefused(
+                f"Delta table {self._path} lies in an object store, where nothing can be renamed: name another path in "
+                "a new section, and let readers use that"
+            )
+        folder = Generations(Path(self._path)).prepare()
+        return DeltaSink(self._name, self._topic, self._path, self._types, self._storage or {}, folder)
+
+    def switch(self) -> None:
+        """The link points at the next generation."""
+        Generations(Path(self._path)).switch()
+
+
+def _described(key: Sequence[str]) -> str:
+    return f"kept in step by headrace, by the key {json.dumps(list(key))}"
+
+
+def _key_in(description: str | None) -> list[str]:
+    """What `_described` wrote."""
+    if not description or "[" not in description:
+        raise SinkRefused("the Delta table was not made by this sink and does not tell its key: rebuild it")
+    key: list[str] = json.loads(description[description.index("[") :])
+    return key
+
+
+def _guessed(key: Values, row: Values) -> pa.Schema:
+    return grown_schema(pa.schema([]), [RowChange(key, row, 0, 0, 0)], {})
+
+
+def delta(
+    name: str,
+    topic: str,
+    path: str | Path,
+    *,
+    types: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DeltaSink:
+    """A sink to a Delta table; `types` are those of columns that it makes."""
+    return DeltaSink(name, topic, str(path), dict(types or {}), dict(storage_options or {}))

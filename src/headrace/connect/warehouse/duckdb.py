@@ -1,0 +1,195 @@
+"""DuckDB: rows go in as Arrow columns, in one transaction.
+
+DuckDB locks its file for one process: while a sink keeps it in step, readers of other processes have to wait, or read a
+copy. `headrace sync status` does not need the file.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.connect.sink import RowRefused, SinkRefused, SinkUnavailable
+from headrace.connect.sql.database import ColumnType, Rows, TableName, conflict_upsert, full_name
+from headrace.connect.sql.sink import ADD, SqlSink, TableOptions
+from headrace.connect.sql.values import Family
+from headrace.connect.sync.drivers import driver
+
+_STAGE: Final = "headrace_stage"
+_TYPES: Final = {
+    Family.BOOLEAN: "BOOLEAN", Family.INTEGER: "BIGINT", Family.FLOAT: "DOUBLE", Family.DECIMAL: "DECIMAL(38,10)",
+    Family.TEXT: "VARCHAR", Family.JSON: "JSON",
+}  # fmt: skip
+_FAMILIES: Final = {
+    "BOOLEAN": Family.BOOLEAN, "TINYINT": Family.INTEGER, "SMALLINT": Family.INTEGER, "INTEGER": Family.INTEGER,
+    "BIGINT": Family.INTEGER, "HUGEINT": Family.INTEGER, "UTINYINT": Family.INTEGER, "USMALLINT": Family.INTEGER,
+    "UINTEGER": Family.INTEGER, "UBIGINT": Family.INTEGER, "FLOAT": Family.FLOAT, "DOUBLE": Family.FLOAT,
+    "DECIMAL": Family.DECIMAL, "VARCHAR": Family.TEXT, "JSON": Family.JSON, "BLOB": Family.BINARY,
+    "DATE": Family.DATE, "TIME": Family.TIME, "TIMESTAMP": Family.TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": Family.INSTANT,
+}  # fmt: skip
+_MODIFIER: Final = re.compile(r"\([^)]*\)$")
+
+
+def _family(spelling: str) -> Family:
+    if spelling.endswith("[]"):
+        return Family.ARRAY
+    return _FAMILIES.get(_MODIFIER.sub("", spelling), Family.OTHER)
+
+
+class DuckdbDatabase:
+    """A `Database`."""
+
+    kind = "DuckDB"
+    lock = ""  # the file belongs to one process, and a conflict inside it fails one of the two
+    is_ddl_transactional = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._duckdb = driver("duckdb", "warehouse")
+        self._arrow = driver("pyarrow", "warehouse")
+        self._open: Any = None
+
+    def connect(self) -> None:
+        """Open the file."""
+        self.close()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._open = self._duckdb.connect(str(self._path))
+        self._open.execute("SET TimeZone = 'UTC'")
+
+    def close(self) -> None:
+        """Close it, and let others have it."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """DuckDB's kinds of errors decide."""
+        duckdb = self._duckdb
+        try:
+            yield
+        except (duckdb.ConstraintException, duckdb.ConversionException, duckdb.OutOfRangeException) as error:
+            raise RowRefused(f"DuckDB refuses the row: {error}") from error
+        except (duckdb.IOException, duckdb.TransactionException, duckdb.OutOfMemoryException) as error:
+            raise SinkUnavailable(f"DuckDB file {self._path} cannot be had: {error}") from error
+        except duckdb.Error as error:
+            raise SinkRefused(f"DuckDB file {self._path}: {error}") from error
+        except self._arrow.ArrowInvalid as error:
+            raise RowRefused(f"DuckDB refuses the row: {error}") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing."""
+        self._open.begin()
+        try:
+            yield
+            self._open.commit()
+        except BaseException:
+            with suppress(self._duckdb.Error):
+                self._open.rollback()
+            raise
+
+    def quoted(self, name: str) -> str:
+        """In double quotes."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """One statement."""
+        cursor = self._open.execute(statement, list(values))
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def stream(self, statement: str, chunk_rows: int) -> Iterator[Rows]:
+        """The result of one statement is of one moment."""
+        self._open.execute(statement)
+        while chunk := self._open.fetchmany(chunk_rows):
+            yield chunk
+
+    def columns(self, table: TableName) -> dict[str, ColumnType]:
+        """From the catalog."""
+        found = self.run(
+            "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = current_database() "
+            "AND schema_name = ? AND table_name = ? ORDER BY column_index",
+            (table.schema or "main", table.name),
+        )
+        return {name: ColumnType(spelling, _family(spelling)) for name, spelling in found}
+
+    def readable(self, name: str, column: ColumnType) -> str:
+        """Types that the sink does not know are read as text."""
+        return f"CAST({self.quoted(name)} AS VARCHAR)" if column.family is Family.OTHER else self.quoted(name)
+
+    def key_columns(self, table: TableName) -> list[str]:
+        """In the key's order."""
+        found = self.run(
+            "SELECT constraint_column_names FROM duckdb_constraints() WHERE database_name = current_database() "
+            "AND schema_name = ? AND table_name = ? AND constraint_type = 'PRIMARY KEY'",
+            (table.schema or "main", table.name),
+        )
+        return list(found[0][0]) if found else []
+
+    def type_for(self, family: Family, *, is_key: bool) -> str:  # noqa: ARG002 - the same for keys
+        """The type of a new column."""
+        return _TYPES[family]
+
+    def create_like(self, table: TableName, model: TableName) -> None:
+        """Columns and key."""
+        parts = [f"{self.quoted(name)} {column.spelling}" for name, column in self.columns(model).items()]
+        if keys := self.key_columns(model):
+            parts.append(f"PRIMARY KEY ({', '.join(map(self.quoted, keys))})")
+        self.run(f"CREATE TABLE {full_name(self, table)} ({', '.join(parts)})")
+
+    def rename(self, moves: Sequence[tuple[TableName, TableName]]) -> None:
+        """In the caller's transaction."""
+        for old, new in moves:
+            self.run(f"ALTER TABLE {full_name(self, old)} RENAME TO {self.quoted(new.name)}")
+
+    def bind(self, value: Any, family: Family) -> Any:  # noqa: ARG002 - Arrow knows them all
+        """As it is."""
+        return value
+
+    def upsert(self, table: TableName, columns: Mapping[str, ColumnType], keys: Sequence[str], rows: Rows) -> None:
+        """From the stage, each column cast to the table's type."""
+        with self._staged(columns, rows):
+            chosen = ", ".join(f"CAST({self.quoted(name)} AS {column.spelling})" for name, column in columns.items())
+            statement = conflict_upsert(
+                self.quoted,
+                full_name(self, table),
+                list(columns),
+                keys,
+                f"SELECT {chosen} FROM {_STAGE}",  # noqa: S608
+            )
+            self.run(statement)
+
+    def delete(self, table: TableName, columns: Mapping[str, ColumnType], rows: Rows) -> None:
+        """By a join with the keys."""
+        with self._staged(columns, rows):
+            same = " AND ".join(
+                f"t.{self.quoted(name)} = CAST(s.{self.quoted(name)} AS {column.spelling})"
+                for name, column in columns.items()
+            )
+            self.run(f"DELETE FROM {full_name(self, table)} t USING {_STAGE} s WHERE {same}")  # noqa: S608
+
+    @contextmanager
+    def _staged(self, columns: Mapping[str, ColumnType], rows: Rows) -> Iterator[None]:
+        arrays = [self._arrow.array(list(values)) for values in zip(*rows, strict=True)]
+        self._open.register(_STAGE, self._arrow.table(arrays, names=list(columns)))
+        try:
+            yield
+        finally:
+            self._open.unregister(_STAGE)
+
+
+def duckdb(
+    name: str,
+    topic: str,
+    path: str | Path,
+    table: str,
+    *,
+    types: Mapping[str, str] | None = None,
+    new_columns: str = ADD,
+) -> SqlSink:
+    """A sink to a table in a DuckDB file; `types` are those of columns that it makes."""
+    options = TableOptions(TableName.parse(table), dict(types or {}), new_columns)
+    return SqlSink(name, topic, partial(DuckdbDatabase, Path(path)), options)

@@ -1,0 +1,255 @@
+"""Parquet files kept in step: rows in buckets by key, a manifest that names the files, and the place in it.
+
+A batch rewrites the buckets that it touches and then replaces the manifest, in one rename: that is the commit. Files
+that neither this manifest nor the one before names are removed, so who began to read a moment ago is not disturbed.
+Larger batches cost less: a sink that lags takes full ones by itself, and `batch_records` sets how large.
+
+The folder is a link to its present generation, and a rebuild points it at the next one. `read` answers the rows.
+"""
+
+import base64
+import json
+import os
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.connect.errors import InvalidConnectSetting, TakenOver
+from headrace.connect.sink import (
+    ChangeBatch,
+    Place,
+    RowChange,
+    SinkUnavailable,
+    StoredRow,
+    TargetReplaced,
+    Values,
+)
+from headrace.connect.sync.generations import Generations, sync_folder
+from headrace.connect.sync.partial_rows import completed
+from headrace.connect.warehouse.arrow_rows import grown_schema, stored_row, to_table
+
+MANIFEST: Final = "manifest.json"
+_KEY: Final = "__headrace_key"
+
+
+class ParquetSink:
+    """Keeps one folder of Parquet files in step with one topic."""
+
+    every_change = False
+
+    def __init__(
+        self, name: str, topic: str, path: Path, buckets: int, types: Mapping[str, str], folder: Path | None = None
+    ) -> None:
+        """With `folder`, a generation that is being built."""
+        self._name = name
+        self._topic = topic
+        self._path = path
+        self._buckets = buckets
+        self._types = types
+        self._built = folder
+        self._folder = Path()
+        self._manifest: dict[str, Any] | None = None
+        self._compared: pa.Schema | None = None
+
+    # --- keeping in step
+
+    def open(self) -> Place | None:
+        """Find the manifest; opening makes a new one, so that whoever was here before notices."""
+        with self._translated():
+            self._folder = self._built or Generations(self._path).ensure()
+            found = _read_manifest(self._folder)
+            self._manifest = found or {
+                "buckets": self._buckets,
+                "files": {},
+                "place": None,
+                "key": [],
+                "kept": [],
+                "schema": _schema_text(pa.schema([])),
+            }
+            self._commit({**self._manifest, "kept": []})
+        place = self._manifest["place"]
+        return Place.from_json(place) if place else None
+
+    def apply(self, batch: ChangeBatch) -> None:
+        """New files, then a new manifest."""
+        with self._translated():
+            if self._built is None and self._folder != Generations(self._path).current():
+                raise TargetReplaced(f"Parquet folder {self._path} was replaced by a rebuilt one")
+            assert self._manifest is not None
+            found = _read_manifest(self._folder)
+            if found is None or found["token"] != self._manifest["token"]:
+                raise TakenOver(self._name)
+            files = {} if batch.clears else dict(found["files"])
+            living = [change for change in batch.changes if change.row is not None]
+            schema = grown_schema(_schema_in(found), living, self._types)
+            by_bucket: defaultdict[int, list[RowChange]] = defaultdict(list)
+            for change in batch.changes:
+                by_bucket[crc32(change.key_text.encode()) % found["buckets"]].append(change)
+            for bucket, changes in by_bucket.items():
+                written = self._merge(files.get(str(bucket)), changes, schema)
+                files.pop(str(bucket), None)
+                if written:
+                    files[str(bucket)] = written
+            key = list(batch.changes[0].key) if batch.changes else found["key"]
+            kept = [name for name in found["files"].values() if name not in files.values()]
+            self._commit(
+                {
+                    **found,
+                    "files": files,
+                    "place": batch.place.to_json(),
+                    "key": key,
+                    "kept": kept,
+                    "schema": _schema_text(schema),
+                }
+            )
+
+    def close(self) -> None:
+        """Nothing is held between batches."""
+
+    def _merge(self, old: str | None, changes: Sequence[RowChange], schema: pa.Schema) -> str | None:
+        """The bucket's new file; None if no row is left."""
+        store = f"Parquet folder {self._path}"
+        before = pq.read_table(self._folder / old) if old else None
+        keys = pa.array([change.key_text for change in changes], pa.string())
+        if before is not None and any(change.partial for change in changes):
+            touched = before.filter(pc.is_in(before[_KEY], keys)).to_pylist()
+            changes = completed(changes, {row.pop(_KEY): row for row in touched})
+        living = [change for change in changes if change.row is not None]
+        parts = []
+        if before is not None:
+            parts.append(before.filter(pc.invert(pc.is_in(before[_KEY], keys))))
+        if living:
+            texts = pa.array([change.key_text for change in living], pa.string())
+            parts.append(to_table(living, schema, store).append_column(_KEY, texts))
+        merged = pa.concat_tables(parts, promote_options="default") if parts else None
+        if merged is None or not merged.num_rows:
+            return None
+        name = f"{uuid.uuid4().hex}.parquet"
+        pq.write_table(merged, self._folder / name, compression="zstd")
+        sync_folder(self._folder / name)
+        return name
+
+    def _commit(self, manifest: dict[str, Any]) -> None:
+        """The folder holds the old manifest or the new one, whatever happens."""
+        manifest["token"] = uuid.uuid4().hex
+        fresh = self._folder / f".{manifest['token']}"
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(manifest, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._folder / MANIFEST)
+        sync_folder(self._folder)
+        self._manifest = manifest
+        named = {*manifest["files"].values(), *manifest["kept"]}
+        for file_path in self._folder.glob("*.parquet"):
+            if file_path.name not in named:
+                file_path.unlink()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SinkUnavailable(f"Parquet folder {self._path}: {error}") from error
+
+    # --- reading back
+
+    def place(self) -> Place | None:
+        """Where the folder is now."""
+        found = self._found()
+        return Place.from_json(found["place"]) if found and found["place"] else None
+
+    def scan(self) -> Iterator[list[StoredRow]]:
+        """Every row, a bucket at a time."""
+        with self._translated():
+            found = self._found()
+            for name in found["files"].values() if found else ():
+                yield self._stored(self._folder / name, None)
+
+    def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
+        """The rows of these keys."""
+        wanted = pa.array([RowChange(key, None, 0, 0, 0).key_text for key in keys], pa.string())
+        with self._translated():
+            found = self._found()
+            files = found["files"].values() if found else ()
+            return [row for name in files for row in self._stored(self._folder / name, wanted)]
+
+    def comparable(self, key: Values, row: Values) -> StoredRow:
+        """A row of the log as the files would hold it."""
+        if self._compared is None:
+            found = self._found()
+            self._compared = _schema_in(found) if found else pa.schema([])
+        schema = grown_schema(self._compared, [RowChange(key, row, 0, 0, 0)], self._types)
+        return stored_row(list(key), row, schema)
+
+    def _stored(self, file: Path, wanted: pa.Array | None) -> list[StoredRow]:
+        table = pq.read_table(file)
+        if wanted is not None:
+            table = table.filter(pc.is_in(table[_KEY], wanted))
+        rows = table.drop_columns([_KEY]).to_pylist()
+        key = (self._found() or {"key": []})["key"]
+        return [stored_row(key, row, table.schema) for row in rows]
+
+    def _found(self) -> dict[str, Any] | None:
+        with self._translated():
+            folder = self._built or Generations(self._path).current()
+            if folder is None:
+                return None
+            self._folder = folder
+            return _read_manifest(folder)
+
+    # --- rebuilding
+
+    def beside(self) -> "ParquetSink":
+        """The same sink for the next generation."""
+        folder = Generations(self._path).prepare()
+        return ParquetSink(self._name, self._topic, self._path, self._buckets, self._types, folder)
+
+    def switch(self) -> None:
+        """The link points at the next generation."""
+        with self._translated():
+            Generations(self._path).switch()
+
+
+def _read_manifest(folder: Path) -> dict[str, Any] | None:
+    try:
+        read: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return read
+    except FileNotFoundError:
+        return None
+
+
+def _schema_text(schema: pa.Schema) -> str:
+    """The columns of all buckets: a column has one type, whichever bucket saw it first."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _schema_in(manifest: Mapping[str, Any]) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["schema"])))
+
+
+def read(path: str | Path) -> pa.Table:
+    """The rows that a sink keeps at this path, as of one moment."""
+    folder = Path(path).resolve()
+    found = _read_manifest(folder)
+    tables = [pq.read_table(folder / name) for name in (found or {"files": {}})["files"].values()]
+    if not tables:
+        return pa.table({})
+    return pa.concat_tables(tables, promote_options="default").drop_columns([_KEY])
+
+
+def parquet(
+    name: str, topic: str, path: str | Path, *, buckets: int = 16, types: Mapping[str, str] | None = None
+) -> ParquetSink:
+    """A sink to a folder of Parquet files; `types` are those of columns that it makes."""
+    if not 1 <= buckets <= 4096:
+        raise InvalidConnectSetting("buckets", buckets, "choose 1 to 4096")
+    return ParquetSink(name, topic, Path(path), buckets, dict(types or {}))

@@ -1,0 +1,1 @@
+"""Changes posted to whoever wants to hear of them."""

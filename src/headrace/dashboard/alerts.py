@@ -1,0 +1,209 @@
+"""What a person should be told, whatever page they look at: rules over what is known. Pure.
+
+A rule is a function from `Known` to alerts; `RULES` lists them, and a new capability adds its own there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from urllib.parse import quote
+
+from headrace.client.lag import Trouble, trouble_of
+from headrace.connect.sync.places import group_of
+from headrace.dashboard.danger import danger_of
+from headrace.dashboard.feeds import CAPTURES_TOPIC, Jobs, Statuses
+from headrace.dashboard.format import count, duration, size
+from headrace.dashboard.history import History, Series, window
+from headrace.dashboard.snapshot import Snapshot
+
+GROWING_MS = 30_000  # how long a lag has to grow before it is worth a word
+SMALL_LAG = 100  # records: below, growing means little
+SILENT_MS = 60_000
+MAX_ALERTS = 200
+
+
+class Severity(IntEnum):
+    """How much it matters."""
+
+    NOTE = 1
+    WARNING = 2
+    DANGER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One thing that is wrong, where to look, and since when."""
+
+    key: str
+    severity: Severity
+    subject: str
+    sentence: str
+    link: str
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Everything that rules can look at."""
+
+    now_ms: int
+    snapshot: Snapshot
+    history: History
+    jobs: Jobs
+    statuses: Statuses
+
+
+def find_alerts(known: Known, before: Mapping[str, Alert]) -> tuple[Alert, ...]:
+    """What is wrong now, the worst first; what was wrong before keeps its beginning."""
+    found = [
+        replace(alert, since_ms=before[alert.key].since_ms if alert.key in before else known.now_ms)
+        for rule in RULES
+        for alert in rule(known)
+    ]
+    return tuple(sorted(found, key=lambda alert: (-alert.severity, alert.since_ms, alert.key))[:MAX_ALERTS])
+
+
+def is_growing(series: Series) -> bool:
+    """Whether a lag grew over the whole of the last while: each third of it higher than the one before."""
+    recent = window(series, GROWING_MS)
+    if len(recent) < 6 or recent[-1].at_ms - recent[0].at_ms < GROWING_MS * 0.8 or recent[-1].value < SMALL_LAG:
+        return False
+    third = len(recent) // 3
+    means = [sum(point.value for point in part) / len(part) for part in (recent[:third], recent[third:-third])]
+    end = sum(point.value for point in recent[-third:]) / third
+    return means[0] < means[1] < end and end > means[0] * 1.05
+
+
+# --- rules
+
+
+def partitions(known: Known) -> Iterator[Alert]:
+    """Partitions that cannot be read, or that have too few copies."""
+    for topic in known.snapshot.topics.values():
+        lost = [partition.index for partition in topic.partitions if partition.leader < 0]
+        thin = [partition.index for partition in topic.partitions if partition.leader >= 0 and not partition.is_whole]
+        if lost:
+            yield Alert(
+                f"leader:{topic.name}", Severity.DANGER, topic.name,
+                f"{_partitions(lost)} no leader: nothing can be read or written there.", topic_link(topic.name),
+            )  # fmt: skip
+        if thin:
+            yield Alert(
+                f"replicas:{topic.name}", Severity.WARNING, topic.name,
+                f"{_partitions(thin)} fewer copies in step than it should have.", topic_link(topic.name),
+            )  # fmt: skip
+
+
+def groups(known: Known) -> Iterator[Alert]:
+    """Groups that lose records, will lose some, or fall behind."""
+    for group in known.snapshot.groups.values():
+        link = group_link(group.name)
+        troubles = {lag.partition: trouble_of(lag, known.now_ms) for lag in group.partitions}
+        removed = sum(lag.removed for lag in group.partitions)
+        if removed:
+            yield Alert(
+                f"removed:{group.name}", Severity.DANGER, group.name,
+                f"{count(removed)} records were removed by retention before this group read them.", link,
+            )  # fmt: skip
+        places = known.history.places.get(group.name, {})
+        dangers = [danger_of(lag, places.get(lag.partition, ()), known.now_ms) for lag in group.partitions]
+        near = [danger for danger in dangers if danger and danger.is_near and danger.left_ms is not None]
+        if near:
+            first = min(near, key=lambda danger: danger.left_ms or 0)
+            yield Alert(
+                f"loss:{group.name}", Severity.DANGER, group.name,
+                f"reads {first.lag.partition} too slowly: in {duration(first.left_ms)} {first.setting} begins to "
+                "remove what it has not read.", link,
+            )  # fmt: skip
+        if Trouble.BEYOND_END in troubles.values():
+            yield Alert(
+                f"beyond:{group.name}", Severity.WARNING, group.name,
+                "its place is behind the end of the log, which was emptied or made anew: reset its offsets.", link,
+            )  # fmt: skip
+        lag = group.lag_records or 0
+        if group.name.startswith(group_of("")):
+            continue  # a copy reads without members, and tells how it is itself
+        if lag and not group.members and group.state.lower() == "empty":
+            yield Alert(
+                f"unread:{group.name}", Severity.NOTE, group.name,
+                f"has no members, and {count(lag)} records wait for it.", link,
+            )  # fmt: skip
+        elif is_growing(known.history.group_lags.get(group.name, ())):
+            yield Alert(
+                f"growing:{group.name}", Severity.WARNING, group.name,
+                f"falls behind: its lag grows, and is {count(lag)} records now.", link,
+            )  # fmt: skip
+
+
+def jobs(known: Known) -> Iterator[Alert]:
+    """Jobs that said nothing for long though there is work, or fall behind."""
+    for (job, output), reports in known.jobs.items():
+        last = reports[-1]
+        silent_ms = known.now_ms - last.at_ms
+        waiting = known.snapshot.waiting(last.places)
+        key, link = f"{job}.{output}", job_link(job)
+        if silent_ms > SILENT_MS and waiting:
+            yield Alert(
+                f"silent:{key}", Severity.WARNING, last.name,
+                f"finished no batch for {duration(silent_ms)}, and {count(waiting)} records wait for it: it failed or "
+                "was stopped.", link,
+            )  # fmt: skip
+        elif len(reports) >= 5 and all(
+            later.batch_ms > 0 and later.processing_rate and later.input_rate > later.processing_rate * 1.05
+            for later in reports[-5:]
+        ):
+            yield Alert(
+                f"slow:{key}", Severity.WARNING, last.name,
+                "takes in more rows than it processes: it falls behind.", link,
+            )  # fmt: skip
+
+
+def reported(known: Known) -> Iterator[Alert]:
+    """What captures, copies and views say is wrong with them."""
+    for topic, statuses in known.statuses.items():
+        page = "/changes" if topic == CAPTURES_TOPIC else "/derived"
+        for status in statuses.values():
+            problem = status.text("problem")
+            if problem or status.text("state") == "failed":
+                is_trying = status.text("state") == "retrying"
+                yield Alert(
+                    f"failed:{topic}:{status.name}", Severity.WARNING if is_trying else Severity.DANGER, status.name,
+                    problem or "has failed: see its log.", page,
+                )  # fmt: skip
+            held, limit = status.number("slot_lag_bytes"), status.number("slot_lag_limit_bytes")
+            if held is not None and limit and held > limit / 2:
+                yield Alert(
+                    f"slot:{status.name}", Severity.DANGER if held > limit * 0.8 else Severity.WARNING, status.name,
+                    f"its slot holds back {size(held)} of the database's log; at {size(limit)} it is given up.", page,
+                )  # fmt: skip
+            differences = status.number("differences")
+            if differences:
+                yield Alert(
+                    f"differs:{topic}:{status.name}", Severity.WARNING, status.name,
+                    f"differs from its source in {count(differences)} keys.", page,
+                )  # fmt: skip
+
+
+RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, jobs, reported)
+
+
+def topic_link(name: str) -> str:
+    """Where a topic is shown."""
+    return f"/topics/{quote(name, safe='')}"
+
+
+def group_link(name: str) -> str:
+    """Where a group is shown."""
+    return f"/groups/{quote(name, safe='')}"
+
+
+def job_link(name: str) -> str:
+    """Where a job is shown."""
+    return f"/pipelines/{quote(name, safe='')}"
+
+
+def _partitions(indexes: list[int]) -> str:
+    if len(indexes) == 1:
+        return f"partition {indexes[0]} has"
+    shown = ", ".join(map(str, indexes[:5])) + (" …" if len(indexes) > 5 else "")
+    return f"{len(indexes)} partitions ({shown}) have"

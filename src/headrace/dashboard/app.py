@@ -1,0 +1,218 @@
+"""The application: every page of the registry as HTML, as JSON and live, and the forms that change something."""
+
+import asyncio
+import importlib.resources
+import mimetypes
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route, compile_path
+from starlette.types import ASGIApp
+
+from headrace.dashboard.desk import Desk
+from headrace.dashboard.errors import NotThere
+from headrace.dashboard.guard import CSRF_FIELD, TOKEN_FIELD, Guard, Proofs, is_same_origin, with_cookie
+from headrace.dashboard.live import LivePages
+from headrace.dashboard.page import Action, Asked, Model, Page, Show, Stream
+from headrace.dashboard.pages.registry import PAGES
+from headrace.dashboard.rendering import Templates, as_json
+from headrace.dashboard.settings import Settings
+from headrace.dashboard.stream import EventStream
+from headrace.errors import HeadraceError
+
+MAX_FORM_BYTES = 2 * 1024 * 1024
+_STATIC = importlib.resources.files("headrace.dashboard") / "static"
+_WAITING, _MISSING = "waiting.html", "missing.html"
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A page ready to be shown: its template may be another one while there is nothing to show in its own."""
+
+    template: str
+    model: Model
+    status: int = 200
+
+
+def create_app(settings: Settings) -> ASGIApp:
+    """The dashboard as an ASGI application; it looks at the cluster while its lifespan lasts."""
+    return Dashboard(settings).app
+
+
+class Dashboard:
+    """One dashboard: the routes, and what they share."""
+
+    def __init__(self, settings: Settings, pages: tuple[Page, ...] = PAGES) -> None:
+        self._settings = settings
+        self._pages = pages
+        self._patterns = [(compile_path(page.path)[0], page) for page in pages]
+        self._proofs = Proofs(settings.token, settings.port)
+        self._ending = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.desk = Desk(settings)
+        self.live = LivePages(self.desk.watch)
+        self._templates = Templates(settings, self._proofs, pages)
+        routes = [
+            Route("/live", self._live),
+            Route("/enter", self._enter, methods=["GET", "POST"]),
+            Route("/static/{name}", _static),
+        ]
+        for page in pages:
+            routes += [Route(stream.path, self._stream(stream)) for stream in page.streams]
+            routes += [Route(action.path, self._action(action), methods=["POST"]) for action in page.actions]
+        # Paths of JSON come before pages whose names may hold anything.
+        routes += [Route(f"/api{page.path.rstrip('/') or '/overview'}", self._json(page)) for page in pages]
+        routes += [Route(page.path, self._html(page)) for page in pages]
+        app = Starlette(
+            routes=routes,
+            lifespan=self._lifespan,
+            exception_handlers={HTTPException: self._refused, HeadraceError: self._failed},  # type: ignore[dict-item]
+        )
+        self.app: ASGIApp = Guard(app, settings, self._proofs)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        app.state.ending = self._ending
+        self._loop = asyncio.get_running_loop()
+        self.desk.watch.start()
+        try:
+            yield
+        finally:
+            self.desk.watch.stop()
+            self.desk.readers.close()
+
+    def end_streams(self) -> None:
+        """Tell every stream to end, from any thread: by themselves they never do."""
+        if self._loop and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._ending.set)
+
+    # --- showing
+
+    async def _rendered(self, page: Page, asked: Asked) -> Rendered:
+        if page.needs_cluster and self.desk.state.snapshot is None:
+            return Rendered(_WAITING, {}, 503 if self.desk.state.problem else 200)
+        try:
+            return Rendered(page.template, await page.view(self.desk, asked))
+        except NotThere as missing:
+            return Rendered(_MISSING, {"sentence": str(missing)}, 404)
+
+    def _html(self, page: Page) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            found = await self._rendered(page, Asked(request.path_params, dict(request.query_params)))
+            html = self._templates.whole(found.template, self.desk.state, {**found.model, "page": page})
+            return HTMLResponse(html, found.status)
+
+        return endpoint
+
+    def _json(self, page: Page) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            found = await self._rendered(page, Asked(request.path_params, dict(request.query_params)))
+            state = self.desk.state
+            body = {"at_ms": state.at_ms, "problem": state.problem and state.problem.sentence, **found.model}
+            return Response(as_json(body), found.status, media_type="application/json")
+
+        return endpoint
+
+    async def _live(self, request: Request) -> Response:
+        target = urlsplit(request.query_params.get("path", "/"))
+        query = dict(parse_qsl(target.query))
+        shown = request.query_params.get("template")
+        for pattern, page in self._patterns:
+            match = pattern.fullmatch(target.path)
+            if match:
+                asked = Asked(match.groupdict(), query)
+
+                async def parts(page: Page = page, asked: Asked = asked) -> dict[str, str] | None:
+                    found = await self._rendered(page, asked)
+                    if shown not in (None, found.template):
+                        return None  # what was missing is there now, or the other way round
+                    state = self.desk.state
+                    return self._templates.live_parts(page, state, found.model, found.template)
+
+                return EventStream(self.live.events(parts))
+        raise HTTPException(404)
+
+    def _stream(self, stream: Stream) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            return await stream.run(self.desk, request, self._show())
+
+        return endpoint
+
+    def _show(self) -> Show:
+        def whole(template: str, model: Model) -> Response:
+            return HTMLResponse(self._templates.whole(template, self.desk.state, model))
+
+        return Show(self._templates.part, whole)
+
+    # --- changing
+
+    def _action(self, action: Action) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            if not self._settings.allow_writes:
+                raise HTTPException(403, "This dashboard only looks: start it with --allow-writes to change things.")
+            form = await read_form(request)
+            if not is_same_origin(request.headers) or not self._proofs.is_csrf(form.get(CSRF_FIELD, "")):
+                raise HTTPException(
+                    403, "This form is not from here, or is from before a restart: load its page again."
+                )
+            return await action.run(self.desk, request.path_params, form, self._show())
+
+        return endpoint
+
+    async def _enter(self, request: Request) -> Response:
+        """Where somebody without a cookie ends up: the token can be given here too."""
+        problem = ""
+        if request.method == "POST":
+            form = await read_form(request)
+            if is_same_origin(request.headers) and self._proofs.is_token(form.get(TOKEN_FIELD, "").strip()):
+                return with_cookie(RedirectResponse("/", 303), self._proofs)
+            problem = "That is not the token of this dashboard."
+        return HTMLResponse(self._templates.part("enter.html", {"problem": problem}), 401)
+
+    # --- what went wrong
+
+    async def _refused(self, request: Request, error: HTTPException) -> Response:
+        sentence = error.detail
+        if error.status_code == 404:
+            sentence = "There is no page at this address."
+        return self._problem_page(request, sentence, error.status_code)
+
+    async def _failed(self, request: Request, error: HeadraceError) -> Response:
+        return self._problem_page(request, str(error), 400)
+
+    def _problem_page(self, request: Request, sentence: str, status: int) -> Response:
+        if request.url.path.startswith("/api/"):
+            return Response(as_json({"problem": sentence}), status, media_type="application/json")
+        model = {"sentence": sentence, "back": urlsplit(request.headers.get("referer", "")).path or "/"}
+        return HTMLResponse(self._templates.whole("problem.html", self.desk.state, model), status)
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form; no larger than one would write by hand."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FORM_BYTES:
+            raise HTTPException(413, "This form is larger than 2 MiB: use headrace produce for values of that size.")
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
+    except ValueError:
+        raise HTTPException(400, "This form cannot be read.") from None
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    # The folder is flat, and what is not listed in it is not served.
+    for file in _STATIC.iterdir():
+        if file.name == name and file.is_file():
+            kind = mimetypes.guess_type(name)[0] or "text/plain"
+            return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
+    return PlainTextResponse("not here\n", 404)

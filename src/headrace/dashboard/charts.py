@@ -1,0 +1,140 @@
+"""Lines over time, as geometry: the templates draw it as SVG, and set the same numbers beside it as a table. Pure.
+
+What always holds: every coordinate is inside the drawing, whatever the numbers; the scale begins at zero and ends at a
+round number; and a table has few enough rows to be read.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.dashboard.format import clock_time, short
+from headrace.dashboard.history import Series
+
+WIDTH, HEIGHT = 640, 200
+LEFT, RIGHT, TOP, BOTTOM = 60, 12, 12, 28
+TABLE_ROWS, MOMENTS = 12, 60
+_STEPS = (1, 2, 2.5, 5, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark on an axis."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One series, drawn."""
+
+    name: str
+    path: str
+    area: str
+    last: str
+    last_x: float
+    last_y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One moment in the table."""
+
+    time: str
+    values: tuple[str, ...]
+    x: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A drawing and its numbers; `is_empty` while there is nothing to draw a line through."""
+
+    title: str
+    unit: str
+    lines: tuple[Line, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    rows: tuple[Row, ...]
+    is_empty: bool
+    summary: str
+    moments: tuple[Row, ...] = ()  # more of them than in the table: what the pointer finds
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    right: int = WIDTH - RIGHT
+    top: int = TOP
+    bottom: int = HEIGHT - BOTTOM
+
+
+def round_up(value: float) -> float:
+    """The next round number: 1, 2, 2.5 or 5 times a power of ten; never less than 1."""
+    if value <= 1:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in _STEPS if step * power >= value * (1 - 1e-9))
+
+
+def chart(title: str, unit: str, named: Sequence[tuple[str, Series]]) -> Chart:
+    """A chart of some series over the same time."""
+    # Reports may come out of order, from a job that was started again; time goes only one way.
+    drawn = [(name, tuple(sorted(series))) for name, series in named if series]
+    times = sorted({point.at_ms for _, series in drawn for point in series})
+    if len(times) < 2:
+        return Chart(title, unit, (), (), (), (), is_empty=True, summary=f"{title}: no numbers yet")
+    first, last = times[0], times[-1]
+    top = round_up(max(point.value for _, series in drawn for point in series))
+    parts = 4 if f"{top:e}".startswith("2.0") else 5  # so that every mark is a round number too
+
+    def x_of(at_ms: int) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * (at_ms - first) / (last - first), 1)
+
+    def y_of(value: float) -> float:
+        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(max(value, 0), top) / top, 1)
+
+    def moments(most: int) -> tuple[Row, ...]:
+        found = [{point.at_ms: point.value for point in series} for _, series in drawn]
+        return tuple(
+            Row(clock_time(at), tuple(short(values.get(at)) for values in found), x_of(at))
+            for at in _spread(times, most)
+        )
+
+    lines = []
+    for name, series in drawn:
+        points = [f"{x_of(point.at_ms)} {y_of(point.value)}" for point in series]
+        path = "M" + " L".join(points)
+        floor = HEIGHT - BOTTOM
+        area = f"{path} L{x_of(series[-1].at_ms)} {floor} L{x_of(series[0].at_ms)} {floor} Z"
+        ends = series[-1]
+        lines.append(Line(name, path, area, short(ends.value), x_of(ends.at_ms), y_of(ends.value)))
+    now = ", ".join(f"{line.name} {line.last}" for line in lines)
+    return Chart(
+        title,
+        unit,
+        tuple(lines),
+        tuple(Tick(x_of(at), clock_time(at)) for at in _spread(times, 4)),
+        tuple(Tick(y_of(top * part / parts), short(top * part / parts)) for part in range(parts + 1)),
+        tuple(reversed(moments(TABLE_ROWS))),
+        is_empty=False,
+        summary=f"{title} in {unit} from {clock_time(first)} to {clock_time(last)} UTC; now {now}",
+        moments=moments(MOMENTS),
+    )
+
+
+def _spread(times: Sequence[int], most: int) -> list[int]:
+    if len(times) <= most:
+        return list(times)
+    return [times[round(place * (len(times) - 1) / (most - 1))] for place in range(most)]
+
+
+def sparkline(series: Series, width: int = 96, height: int = 24) -> str:
+    """A small line without axes: the path of it, empty if there is none."""
+    points = series[-60:]
+    if len(points) < 2:
+        return ""
+    top = max(max(point.value for point in points), 1e-9)
+    step = (width - 2) / (len(points) - 1)
+    return "M" + " L".join(
+        f"{round(1 + index * step, 1)} {round(height - 2 - (height - 4) * max(point.value, 0) / top, 1)}"
+        for index, point in enumerate(points)
+    )

@@ -1,0 +1,1 @@
+"""The pages, one file each; `registry.py` lists them in the order of the menu."""

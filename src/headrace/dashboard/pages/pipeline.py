@@ -1,0 +1,45 @@
+"""One job: how fast it goes, its watermark, what it keeps, and its last batches."""
+
+from headrace.dashboard.charts import chart
+from headrace.dashboard.desk import Desk
+from headrace.dashboard.errors import NotThere
+from headrace.dashboard.feeds import Jobs
+from headrace.dashboard.page import Asked, Model, Page
+from headrace.dashboard.pages.pipelines import row, series
+from headrace.dashboard.snapshot import Snapshot
+from headrace.dashboard.timeline import timeline
+
+SHOWN_BATCHES = 20
+
+
+def model(snapshot: Snapshot, jobs: Jobs, name: str, now_ms: int) -> Model:
+    """What the page shows."""
+    outputs = [
+        {
+            **row(reports, snapshot, now_ms),
+            "rates": chart(
+                "Rows",
+                "rows/s",
+                [("came in", series(reports, "input_rate")), ("processed", series(reports, "processing_rate"))],
+            ),
+            "state_chart": chart("State", "rows", [("rows kept", series(reports, "state_rows"))]),
+            "has_state": any(report.state_rows for report in reports),
+            "timeline": timeline(reports),
+            "batches": list(reversed(reports[-SHOWN_BATCHES:])),
+        }
+        for (job, _), reports in sorted(jobs.items())
+        if job == name
+    ]
+    if not outputs:
+        raise NotThere(f"No job {name!r} has reported yet: start it with headrace pipeline run, or check the name.")
+    return {"name": name, "outputs": outputs}
+
+
+async def view(desk: Desk, asked: Asked) -> Model:
+    """What the page shows now."""
+    state = desk.state
+    assert state.snapshot is not None
+    return model(state.snapshot, state.jobs, asked.path["name"], state.at_ms)
+
+
+PAGE = Page("/pipelines/{name}", "Pipeline", "pipeline.html", view, parent="/pipelines")

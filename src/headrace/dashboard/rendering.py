@@ -1,0 +1,115 @@
+"""Templates: whole pages, their live parts one by one, and the same models as JSON."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from enum import Enum
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from headrace.dashboard import format as shown
+from headrace.dashboard.alerts import Severity, group_link, job_link, topic_link
+from headrace.dashboard.charts import Chart
+from headrace.dashboard.guard import Proofs
+from headrace.dashboard.page import Model, Page
+from headrace.dashboard.settings import Settings
+from headrace.dashboard.watch import State
+
+_LIVE = "live_"
+
+
+class Templates:
+    """Renders; everything is escaped unless a template of ours says otherwise."""
+
+    def __init__(self, settings: Settings, proofs: Proofs, pages: tuple[Page, ...]) -> None:
+        env = Environment(
+            loader=PackageLoader("headrace.dashboard", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        env.filters |= {
+            "count": shown.count, "short": shown.short, "size": shown.size, "duration": shown.duration,
+            "moment": shown.moment, "points": _points, "sentence": shown.sentence, "clock": shown.clock_time,
+        }  # fmt: skip
+        env.globals |= {
+            "cluster_name": settings.cluster_name,
+            "allow_writes": settings.allow_writes,
+            "csrf": proofs.csrf if settings.allow_writes else "",
+            "menu": _menu(pages),
+            "topic_link": topic_link,
+            "group_link": group_link,
+            "job_link": job_link,
+        }
+        env.globals["ui"] = env.get_template("macros.html").module
+        self._env = env
+
+    def part(self, template: str, model: Model) -> str:
+        """A template on its own."""
+        return self._env.get_template(template).render(model)
+
+    def page(self, page: Page, state: State, model: Model) -> str:
+        """A whole page."""
+        return self.whole(page.template, state, {**model, "page": page})
+
+    def whole(self, template: str, state: State, model: Model) -> str:
+        """A whole page that is not in the menu."""
+        return self._env.get_template(template).render({"page": None, "template": template, **_about(state), **model})
+
+    def live_parts(self, page: Page, state: State, model: Model, template: str | None = None) -> dict[str, str]:
+        """Each live part of a page: the page's own, and those that every page has."""
+        context = {**_about(state), **model, "page": page}
+        found: dict[str, str] = {}
+        for name in ("base.html", template or page.template):
+            found |= self._blocks(self._env.get_template(name), context)
+        return found
+
+    def _blocks(self, template: Template, context: Mapping[str, object]) -> dict[str, str]:
+        return {
+            name.removeprefix(_LIVE): "".join(render(template.new_context(dict(context))))
+            for name, render in template.blocks.items()
+            if name.startswith(_LIVE)
+        }
+
+
+def _about(state: State) -> dict[str, object]:
+    """What every page shows."""
+    worst = max((alert.severity for alert in state.alerts), default=None)
+    return {
+        "state": state,
+        "alert_count": sum(alert.severity > Severity.NOTE for alert in state.alerts),
+        "dangers": [alert for alert in state.alerts if alert.severity is Severity.DANGER],
+        "worst": worst.name.lower() if worst else "",
+    }
+
+
+def _points(chart: Chart) -> list[tuple[float, str, tuple[str, ...]]]:
+    return [(moment.x, moment.time, moment.values) for moment in chart.moments]
+
+
+def _menu(pages: tuple[Page, ...]) -> dict[str, list[Page]]:
+    sections: dict[str, list[Page]] = {}
+    for page in pages:
+        if page.menu:
+            sections.setdefault(page.menu.section, []).append(page)
+    return sections
+
+
+def as_json(value: object) -> bytes:
+    """A model as JSON, as programs want it."""
+    return json.dumps(_plain(value), ensure_ascii=False).encode()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(part) for name, part in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {name if isinstance(name, str) else str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

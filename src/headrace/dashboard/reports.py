@@ -1,0 +1,183 @@
+"""What others write about themselves into topics: how a batch of a job went, how a capture or a copy stands. Pure.
+
+Jobs write to `__headrace_progress` (see `headrace.pipelines.jobs.publish`), captures store their positions
+(`headrace.connect.offsets`), and copies tell how they are beside the offsets of a group
+(`headrace.connect.sync.places`). Whatever else is to be known, each may write as one JSON object under its own name to
+a status topic (`feeds.py` names them), and the last one counts. What may be in it, all of it optional:
+
+- all: `kind` (`postgres`, `redis`, `view` …), `state` (`running`, `snapshot`, `failed` …), `problem` (a sentence),
+  `lag_records`, `lag_ms`, `updated_ms`;
+- captures: `slot`, `slot_lag_bytes`, `slot_lag_limit_bytes`, `tables`, `snapshot_done`, `snapshot_total`;
+- copies: `source`, `target`, `verified_ms`, `differences`;
+- views: `rows`, `source`, `url`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from headrace.client.reader import ReadRecord
+from headrace.connect.sync.places import Condition, group_of
+from headrace.dashboard.snapshot import GroupSample
+from headrace.model import TopicPartition
+
+_SECRET_FIELDS = ("password", "secret", "token", "credential")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """One batch of one output of a job."""
+
+    job: str
+    output: str
+    batch: int
+    at_ms: int  # when the report came
+    started_ms: int | None
+    rows: int
+    input_rate: float
+    processing_rate: float
+    batch_ms: int
+    watermark: str | None
+    state_rows: int
+    state_bytes: int
+    late_rows: int
+    lag_records: int | None
+    lag_ms: int | None
+    places: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The job, and its output where it has several."""
+        return self.job if self.output == "out" else f"{self.job}.{self.output}"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The last that something said about itself."""
+
+    name: str
+    at_ms: int
+    facts: Mapping[str, object]
+
+    def text(self, fact: str) -> str:
+        """A fact as text; empty if it was not told."""
+        value = self.facts.get(fact)
+        return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    def number(self, fact: str) -> float | None:
+        """A fact as a number; None if it was not told, or is none."""
+        value = self.facts.get(fact)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def batch_report(read: ReadRecord) -> BatchReport | None:
+    """What a record of the progress topic says; None if it is of no known shape."""
+    found = _object(read.record.value)
+    if found is None:
+        return None
+    try:
+        return BatchReport(
+            str(found["job"]),
+            str(found.get("output") or "out"),
+            int(found["batch"]),
+            read.record.timestamp,
+            instant(found.get("time")),
+            int(found.get("rows") or 0),
+            float(found.get("input_rate") or 0),
+            float(found.get("processing_rate") or 0),
+            int(found.get("batch_ms") or 0),
+            found.get("watermark"),
+            int(found.get("state_rows") or 0),
+            int(found.get("state_bytes") or 0),
+            int(found.get("late_rows") or 0),
+            found.get("lag_records"),
+            found.get("lag_ms"),
+            _places(found.get("sources") or []),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def name_of(read: ReadRecord) -> str | None:
+    """Whom a record is about: its key or, where that is JSON, the connector in it."""
+    if read.record.key is None:
+        return None
+    described = _object(read.record.key)
+    if described is not None:
+        return str(described["connector"]) if "connector" in described else None
+    return read.record.key.decode(errors="replace")
+
+
+def status(read: ReadRecord) -> Status | None:
+    """What a record of a status topic says; None if it says nothing, or takes back what was said."""
+    found, name = _object(read.record.value), name_of(read)
+    if found is None or name is None:
+        return None
+    return Status(name, read.record.timestamp, {fact: _told(fact, value) for fact, value in found.items()})
+
+
+def position(read: ReadRecord) -> Status | None:
+    """What a stored position says of a capture: where it is, and whether it is still copying what was there before."""
+    found, name = _object(read.record.value), name_of(read)
+    if found is None or name is None:
+        return None
+    state = {"state": "snapshot"} if found.get("snapshot") else {}
+    place = {fact: value for fact, value in found.items() if isinstance(value, str | int | float)}
+    shown = ", ".join(f"{fact} {value}" for fact, value in place.items())
+    return Status(name, read.record.timestamp, {"position": shown} | state)
+
+
+def copy_status(group: GroupSample) -> Status | None:
+    """What a copy tells beside its offsets; None for a group that is none."""
+    prefix = group_of("")
+    if not group.name.startswith(prefix):
+        return None
+    told = [Condition.from_metadata(lag.metadata) for lag in group.partitions]
+    condition = max((found for found in told if found), key=lambda found: found.at_ms, default=None)
+    facts = {"lag_records": group.lag_records, "lag_ms": group.lag_ms, "source": ", ".join(group.topics)}
+    if condition:
+        facts |= {"state": condition.state.value, "problem": condition.error}
+    return Status(group.name.removeprefix(prefix), condition.at_ms if condition else 0, facts)
+
+
+def merged(*known: Mapping[str, Status]) -> dict[str, Status]:
+    """Several tellings of the same things as one; what is told later in the list adds to what is told before it."""
+    found: dict[str, Status] = {}
+    for statuses in known:
+        for name, said in statuses.items():
+            before = found.get(name, said)
+            facts = {**before.facts, **{fact: value for fact, value in said.facts.items() if value not in (None, "")}}
+            found[name] = Status(name, max(before.at_ms, said.at_ms), facts)
+    return found
+
+
+def _told(fact: str, value: object) -> object:
+    return "hidden" if any(word in fact.lower() for word in _SECRET_FIELDS) else value
+
+
+def _object(value: bytes | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(value or b"null")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def instant(text: object) -> int | None:
+    """Milliseconds since the epoch, from ISO-8601; None for anything else."""
+    try:
+        return int(datetime.fromisoformat(str(text)).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+def _places(sources: object) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for source in sources if isinstance(sources, list) else []:
+        for where, offset in (source.get("offsets") or {}).items():
+            partition = TopicPartition.from_folder(where)
+            if partition:
+                found[partition] = int(offset)
+    return found

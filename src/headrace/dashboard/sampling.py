@@ -1,0 +1,83 @@
+"""Looking at a cluster once. A shell: everything here asks brokers, and blocks."""
+
+import contextlib
+from collections.abc import Mapping
+
+from headrace.client import admin
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Coordinators
+from headrace.client.errors import ClientError, LostConnection, Refused, UnknownGroup, VersionNotSpoken
+from headrace.client.group_lag import describe_lag
+from headrace.client.groups import GroupListing, list_groups
+from headrace.client.metadata import Topic
+from headrace.client.offsets import Bounds, bounds
+from headrace.dashboard.snapshot import GroupSample, PartitionSample, Snapshot, TopicSample
+from headrace.model import TopicPartition
+
+
+def take_snapshot(cluster: Cluster, coordinators: Coordinators, now_ms: int) -> Snapshot:
+    """The cluster as it is now."""
+    topics = cluster.topics()
+    brokers = cluster.brokers()
+    # A partition that waits for an election cannot be asked, and must not hide the others.
+    led = [
+        TopicPartition(topic.name, partition.index)
+        for topic in topics
+        for partition in topic.partitions.values()
+        if partition.leader >= 0
+    ]
+    held = bounds(cluster, led)
+    sizes: Mapping[TopicPartition, int] = {}
+    with contextlib.suppress(Refused, VersionNotSpoken):  # a hosted Kafka may keep its disks to itself
+        sizes = admin.describe_log_dirs(cluster, led)
+    groups = [_group(coordinators, listing) for listing in list_groups(cluster)]
+    return Snapshot(
+        now_ms,
+        brokers.cluster_id,
+        brokers.controller,
+        dict(sorted(brokers.addresses.items())),
+        {topic.name: _topic(topic, held, sizes) for topic in topics},
+        {group.name: group for group in groups if group},
+    )
+
+
+def _topic(topic: Topic, held: Mapping[TopicPartition, Bounds], sizes: Mapping[TopicPartition, int]) -> TopicSample:
+    partitions = []
+    for partition in topic.partitions.values():
+        where = TopicPartition(topic.name, partition.index)
+        start, end = held.get(where, (None, None))
+        partitions.append(
+            PartitionSample(
+                partition.index,
+                partition.leader,
+                partition.replicas,
+                partition.in_sync,
+                start,
+                end,
+                sizes.get(where),
+            )
+        )
+    # Kafka marks only its own two as internal; what begins with two underscores is nobody's data either.
+    return TopicSample(topic.name, topic.is_internal or topic.name.startswith("__"), tuple(partitions))
+
+
+def _group(coordinators: Coordinators, listing: GroupListing) -> GroupSample | None:
+    try:
+        found = describe_lag(coordinators, listing.name)
+    except UnknownGroup:
+        return None  # it went between the two questions
+    except LostConnection:
+        raise
+    except ClientError as error:
+        return GroupSample(listing.name, listing.state, listing.kind, problem=str(error))
+    group = found.group
+    return GroupSample(
+        group.name,
+        group.state,
+        group.kind,
+        group.assignor,
+        group.coordinator,
+        group.members,
+        tuple(found.partitions),
+        tuple(found.gone),
+    )

@@ -1,0 +1,62 @@
+"""How captures, copies and views stand, as rows: what they said of themselves, and how long ago. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.dashboard.reports import Status
+
+STALE_MS = 100_000  # who runs says so every half minute
+_SHOWN = frozenset(
+    {
+        "kind", "position", "state", "problem", "lag_records", "lag_ms", "updated_ms", "slot", "slot_lag_bytes",
+        "slot_lag_limit_bytes", "tables", "snapshot_done", "snapshot_total", "source", "target", "verified_ms",
+        "differences", "rows", "url",
+    }
+)  # fmt: skip
+
+
+def row(status: Status, now_ms: int) -> dict[str, Any]:
+    """One status; facts that have no column of their own are kept beside it."""
+    done, total = status.number("snapshot_done"), status.number("snapshot_total")
+    ago_ms = max(now_ms - status.at_ms, 0)
+    return {
+        "name": status.name,
+        "kind": status.text("kind"),
+        "state": _state(status.text("state"), is_stale=ago_ms > STALE_MS),
+        "position": status.text("position"),
+        "problem": status.text("problem"),
+        "lag_records": status.number("lag_records"),
+        "lag_ms": status.number("lag_ms"),
+        "slot": status.text("slot"),
+        "slot_lag_bytes": status.number("slot_lag_bytes"),
+        "slot_lag_limit_bytes": status.number("slot_lag_limit_bytes"),
+        "tables": _listed(status.facts.get("tables")),
+        "snapshot_done": done,
+        "snapshot_total": total,
+        "snapshot_share": None if done is None or not total else min(done / total, 1.0),
+        "source": status.text("source"),
+        "target": status.text("target"),
+        "verified_ms": status.number("verified_ms"),
+        "differences": status.number("differences"),
+        "rows": status.number("rows"),
+        "url": status.text("url"),
+        "ago_ms": ago_ms,
+        "is_stale": ago_ms > STALE_MS,
+        "others": {fact: status.text(fact) for fact in sorted(status.facts) if fact not in _SHOWN},
+    }
+
+
+def _state(said: str, *, is_stale: bool) -> str:
+    """What something does, by its own word; who said that it runs and then nothing for long is not believed."""
+    if not is_stale:
+        return said or "running"
+    return said if said in ("failed", "stopped", "ended") else "silent"
+
+
+def rows(statuses: Mapping[str, Status], now_ms: int) -> list[dict[str, Any]]:
+    """All of a kind, by name."""
+    return sorted((row(status, now_ms) for status in statuses.values()), key=lambda found: found["name"])
+
+
+def _listed(value: object) -> list[str]:
+    return [str(part) for part in value] if isinstance(value, list) else [] if value is None else [str(value)]

@@ -1,0 +1,179 @@
+"""The thread that looks at the cluster again and again, and the state it leaves behind for pages.
+
+What always holds: a state never changes once it is there; whoever waits for the next one is woken when it comes; and a
+cluster that is slow to answer is asked less often, so that looking takes at most a quarter of the time.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.coordinators import Coordinators
+from headrace.client.errors import LostConnection
+from headrace.client.reader import ReadRecord
+from headrace.clock import Clock, SystemClock
+from headrace.connect.offsets import OFFSETS_TOPIC
+from headrace.dashboard.alerts import Alert, Known, find_alerts
+from headrace.dashboard.feeds import (
+    CAPTURES_TOPIC,
+    COPIES_TOPIC,
+    PROGRESS_TOPIC,
+    VIEWS_TOPIC,
+    Jobs,
+    Statuses,
+    TopicFeed,
+    with_batches,
+    with_statuses,
+)
+from headrace.dashboard.history import History
+from headrace.dashboard.reports import Status, copy_status, merged, position, status
+from headrace.dashboard.sampling import take_snapshot
+from headrace.dashboard.settings import Settings
+from headrace.dashboard.snapshot import Snapshot
+from headrace.errors import HeadraceError
+from headrace.telemetry import logs
+
+_log = logs.get_logger(__name__)
+_QUICK = RetryPolicy(retries=2)  # the next look is soon enough; a person wants to know that the broker is away
+_SHARE = 3  # after a look, rest at least so many times as long as it took
+_STATUS_TOPICS = (OFFSETS_TOPIC, CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the cluster cannot be seen just now."""
+
+    sentence: str
+    since_ms: int
+    is_away: bool  # no connection, as against an answer that was no use
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that pages know; `snapshot` is None until the cluster was seen for the first time."""
+
+    version: int = 0
+    at_ms: int = 0
+    snapshot: Snapshot | None = None
+    problem: Problem | None = None
+    history: History = field(default_factory=History)
+    jobs: Jobs = field(default_factory=dict)
+    statuses: Statuses = field(default_factory=dict)
+    alerts: tuple[Alert, ...] = ()
+
+
+class Watch:
+    """Looks at a cluster from a thread of its own, until it is stopped."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.state = State()
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._lock = threading.Lock()
+        self._progress = TopicFeed(PROGRESS_TOPIC)
+        self._is_doubtful = False
+        self._jobs: Jobs = {}
+        self._told: dict[str, Mapping[str, Status]] = {}
+        self._feeds = {topic: TopicFeed(topic) for topic in _STATUS_TOPICS}
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._run, name="headrace-dashboard-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; returns when the thread has ended."""
+        self._stopping.set()
+        if self._thread:
+            self._thread.join()
+
+    async def newer_than(self, version: int, timeout_s: float) -> State:
+        """The state as soon as it is newer than this one, or as it is when the time is up."""
+        event = asyncio.Event()
+        with self._lock:
+            self._waiting[event] = asyncio.get_running_loop()
+        try:
+            if self.state.version <= version:
+                async with asyncio.timeout(timeout_s):
+                    await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            with self._lock:
+                self._waiting.pop(event, None)
+        return self.state
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        with Cluster(self._settings.bootstrap, self._settings.connection, retry=_QUICK) as cluster:
+            coordinators = Coordinators(cluster)
+            while not self._stopping.is_set():
+                began = time.monotonic()
+                try:
+                    self._publish(self._look(cluster, coordinators))
+                except Exception as error:  # pages must not go on to look alive
+                    sentence = f"the dashboard itself failed ({error!r}): see its log, and start it again"
+                    problem = Problem(sentence, self._clock.now_ms(), is_away=False)
+                    self._publish(replace(self.state, problem=problem))
+                    raise
+                took_s = time.monotonic() - began
+                self._stopping.wait(max(self._settings.interval_s, took_s * _SHARE))
+
+    def _look(self, cluster: Cluster, coordinators: Coordinators) -> State:
+        before = self.state
+        now_ms = self._clock.now_ms()
+        try:
+            snapshot = take_snapshot(cluster, coordinators, now_ms)
+            self._jobs = with_batches(self._jobs, _news(self._progress, cluster, snapshot))
+            statuses = self._statuses(cluster, snapshot)
+        except HeadraceError as error:
+            is_away = isinstance(error, LostConnection)
+            # A topic that is deleted between two questions of one look is no trouble; twice in a row it is one.
+            if not is_away and not self._is_doubtful and before.snapshot:
+                self._is_doubtful = True
+                return before
+            since_ms = before.problem.since_ms if before.problem else now_ms
+            return replace(before, at_ms=now_ms, problem=Problem(str(error), since_ms, is_away))
+        self._is_doubtful = False
+        history = before.history.advanced(snapshot)
+        known = Known(now_ms, snapshot, history, self._jobs, statuses)
+        alerts = find_alerts(known, {alert.key: alert for alert in before.alerts})
+        return State(0, now_ms, snapshot, None, history, self._jobs, statuses, alerts)
+
+    def _statuses(self, cluster: Cluster, snapshot: Snapshot) -> Statuses:
+        for topic, feed in self._feeds.items():
+            telling = position if topic == OFFSETS_TOPIC else status
+            self._told[topic] = with_statuses(self._told.get(topic, {}), _news(feed, cluster, snapshot), telling)
+        copies = [said for group in snapshot.groups.values() if (said := copy_status(group))]
+        return {
+            CAPTURES_TOPIC: merged(self._told[OFFSETS_TOPIC], self._told[CAPTURES_TOPIC]),
+            COPIES_TOPIC: merged(self._told[COPIES_TOPIC], {said.name: said for said in copies}),
+            VIEWS_TOPIC: self._told[VIEWS_TOPIC],
+        }
+
+    def _publish(self, state: State) -> None:
+        if (state.problem is None) != (self.state.problem is None):
+            _log.info("cluster is away" if state.problem else "cluster is there", bootstrap=self._settings.cluster_name)
+        self.state = replace(state, version=self.state.version + 1)
+        with self._lock:
+            for event, loop in self._waiting.items():
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(event.set)
+
+
+def _news(feed: TopicFeed, cluster: Cluster, snapshot: Snapshot) -> list[ReadRecord]:
+    """What a feed has to tell; one that cannot be read must not hide the cluster."""
+    try:
+        return feed.news(cluster, snapshot)
+    except LostConnection:
+        raise
+    except HeadraceError as error:
+        _log.warning("a topic of reports cannot be read", topic=feed.topic, reason=str(error))
+        return []

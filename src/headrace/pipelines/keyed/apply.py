@@ -1,0 +1,72 @@
+"""`keyed`: an operator as a function of a DataFrame."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from headrace.pipelines.errors import BadOption
+from headrace.pipelines.keyed.errors import BadKey
+from headrace.pipelines.keyed.keys import check_types
+from headrace.pipelines.keyed.operator import Clock, Operator
+from headrace.pipelines.keyed.packing import EMITTED_DDL, HASH, PACKED_DDL, pack, unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BUCKETS: Final = 8
+_MOST_BUCKETS: Final = 1 << 15
+_MODES: Final = {Clock.NONE: "none", Clock.EVENT: "eventTime", Clock.WALL: "processingTime"}
+
+
+def keyed(operator: Operator, *, by: Sequence[str], buckets: int = BUCKETS) -> "Callable[[DataFrame], DataFrame]":
+    """A function for `df.transform(…)`: the operator's output, behind the columns `by`.
+
+    `buckets` is how many parts the keys are divided into, each served by one call; it stays for the life of a
+    checkpoint. A few times the number of cores does; with state beyond some ten million rows, more.
+    """
+    if isinstance(by, str):
+        raise BadKey(f"by={by!r} is text: write by=[{by!r}]")
+    if not by:
+        raise BadKey("by names no column: write by=['…'] with the columns that make a key")
+    if not 1 <= buckets <= _MOST_BUCKETS:
+        raise BadOption(f"buckets={buckets}: write a number from 1 to {_MOST_BUCKETS}")
+    return lambda frame: _applied(frame, operator, list(by), buckets)
+
+
+def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int) -> "DataFrame":
+    from pyspark.sql.functions import col, xxhash64
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    from headrace.pipelines.keyed.processor import KeyedProcessor
+
+    for place, name in enumerate(by):
+        if name in by[:place]:
+            raise BadKey(f"by names {name!r} twice: name it once")
+        if name not in frame.columns:
+            near = difflib.get_close_matches(name, frame.columns, 1)
+            meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(frame.columns)}"
+            raise BadKey(f"by names {name!r}, which the DataFrame does not have: {meant}")
+    rows = to_arrow_schema(frame.schema, timezone="UTC")
+    keys = pa.schema([rows.field(name) for name in by])
+    check_types(keys)
+    plan = operator.plan(keys, rows)
+    if both := sorted(set(plan.output.names) & set(by)):
+        raise BadKey(f"the operator's output has a column {both[0]!r} as the key has: rename one of them")
+    if plan.clock is Clock.EVENT and frame.isStreaming and not _has_watermark(frame):
+        raise BadOption(
+            "the operator waits for event time, and the DataFrame has no watermark: write .withWatermark('time', "
+            "'10 minutes') before it"
+        )
+    output = from_arrow_schema(pa.schema([*keys, *plan.output]))
+    hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
+    packed = hashed.mapInArrow(pack(buckets, rows), PACKED_DDL)
+    told = packed.groupBy("bucket").transformWithStateInPandas(
+        KeyedProcessor(operator, plan, keys, buckets), EMITTED_DDL, "append", _MODES[plan.clock]
+    )
+    return told.mapInArrow(unpack, output)
+
+
+def _has_watermark(frame: "DataFrame") -> bool:
+    return "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001

@@ -1,0 +1,263 @@
+"""One bucket's state in levels: calls the operator, keeps what it says, and knows when to be woken.
+
+Nothing is stored before `flush`: runs that a later call of the same micro-batch merged away are never written.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipelines.keyed import levels
+from headrace.pipelines.keyed.cache import RunCache
+from headrace.pipelines.keyed.checking import checked
+from headrace.pipelines.keyed.errors import BadState
+from headrace.pipelines.keyed.keys import Keys, decode, distinct, encode, joined
+from headrace.pipelines.keyed.layout import decode_run, encode_run
+from headrace.pipelines.keyed.manifest import Manifest, Woken
+from headrace.pipelines.keyed.operator import (
+    NEVER,
+    Batch,
+    Changes,
+    Clock,
+    Due,
+    Keyed,
+    Longs,
+    Operator,
+    Plan,
+    Table,
+    Timers,
+    Times,
+    Values,
+)
+from headrace.pipelines.keyed.run import Run, make_run, times_of
+
+_AT = pa.schema([pa.field("at_us", pa.int64(), nullable=False)])
+TIMERS: Mapping[Clock, Values] = {
+    Clock.EVENT: Values("(event timers)", _AT, "at_us"),
+    Clock.WALL: Values("(wall timers)", _AT, "at_us"),
+}
+"""The tables of timers: a row for each key that has one."""
+_NONE = np.empty(0, np.int64)
+
+
+class Store(Protocol):
+    """Where the bytes of runs are kept."""
+
+    def get(self, identity: str) -> bytes:
+        """The bytes of a run."""
+        ...
+
+    def put(self, identity: str, data: bytes) -> None:
+        """Keep a run."""
+        ...
+
+    def remove(self, identity: str) -> None:
+        """A run that no manifest names any more."""
+        ...
+
+
+def fresh_identity() -> str:
+    """An id that no other run has, in no query and no attempt."""
+    return uuid.uuid4().hex
+
+
+class Bucket:
+    """A bucket as it stands in one micro-batch; `manifest` and what `flush` writes are all that lives on."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        plan: Plan,
+        keys: pa.Schema,
+        *,
+        manifest: Manifest,
+        store: Store,
+        cache: RunCache,
+        identity: Callable[[], str] = fresh_identity,
+    ) -> None:
+        self.manifest = manifest
+        self._operator = operator
+        self._plan = plan
+        self._keys = keys
+        self._store = store
+        self._cache = cache
+        self._identity = identity
+        self._tables: dict[str, Table] = {table.name: table for table in (*plan.tables, *TIMERS.values())}
+        self._unwritten: dict[str, Run] = {}
+        self._removed: list[str] = []
+
+    def rows(self, hashes: Longs, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch | None:
+        """What the operator emits for new rows; `hashes` are those of their keys."""
+        keys, numbers = distinct(encode(rows.select(self._keys.names), hashes))
+        batch = Batch(decode(keys, self._keys), numbers, rows)
+        return self._keep(keys, batch.keys, self._operator.on_rows(batch, _View(self, keys), times))
+
+    def timers(self, times: Times) -> pa.RecordBatch | None:
+        """What the operator emits for timers that have come; None if none has."""
+        due = {clock: self._due(clock, now) for clock, now in _now(times).items()}
+        found = [keys for keys in due.values() if keys is not None]
+        if not found:
+            return None
+        keys, _ = distinct(joined(found))
+        view = _View(self, keys)
+        at = {clock: view.timers(clock) for clock in TIMERS}
+        for clock, now in _now(times).items():
+            at[clock][at[clock] > now] = NEVER
+        told = Due(decode(keys, self._keys), at[Clock.EVENT], at[Clock.WALL])
+        for clock, table in TIMERS.items():
+            # A timer told is no longer set, unless the operator sets it again.
+            self._write(table, keys, None, np.flatnonzero(at[clock] != NEVER))
+        return self._keep(keys, told.keys, self._operator.on_timers(told, view, times))
+
+    def wake_us(self, clock: Clock) -> int:
+        """When the bucket must look for timers on that clock next; not after the first that is due."""
+        woken = self.manifest.woken[clock]
+        if woken.overdue:
+            return woken.upto_us
+        table = TIMERS[clock]
+        first = NEVER
+        for extent in self.manifest.tables.get(table.name, ()):
+            if extent.rows and extent.last_us > woken.upto_us:
+                at = np.array([extent.first_us])
+                if extent.first_us <= woken.upto_us:
+                    at = times_of(self._run(table, extent.id).rows, table)
+                    at = at[at > woken.upto_us]
+                first = min(first, int(at.min()))
+        return first
+
+    def runs(self, table: Table) -> list[Run]:
+        """A table's runs, from the oldest to the newest."""
+        return [self._run(table, extent.id) for extent in self.manifest.tables.get(table.name, ())]
+
+    def read(self, table: str, keys: Keys) -> Keyed:
+        """What a table has of some keys."""
+        declared = self._tables[table]
+        return levels.read(self.runs(declared), declared, keys, self.manifest.bound(table))
+
+    def flush(self) -> None:
+        """Write what is new, and remove what is no longer needed."""
+        for identity, run in self._unwritten.items():
+            self._store.put(identity, encode_run(run))
+            self._cache.put(identity, run)
+        for identity in self._removed:
+            self._store.remove(identity)
+            self._cache.drop(identity)
+        self._unwritten, self._removed = {}, []
+
+    def _run(self, table: Table, identity: str) -> Run:
+        if identity in self._unwritten:
+            return self._unwritten[identity]
+        run = self._cache.get(identity, lambda name: decode_run(self._store.get(name)))
+        if not run.rows.schema.equals(table.schema):
+            raise BadState(
+                f"the stored rows of table {table.name!r} have columns {run.rows.schema.names}, and the operator now "
+                f"has {table.schema.names} or other types: rebuild the job from its topics, or run the old operator"
+            )
+        return run
+
+    def _due(self, clock: Clock, now_us: int) -> Keys | None:
+        """Keys that may have a timer not after `now_us`; a newer setting may have hidden it."""
+        table = TIMERS[clock]
+        woken = self.manifest.woken[clock]
+        if now_us <= woken.upto_us and not woken.overdue:
+            return None
+        self.manifest = replace(self.manifest, woken={**self.manifest.woken, clock: Woken(max(now_us, woken.upto_us))})
+        found = []
+        for extent in self.manifest.tables.get(table.name, ()):
+            if not extent.rows or extent.first_us > now_us:
+                continue
+            run = self._run(table, extent.id)
+            rows = np.flatnonzero(times_of(run.rows, table) <= now_us)
+            found.append(run.keys.take(np.searchsorted(run.row_ends, rows, side="right")))
+        if not found:
+            return None
+        keys, _ = distinct(joined(found))
+        held = self.read(table.name, keys)
+        due = held.key[times_of(held.rows, table) <= now_us]
+        return keys.take(due) if len(due) else None
+
+    def _keep(self, keys: Keys, columns: pa.RecordBatch, changes: Changes) -> pa.RecordBatch | None:
+        checked(changes, self._plan, len(keys))
+        for table in self._plan.tables:
+            given = changes.put.get(table.name, changes.append.get(table.name))
+            bound = changes.expire.get(table.name)
+            if bound is not None and bound > self.manifest.bound(table.name):
+                self.manifest = replace(self.manifest, bounds={**self.manifest.bounds, table.name: bound})
+            gone = np.asarray(changes.delete.get(table.name, _NONE), np.int64)
+            self._write(table, keys, given, gone)
+        self._set(Clock.EVENT, keys, changes.event_timers)
+        self._set(Clock.WALL, keys, changes.wall_timers)
+        if changes.counts:
+            counts = dict(self.manifest.counts)
+            for name, count in changes.counts.items():
+                counts[name] = counts.get(name, 0) + int(count)
+            self.manifest = replace(self.manifest, counts=counts)
+        if changes.emit is None or not len(changes.emit):
+            return None
+        taken = columns.take(pa.array(changes.emit.key))
+        schema = pa.schema([*columns.schema, *self._plan.output])
+        return pa.RecordBatch.from_arrays([*taken.columns, *changes.emit.rows.columns], schema=schema)
+
+    def _set(self, clock: Clock, keys: Keys, timers: Timers | None) -> None:
+        if timers is None or not len(timers.key):
+            return
+        at = np.asarray(timers.at_us, np.int64)
+        is_set = at != NEVER
+        rows = pa.RecordBatch.from_arrays([pa.array(at[is_set], pa.int64())], schema=_AT)
+        self._write(TIMERS[clock], keys, Keyed(timers.key[is_set], rows), timers.key[~is_set])
+        woken = self.manifest.woken[clock]
+        if is_set.any() and at.min() <= woken.upto_us:
+            self.manifest = replace(self.manifest, woken={**self.manifest.woken, clock: replace(woken, overdue=True)})
+
+    def _write(self, table: Table, keys: Keys, given: Keyed | None, gone: Longs) -> None:
+        """Add a run with what changed, and merge if it is time."""
+        extents = list(self.manifest.tables.get(table.name, ()))
+        bound = self.manifest.bound(table.name)
+        kept = [extent for extent in extents if not levels.is_gone(extent, bound)]
+        self._forget(extent for extent in extents if levels.is_gone(extent, bound))
+        if (run := make_run(table, keys, given, gone, replaces=isinstance(table, Values))) is not None:
+            kept.append(self._added(run, table))
+        start = levels.merge_from(kept, bound)
+        if start < len(kept):
+            merged = levels.merge([self._run(table, each.id) for each in kept[start:]], table, bound, oldest=start == 0)
+            self._forget(kept[start:])
+            kept[start:] = [] if merged is None else [self._added(merged, table)]
+        if kept != extents:
+            self.manifest = self.manifest.with_table(table.name, tuple(kept))
+
+    def _added(self, run: Run, table: Table) -> levels.Extent:
+        identity = self._identity()
+        self._unwritten[identity] = run
+        return levels.extent_of(run, table, identity, run.size_bytes)
+
+    def _forget(self, extents: Iterable[levels.Extent]) -> None:
+        for extent in extents:
+            if self._unwritten.pop(extent.id, None) is None:
+                self._removed.append(extent.id)
+
+
+class _View:
+    """What is kept of the keys of a call."""
+
+    def __init__(self, bucket: Bucket, keys: Keys) -> None:
+        self._bucket = bucket
+        self._keys = keys
+
+    def read(self, table: str) -> Keyed:
+        """A table's rows of these keys."""
+        return self._bucket.read(table, self._keys)
+
+    def timers(self, clock: Clock) -> Longs:
+        """When each has its timer."""
+        held = self._bucket.read(TIMERS[clock].name, self._keys)
+        at = np.full(len(self._keys), NEVER, np.int64)
+        at[held.key] = held.rows.column(0).to_numpy()
+        return at
+
+
+def _now(times: Times) -> dict[Clock, int]:
+    return {Clock.EVENT: times.watermark_us, Clock.WALL: times.wall_us}

@@ -1,0 +1,98 @@
+"""Rows on their way to their bucket and back, many in one cell of bytes.
+
+Spark hands rows to a stateful function in Python one by one, which costs more than all the work on them. So what it
+shuffles, sorts and hands over here is one row for each bucket and input task; the rows travel inside as Arrow columns.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipelines.keyed.layout import rows_from_bytes, rows_to_bytes
+from headrace.pipelines.keyed.operator import Longs
+from headrace.pipelines.keyed.spreading import bucket_numbers
+
+HASH = "headrace_key_hash"
+PACKED = pa.schema([pa.field("bucket", pa.int32()), pa.field("packed", pa.binary())])
+PACKED_DDL = "bucket int, packed binary"
+EMITTED_DDL = "packed binary"
+# What a task holds before it sends: enough that a cell has some thousand rows, and little beside a worker's own size.
+_ROWS = 1 << 18
+_BYTES = 64 << 20
+
+
+def pack(buckets: int, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For `mapInArrow`: rows of `schema`, each with its key's hash in `HASH` behind, as one cell for each bucket."""
+
+    def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in together(batches, _ROWS, _BYTES):
+            yield _in_buckets(_with_types(rows, schema), buckets)
+
+    return packed
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: the rows that lie in the cells."""
+    for batch in batches:
+        for cell in batch.column(0):
+            yield rows_from_bytes(cell.as_buffer())
+
+
+def emit_cells(rows: pa.RecordBatch) -> Iterator[bytes]:
+    """Rows as cells of a size that Arrow and Spark hold with ease."""
+    step = max(1, rows.num_rows * _BYTES // max(rows.nbytes, 1))
+    for at in range(0, rows.num_rows, step):
+        yield rows_to_bytes(rows.slice(at, step)).to_pybytes()
+
+
+def open_cells(cells: Iterable[bytes], limit: int) -> Iterator[tuple[Longs, pa.RecordBatch]]:
+    """The hashes and the rows of cells, at most about `limit` rows together."""
+    for rows in together((rows_from_bytes(cell) for cell in cells), limit, 4 * _BYTES):
+        place = rows.schema.get_field_index(HASH)
+        hashes = np.asarray(rows.column(place).to_numpy(), np.int64)
+        yield hashes, rows.select([index for index in range(rows.num_columns) if index != place])
+
+
+def together(batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Batches joined until one has so many rows or bytes; those without rows are left out."""
+    held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        held_rows += batch.num_rows
+        held_bytes += batch.nbytes
+        if held_rows >= rows or held_bytes >= size_bytes:
+            yield pa.concat_batches(held)
+            held, held_rows, held_bytes = [], 0, 0
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with the types that the operator was told of: Spark names its session's time zone in each timestamp."""
+    told = pa.schema([*schema, pa.field(HASH, pa.int64())])
+    columns = [
+        column if column.type.equals(kind) else column.cast(kind)
+        for column, kind in zip(rows.columns, told.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=told)
+
+
+def _in_buckets(rows: pa.RecordBatch, buckets: int) -> pa.RecordBatch:
+    hashes = rows.column(rows.schema.get_field_index(HASH)).to_numpy()
+    homes = (hashes % buckets).astype(np.uint16)
+    # Sixteen bits are sorted by counting.
+    order = np.argsort(homes, kind="stable")
+    rows = rows.take(pa.array(order))
+    ends = np.cumsum(np.bincount(homes, minlength=buckets))
+    names = bucket_numbers(buckets)
+    numbers, cells, begin = [], [], 0
+    for bucket, end in enumerate(ends.tolist()):
+        if end > begin:
+            numbers.append(names[bucket])
+            cells.append(rows_to_bytes(rows.slice(begin, end - begin)).to_pybytes())
+        begin = end
+    return pa.RecordBatch.from_arrays([pa.array(numbers, pa.int32()), pa.array(cells, pa.binary())], schema=PACKED)

@@ -1,0 +1,142 @@
+"""The bridge to Spark: a bucket is a key of Spark's state, which has a map; runs and the manifest are its entries.
+
+There is one state variable, because each costs every task of every micro-batch some milliseconds to set up.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from headrace.pipelines.keyed import settings as stored_settings
+from headrace.pipelines.keyed.alarm import alarm_ms
+from headrace.pipelines.keyed.bucket import Bucket
+from headrace.pipelines.keyed.cache import RunCache
+from headrace.pipelines.keyed.manifest import Manifest, from_text, to_text
+from headrace.pipelines.keyed.operator import NO_WATERMARK, Clock, Operator, Plan, Times
+from headrace.pipelines.keyed.packing import emit_cells, open_cells
+from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings
+
+VARIABLE = "keyed"
+MANIFEST = "manifest"
+"""The id of the entry that is no run."""
+CACHE_BYTES = 128 << 20
+# A call's rows; more of one micro-batch and bucket come in further calls, so that memory is bounded.
+CALL_ROWS = 1 << 20
+
+# Types and not their names, which Spark's Python side would have the JVM parse in every task.
+_ID = StructType([StructField("id", StringType())])
+_DATA = StructType([StructField("data", BinaryType())])
+
+_cache = RunCache(CACHE_BYTES)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What is stored of the bucket that Spark is at."""
+
+    state: Any
+
+    def get(self, identity: str) -> bytes:
+        return bytes(self.state.getValue((identity,))[0])
+
+    def manifest(self) -> str | None:
+        held = self.state.getValue((MANIFEST,))
+        return None if held is None else bytes(held[0]).decode()
+
+    def put_manifest(self, text: str) -> None:
+        self.put(MANIFEST, text.encode())
+
+    def put(self, identity: str, data: bytes) -> None:
+        self.state.updateValue((identity,), (data,))
+
+    def remove(self, identity: str) -> None:
+        self.state.removeKey((identity,))
+
+
+class KeyedProcessor(StatefulProcessor):
+    """Serves the buckets of one partition, one after the other."""
+
+    def __init__(self, operator: Operator, plan: Plan, keys: pa.Schema, buckets: int) -> None:
+        self.operator = operator
+        self.plan = plan
+        self.keys = keys
+        self.buckets = buckets
+
+    def init(self, handle: Any) -> None:
+        """Called for each partition in each micro-batch, also for those without rows."""
+        self._handle = handle
+        self._stored = _Stored(handle.getMapState(VARIABLE, _ID, _DATA))
+        client = handle._statefulProcessorApiClient  # noqa: SLF001 - the way to a key of our own
+        if client.handle_state is not StatefulProcessorHandleState.PRE_INIT:
+            self._check_settings(client)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
+        """New rows of a bucket."""
+        times = _times(timerValues)
+        bucket = self._open()
+        cells = (bytes(cell) for frame in rows for cell in frame["packed"])
+        for hashes, batch in open_cells(cells, CALL_ROWS):
+            yield from _frames(bucket.rows(hashes, batch, times))
+        self._close(bucket, times, None)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
+        """The bucket's alarm."""
+        times = _times(timerValues)
+        expiring = expiredTimerInfo.getExpiryTimeInMs()
+        bucket = self._open()
+        yield from _frames(bucket.timers(times))
+        self._close(bucket, times, expiring)
+
+    def close(self) -> None:
+        """Nothing is open between micro-batches."""
+
+    def _open(self) -> Bucket:
+        held = self._stored.manifest()
+        manifest = Manifest(self.buckets) if held is None else from_text(held)
+        return Bucket(self.operator, self.plan, self.keys, manifest=manifest, store=self._stored, cache=_cache)
+
+    def _close(self, bucket: Bucket, times: Times, expiring: int | None) -> None:
+        bucket.flush()
+        manifest = bucket.manifest
+        clock = self.plan.clock
+        if clock is not Clock.NONE:
+            wanted = alarm_ms(clock, bucket.wake_us(Clock.EVENT), bucket.wake_us(Clock.WALL), times, expiring)
+            if wanted != manifest.alarm_ms:
+                if manifest.alarm_ms is not None and manifest.alarm_ms != expiring:
+                    self._handle.deleteTimer(manifest.alarm_ms)
+                if wanted is not None:
+                    self._handle.registerTimer(wanted)
+                manifest = replace(manifest, alarm_ms=wanted)
+        self._stored.put_manifest(to_text(manifest))
+
+    def _check_settings(self, client: Any) -> None:
+        """Refuse a state that was made otherwise, before any partition goes on with it."""
+        now = Settings.of(self.plan, self.keys, self.buckets)
+        client.set_implicit_key((SETTINGS_BUCKET,))
+        held = self._stored.manifest()
+        text = stored_settings.to_text(now)
+        if held is not None:
+            stored_settings.check_same(stored_settings.from_text(held), now)
+        if held != text:
+            self._stored.put_manifest(text)
+        client.remove_implicit_key()
+
+
+def _times(values: Any) -> Times:
+    watermark, wall = values.getCurrentWatermarkInMs(), values.getCurrentProcessingTimeInMs()
+    # Spark says 0 as long as there is no watermark.
+    return Times(
+        watermark * 1000 if watermark > 0 else NO_WATERMARK,
+        wall * 1000 if wall > 0 else NO_WATERMARK,
+    )
+
+
+def _frames(rows: pa.RecordBatch | None) -> Iterable[Any]:
+    import pandas as pd  # type: ignore[import-untyped]
+
+    return () if rows is None else (pd.DataFrame({"packed": [cell]}) for cell in emit_cells(rows))

@@ -1,0 +1,42 @@
+"""Operators over time, each a function `DataFrame -> DataFrame` for `df.transform(…)`, one file each.
+
+    from headrace.pipelines.operators import aggregates as agg
+    from headrace.pipelines.operators import correct, event_time, tumbling
+
+    orders.transform(event_time("created_at", delay="10 minutes", ahead="1 minute")).transform(
+        tumbling("1 minute", by="shop", total=agg.sum("amount"), stragglers=correct("1 hour"))
+    )
+
+What a row adds up to is in `aggregates`, which are kept as partial results (`partials`, `cells`); where windows lie is
+pure arithmetic (`hops`, `session_cuts`); operators over keyed state are pure as well (`paned_windows`,
+`session_windows`, `sliding_rows`, `clock_offsets`, `comparing`) and run in tests without Spark. What Spark does well by
+itself is left to it: tumbling windows and sessions whose late rows are dropped.
+"""
+
+# All at once: a function has its module's name, and whoever is imported last has it here.
+from headrace.pipelines.operators import aggregates
+from headrace.pipelines.operators.compare import compare
+from headrace.pipelines.operators.correct_clock import correct_clock
+from headrace.pipelines.operators.event_time import event_time
+from headrace.pipelines.operators.hopping import hopping
+from headrace.pipelines.operators.sessions import sessions
+from headrace.pipelines.operators.sliding import sliding
+from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
+from headrace.pipelines.operators.tumbling import tumbling
+
+__all__ = [
+    "aggregates",
+    "compare",
+    "correct",
+    "correct_clock",
+    "drop",
+    "event_time",
+    "hopping",
+    "late_rows",
+    "on_time",
+    "routed",
+    "sessions",
+    "side_output",
+    "sliding",
+    "tumbling",
+]

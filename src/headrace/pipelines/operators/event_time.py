@@ -1,0 +1,87 @@
+"""`event_time`: the time that a row speaks of, with a watermark that a broken clock cannot run away with."""
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.observed import EVENT_TIMES
+from headrace.pipelines.operators.errors import BadField, BadTime
+from headrace.pipelines.operators.fields import require
+from headrace.pipelines.operators.frames import DELAY, Transform
+from headrace.pipelines.operators.intervals import Interval, microseconds, spelt
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+COLUMN = "event_time"
+IDLE = "_idle"
+_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
+_numbers = count(1)
+
+
+def event_time(
+    field: str,
+    *,
+    delay: Interval,
+    ahead: Interval | None = None,
+    unit: str | None = None,
+    into: str = COLUMN,
+) -> Transform:
+    """Adds the column `into` with the time of each row, and a watermark that stays `delay` behind the latest.
+
+    The field is a timestamp, a date, ISO 8601 text, or a number with its `unit` (s, ms, us). Where it is null or cannot
+    be read, and with `ahead` where it is further than that before the wall clock, the time is null: such a row does not
+    move the watermark, and windows count it and set it aside. How many were ahead is in the query's progress as well.
+    """
+    delay_us = microseconds(delay, "delay in event_time")
+    ahead_us = None if ahead is None else microseconds(ahead, "ahead in event_time")
+    if unit is not None and unit not in _UNITS:
+        raise BadTime(f"unit in event_time is {unit!r}: write one of {', '.join(_UNITS)}")
+
+    def apply(frame: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as fn
+
+        require([field], frame.columns, "event_time")
+        if into in frame.columns and into != field:
+            raise BadField(f"there is a column {into!r} already: name another with into=…, or read the time from it")
+        marked = [each.name for each in frame.schema.fields if DELAY in each.metadata]
+        if marked:
+            raise BadTime(f"{marked[0]!r} has a watermark already: leave out one of the two")
+        read = _read(field, frame.schema[field].dataType.simpleString(), unit)
+        limit = fn.current_timestamp() + fn.expr(f"INTERVAL {ahead_us} MICROSECOND") if ahead_us is not None else None
+        if limit is None:
+            timed = frame.withColumn(into, read)
+        else:
+            # Windows count all rows without a time; this says how many of them are so for being ahead.
+            far = fn.count_if(read > limit).alias("ahead")
+            timed = frame.observe(f"{EVENT_TIMES}.{field}.{next(_numbers)}", far)
+            timed = timed.withColumn(into, fn.when(read <= limit, read))
+        timed = timed.withWatermark(into, spelt(delay_us))
+        if IDLE in frame.columns:
+            # It names the time so that Spark does not take it out before the watermark has seen it.
+            timed = timed.where(f"NOT (coalesce({IDLE}, false) AND `{into}` IS NOT NULL)").drop(IDLE)
+        return timed
+
+    return apply
+
+
+def _read(field: str, kind: str, unit: str | None) -> "Column":
+    from pyspark.sql import functions as fn
+
+    column = fn.col(f"`{field}`")
+    if kind == "timestamp":
+        return column
+    if kind in ("date", "timestamp_ntz"):
+        return column.cast("timestamp")
+    if kind == "string":
+        return fn.try_to_timestamp(column)
+    if kind in _NUMBERS or kind.startswith("decimal"):
+        if unit is None:
+            raise BadTime(f'event_time("{field}"): it is a number, and of what? Write unit="ms" (or s, us)')
+        # A number beyond what a timestamp holds is no time.
+        micros = fn.expr(f"try_multiply(try_cast(`{field}` AS DECIMAL(30, 6)), {_UNITS[unit]})")
+        fits = micros.between(-62_135_596_800_000_000, 253_402_300_799_999_999)
+        return fn.when(fits, fn.timestamp_micros(fn.when(fits, micros).cast("bigint")))
+    raise BadTime(
+        f"event_time: {field!r} is {kind}, and no time can be read from it: name a timestamp, text or a number"
+    )

@@ -1,0 +1,60 @@
+"""Lengths of time as people write them: `10 minutes`, `1 hour 30 seconds`, `250 ms`."""
+
+import re
+from datetime import timedelta
+from typing import Final
+
+from headrace.pipelines.operators.errors import BadTime
+
+_UNITS: Final = {
+    "microsecond": 1,
+    "us": 1,
+    "millisecond": 1_000,
+    "ms": 1_000,
+    "second": 1_000_000,
+    "s": 1_000_000,
+    "minute": 60_000_000,
+    "min": 60_000_000,
+    "m": 60_000_000,
+    "hour": 3_600_000_000,
+    "h": 3_600_000_000,
+    "day": 86_400_000_000,
+    "d": 86_400_000_000,
+    "week": 604_800_000_000,
+    "w": 604_800_000_000,
+}
+_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
+Interval = str | timedelta
+
+
+def microseconds(given: Interval, what: str) -> int:
+    """An interval's length; `what` says in an error whose it is."""
+    if isinstance(given, timedelta):
+        return round(given / timedelta(microseconds=1))
+    at, total = 0, 0.0
+    text = str(given)
+    while at < len(text):
+        part = _PART.match(text, at)
+        unit = part and (part[2].lower() if part[2].lower() in _UNITS else part[2].lower().removesuffix("s"))
+        if not part or unit not in _UNITS:
+            if re.search(r"month|year", text, re.IGNORECASE):
+                raise BadTime(f"{what} is {text!r}, and months and years differ in length: write days, as in '30 days'")
+            raise BadTime(f"{what} is {text!r}, which is no length of time: write for example '10 minutes' or '1 hour'")
+        total += float(part[1]) * _UNITS[unit]
+        at = part.end()
+    if not text.strip():
+        raise BadTime(f"{what} is empty: write a length of time, for example '10 minutes'")
+    return round(total)
+
+
+def positive(given: Interval, what: str) -> int:
+    """An interval that is longer than nothing."""
+    found = microseconds(given, what)
+    if found <= 0:
+        raise BadTime(f"{what} is {given!r}, and has to be longer than nothing: write for example '1 minute'")
+    return found
+
+
+def spelt(length_us: int) -> str:
+    """An interval as Spark reads it."""
+    return f"{length_us} microseconds"

@@ -1,0 +1,179 @@
+"""Tumbling and hopping windows over keyed state: a row goes into one pane, a window is made of panes. Pure.
+
+State: `panes`, partial results a key and pane, several rows where several batches brought some; and, where results are
+told more than once (early, corrected), `told`, what was told last of each window. All results come from `on_timers`,
+once a micro-batch, so nothing depends on how rows are cut into calls.
+"""
+
+# ruff: noqa: ARG002 - the engine hands over more than each operator needs
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
+from headrace.pipelines.operators.asides import TIME, aside_field, set_aside
+from headrace.pipelines.operators.closing import Closing
+from headrace.pipelines.operators.fold import Fold, Folded, fold
+from headrace.pipelines.operators.grouping import Longs, find, grouped, lowest
+from headrace.pipelines.operators.hops import EARLY, Hops
+from headrace.pipelines.operators.hops import LATE as LATE_US
+from headrace.pipelines.operators.partials import Aggregate
+from headrace.pipelines.operators.stragglers import Stragglers
+from headrace.pipelines.operators.telling import FINAL, Telling, tells_columns
+from headrace.pipelines.operators.times import some_rows, times_of
+
+PANES, TOLD = "panes", "told"
+
+
+@dataclass(frozen=True)
+class PanedWindows:
+    """The operator; its settings are checked where it is made."""
+
+    time: str
+    hops: Hops
+    aggregates: Mapping[str, Aggregate]
+    stragglers: Stragglers
+    closing: Closing
+    rows: pa.Schema
+
+    @property
+    def fold(self) -> Fold:
+        """The aggregates over the rows' types."""
+        return fold(self.aggregates, self.rows)
+
+    @property
+    def telling(self) -> Telling:
+        """Whether results are told more than once."""
+        return Telling(self.stragglers.corrects, self.closing.early_us is not None)
+
+    @property
+    def output(self) -> pa.Schema:
+        """What comes out behind the keys."""
+        edges = [pa.field("window_start", TIME), pa.field("window_end", TIME)]
+        told = tells_columns(self.telling)
+        return pa.schema([*edges, *self.fold.results, *told, aside_field(self.rows, self.stragglers)])
+
+    def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
+        """Tables and columns."""
+        state = self.fold.state
+        tables = [Rows(PANES, pa.schema([pa.field("pane", pa.int64()), *state]), "pane")]
+        if self.telling.again:
+            about = [pa.field("end", pa.int64()), pa.field("revision", pa.int32()), pa.field(FINAL, pa.bool_())]
+            tables.append(Rows(TOLD, pa.schema([*about, *state]), "end"))
+        return Plan(self.output, tuple(tables), self.closing.clock)
+
+    def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
+        """Rows into panes; the timers of their windows."""
+        time, has_time = times_of(batch.rows.column(self.time))
+        reached = self.closing.reached(times)
+        horizon = reached - self.stragglers.allowed_us
+        pane = self.hops.pane_of(time)
+        late = has_time & (self.hops.first_end(pane) <= horizon)
+        in_time = has_time & (self.hops.last_end(pane) > horizon)
+        missed = np.minimum(self.hops.last_end(pane), self.hops.end_until(horizon))
+        aside = set_aside(
+            self.output,
+            batch.key,
+            batch.rows,
+            late=late,
+            timeless=~has_time,
+            window=(missed - self.hops.size, missed),
+            reached_us=reached,
+        )
+        kept = np.flatnonzero(in_time)
+        if not len(kept):
+            return Changes(emit=aside)
+        rows = some_rows(batch.rows, kept)
+        made = self.fold
+        groups = grouped(batch.key[kept], pane[kept])
+        folded = made.load(made.lift(rows, time[kept])).reduce(groups)
+        key, pane = batch.key[kept][groups.firsts], pane[kept][groups.firsts]
+        count = batch.keys.num_rows
+        ends = self.hops.next_end(pane, horizon)
+        timers = np.minimum(self.closing.waiting(state), lowest(count, key, ends, NEVER))
+        return Changes(
+            emit=aside,
+            append={PANES: Keyed(key, self._panes(pane, folded))},
+            event_timers=self.closing.event_timers(timers),
+            wall_timers=self.closing.wall_timers(timers, state, times, fresh=True),
+        )
+
+    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
+        """Windows that are over, or are told early; and what is no longer needed."""
+        reached = self.closing.reached(times)
+        horizon = reached - self.stragglers.allowed_us
+        count = len(due)
+        held = state.read(PANES)
+        made = self.fold
+        pane = np.asarray(held.rows.column(0))
+        groups = grouped(held.key, pane)
+        folded = made.load(held.rows.columns[1:]).reduce(groups)
+        key, pane = held.key[groups.firsts], pane[groups.firsts]
+        opened = self.closing.tells_early(due)
+        of, end = self._windows(key, pane, self.closing.due_from(due, state), opened, reached)
+        lows = find(key, pane, of, end - self.hops.size, side="left")
+        windows = folded.over(lows, find(key, pane, of, end, side="left"))
+        told = state.read(TOLD) if self.telling.again else None
+        emit, tell = self.telling.told(self.output, made, of, end, end - self.hops.size, windows, reached, told)
+        following = self.hops.next_end(pane, reached)
+        alive = following <= self.hops.last_end(pane)
+        timers = lowest(count, key[alive], following[alive], NEVER)
+        if self.stragglers.allowed_us:
+            # Nothing may come any more, and yet what was kept for corrections has to go one day.
+            cleaned = self.hops.last_end(pane) + self.stragglers.allowed_us
+            waits = cleaned > reached
+            timers = np.minimum(timers, lowest(count, key[waits], cleaned[waits], NEVER))
+        dense = self._compacted(count, held.key, key, pane, folded)
+        expire = {PANES: self.hops.end_until(horizon) - self.hops.size + self.hops.slide}
+        if self.telling.again:
+            expire[TOLD] = horizon + 1
+        return Changes(
+            emit=emit,
+            delete={PANES: dense[0]} if dense else {},
+            append=({PANES: dense[1]} if dense else {}) | ({TOLD: tell} if tell is not None else {}),
+            expire=expire if reached > EARLY else {},
+            event_timers=self.closing.event_timers(timers),
+            wall_timers=self.closing.wall_timers(timers, state, times, fresh=False),
+        )
+
+    def _panes(self, pane: Longs, folded: Folded) -> pa.RecordBatch:
+        schema = pa.schema([pa.field("pane", pa.int64()), *self.fold.state])
+        return pa.RecordBatch.from_arrays([pa.array(pane), *folded.stored()], schema=schema)
+
+    def _windows(
+        self, key: Longs, pane: Longs, begins: Longs, opened: NDArray[np.bool_], reached: int
+    ) -> tuple[Longs, Longs]:
+        """Every window with a pane in it that is to be told, once: whose it is, and its end.
+
+        These are the windows that end from `begins` of their key to `reached`, and where `opened` those behind as well.
+        """
+        slide = self.hops.slide
+        begins = np.where(opened, np.minimum(begins, reached + 1), np.minimum(begins, LATE_US))[key]
+        low = self.hops.first_end(pane)
+        behind = begins > low
+        low[behind] += -(-(begins[behind] - low[behind]) // slide) * slide
+        last = self.hops.last_end(pane)
+        high = np.where(opened[key], last, np.minimum(last, self.hops.end_until(reached)))
+        # A pane names only the windows that the pane before it has not named.
+        if len(pane) > 1:
+            same = np.flatnonzero(key[1:] == key[:-1])
+            low[same + 1] = np.maximum(low[same + 1], high[same] + slide)
+        numbers = np.maximum((high - low) // slide + 1, 0)
+        of = np.repeat(key, numbers)
+        step = np.arange(len(of)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+        return of, np.repeat(low, numbers) + step * slide
+
+    def _compacted(
+        self, count: int, held: Longs, key: Longs, pane: Longs, folded: Folded
+    ) -> tuple[Longs, Keyed] | None:
+        """Keys that have many rows a pane get them put together, so that reading does not grow with batches."""
+        crowded = np.bincount(held, minlength=count) > 2 * np.bincount(key, minlength=count)
+        rows = np.flatnonzero(crowded[key])
+        if not len(rows):
+            return None
+        kept = Keyed(key[rows], self._panes(pane[rows], folded.take(rows)))
+        return np.flatnonzero(crowded).astype(np.int64), kept

@@ -1,0 +1,237 @@
+"""Session windows over keyed state: rows of a key that follow each other within a gap belong together. Pure.
+
+State: `sessions`, what is open of each key (with a maximum: a partial result for each time, because where sessions are
+cut is known only when all their rows have come); and `told`, where results are told more than once. A session that
+grows swallows others, so what was told of them is taken back: retractions name the window as it was told.
+"""
+
+# ruff: noqa: ARG002 - the engine hands over more than each operator needs
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, State, Times, Values
+from headrace.pipelines.operators.asides import TIME, aside_field, set_aside
+from headrace.pipelines.operators.closing import Closing
+from headrace.pipelines.operators.fold import Fold, Folded, fold
+from headrace.pipelines.operators.grouping import Groups, Longs, find, grouped, highest, lowest, sorted_by
+from headrace.pipelines.operators.partials import Aggregate
+from headrace.pipelines.operators.session_cuts import Sessions, cut
+from headrace.pipelines.operators.stragglers import Stragglers
+from headrace.pipelines.operators.telling import FINAL, Telling, results_batch, tells_columns
+from headrace.pipelines.operators.times import some_rows, times_of
+
+SESSIONS, TOLD = "sessions", "told"
+
+
+@dataclass(frozen=True)
+class SessionWindows:
+    """The operator; its settings are checked where it is made."""
+
+    time: str
+    gap: int
+    maximum: int | None
+    aggregates: Mapping[str, Aggregate]
+    stragglers: Stragglers
+    closing: Closing
+    rows: pa.Schema
+
+    @property
+    def fold(self) -> Fold:
+        """The aggregates over the rows' types."""
+        return fold(self.aggregates, self.rows)
+
+    @property
+    def telling(self) -> Telling:
+        """A window that is told again has another end, so what was told is always taken back."""
+        again = self.stragglers.corrects or self.closing.early_us is not None
+        return Telling(again, self.closing.early_us is not None)
+
+    @property
+    def output(self) -> pa.Schema:
+        """What comes out behind the keys."""
+        edges = [pa.field("window_start", TIME), pa.field("window_end", TIME)]
+        told = tells_columns(self.telling)
+        return pa.schema([*edges, *self.fold.results, *told, aside_field(self.rows, self.stragglers)])
+
+    def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
+        """Tables and columns."""
+        tables = [Values(SESSIONS, self._schema())]
+        if self.telling.again:
+            tables.append(Values(TOLD, self._told_schema()))
+        return Plan(self.output, tuple(tables), self.closing.clock)
+
+    def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
+        """Rows into sessions, sessions into each other."""
+        time, has_time = times_of(batch.rows.column(self.time))
+        reached = self.closing.reached(times)
+        late = has_time & (time + self.gap <= reached - self.stragglers.allowed_us)
+        aside = set_aside(
+            self.output,
+            batch.key,
+            batch.rows,
+            late=late,
+            timeless=~has_time,
+            window=(time, time + self.gap),
+            reached_us=reached,
+        )
+        kept = np.flatnonzero(has_time & ~late)
+        if not len(kept):
+            return Changes(emit=aside)
+        made = self.fold
+        lifted = made.lift(some_rows(batch.rows, kept), time[kept])
+        key, start, end, folded, touched = self._joined(state.read(SESSIONS), batch.key[kept], time[kept], made, lifted)
+        sessions = cut(key, start, end, self.maximum)
+        pending = touched_any(touched, sessions) | (sessions.end > reached)
+        count = batch.keys.num_rows
+        timers = lowest(count, key[sessions.first][pending], sessions.end[pending], NEVER)
+        waiting = self.closing.waiting(state)
+        timers = np.minimum(timers, np.where(waiting <= reached, waiting, NEVER))
+        if self.stragglers.allowed_us:
+            # A timer for what is kept for corrections may stand before all others.
+            timers = np.minimum(timers, waiting)
+        return Changes(
+            emit=aside,
+            put={SESSIONS: Keyed(key, self._batch(start, end, folded))},
+            event_timers=self.closing.event_timers(timers),
+            wall_timers=self.closing.wall_timers(timers, state, times, fresh=True),
+        )
+
+    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
+        """Sessions that are over, or are told early."""
+        reached = self.closing.reached(times)
+        horizon = reached - self.stragglers.allowed_us
+        count = len(due)
+        held = state.read(SESSIONS)
+        made = self.fold
+        start, end = (np.asarray(held.rows.column(at)) for at in (0, 1))
+        order = sorted_by(held.key, start)
+        key, start, end = held.key[order], start[order], end[order]
+        folded = made.load(held.rows.columns[2:]).take(order)
+        sessions = cut(key, start, end, self.maximum)
+        of, begun = key[sessions.first], start[sessions.first]
+        windows = folded.over(sessions.first, np.append(sessions.first[1:], len(key))) if len(key) else folded
+        over = sessions.end <= reached
+        wanted = np.flatnonzero(over | self.closing.tells_early(due)[of])
+        keep_until = horizon if self.telling.again else reached
+        gone = sessions.end <= keep_until
+        if self.telling.again:
+            told = state.read(TOLD)
+            emit, remembered = self._tell_again(told, of, begun, sessions.end, windows, wanted, over, horizon)
+        else:
+            emit, remembered = None, None
+            if len(wanted):
+                rows = results_batch(self.output, begun[wanted], sessions.end[wanted], windows.take(wanted))
+                emit = Keyed(of[wanted], rows)
+        left = np.flatnonzero(~gone[sessions.of]) if len(key) else np.zeros(0, np.int64)
+        rest = np.setdiff1d(np.arange(count), key[left])
+        timers = lowest(count, of[~over], sessions.end[~over], NEVER)
+        cleaned = over & ~gone
+        timers = np.minimum(
+            timers, lowest(count, of[cleaned], sessions.end[cleaned] + self.stragglers.allowed_us, NEVER)
+        )
+        put = {SESSIONS: Keyed(key[left], self._batch(start[left], end[left], folded.take(left)))}
+        delete = {SESSIONS: rest}
+        if remembered is not None:
+            put[TOLD] = remembered
+            delete[TOLD] = np.setdiff1d(np.arange(count), remembered.key)
+        return Changes(
+            emit=emit,
+            put=put,
+            delete=delete,
+            event_timers=self.closing.event_timers(timers),
+            wall_timers=self.closing.wall_timers(timers, state, times, fresh=False),
+        )
+
+    def _joined(
+        self, held: Keyed, key: Longs, time: Longs, made: Fold, lifted: list[pa.Array]
+    ) -> tuple[Longs, Longs, Longs, Folded, NDArray[np.bool_]]:
+        """What is kept and what is new, sorted, and put together as far as that is certain already."""
+        keys = np.concatenate([held.key, key])
+        start = np.concatenate([np.asarray(held.rows.column(0)), time])
+        end = np.concatenate([np.asarray(held.rows.column(1)), time + self.gap])
+        columns = [pa.concat_arrays([old, new]) for old, new in zip(held.rows.columns[2:], lifted, strict=True)]
+        new = np.arange(len(keys)) >= len(held.key)
+        if self.maximum is not None:
+            groups = grouped(keys, start)
+        else:
+            order = sorted_by(keys, start)
+            sessions = cut(keys[order], start[order], end[order], None)
+            groups = Groups(order, sessions.first, np.append(sessions.first[1:], len(keys)))
+        firsts = groups.firsts
+        ends = np.maximum.reduceat(end[groups.order], groups.starts)
+        touched = np.logical_or.reduceat(new[groups.order], groups.starts)
+        return keys[firsts], start[firsts], ends, made.load(columns).reduce(groups), touched
+
+    def _tell_again(
+        self,
+        told: Keyed,
+        of: Longs,
+        begun: Longs,
+        end: Longs,
+        windows: Folded,
+        wanted: Longs,
+        over: NDArray[np.bool_],
+        horizon: int,
+    ) -> tuple[Keyed | None, Keyed]:
+        made = self.fold
+        old_start, old_end, revision = (np.asarray(told.rows.column(at), np.int64) for at in range(3))
+        was_final = np.asarray(told.rows.column(3))
+        old = made.load(told.rows.columns[4:])
+        # The session that each told one is in now; sessions of a key do not overlap, so it is the last that began.
+        at = find(of, begun, told.key, old_start, side="right") - 1
+        inside = np.maximum(at, 0)
+        exists = (at >= 0) & (of[inside] == told.key) & (end[inside] >= old_end) if len(of) else np.zeros(len(at), bool)
+        same = exists.copy()
+        if len(of):
+            same &= (begun[inside] == old_start) & (end[inside] == old_end) & (windows.rows[inside] == old.rows)
+            same &= was_final | ~over[inside]
+        is_wanted = np.zeros(len(of), np.bool_)
+        is_wanted[wanted] = True
+        # Told and still so; of an open session what was told stands until it is told again.
+        known = np.zeros(len(of), np.bool_)
+        known[at[same]] = True
+        stale = exists & ~same & (is_wanted[inside] if len(of) else False)
+        fresh = np.flatnonzero(is_wanted & ~known)
+        last = highest(len(of), at[exists], revision[exists], 0)
+        now = (last + 1)[fresh] if len(of) else last
+        back = np.flatnonzero(stale)
+        parts, keys = [], []
+        if len(back):
+            parts.append(results_batch(self.output, old_start[back], old_end[back], old.take(back), revision[back],
+                                       final=was_final[back], retracted=True))  # fmt: skip
+            keys.append(told.key[back])
+        if len(fresh):
+            parts.append(results_batch(self.output, begun[fresh], end[fresh], windows.take(fresh), now,
+                                       final=over[fresh], retracted=False))  # fmt: skip
+            keys.append(of[fresh])
+        emit = Keyed(np.concatenate(keys), pa.concat_batches(parts)) if parts else None
+        stays = np.flatnonzero(~stale & (old_end > horizon))
+        kept = told.rows.take(pa.array(stays))
+        about = [begun[fresh], end[fresh], now.astype(np.int32), over[fresh]]
+        added = pa.RecordBatch.from_arrays(
+            [*map(pa.array, about), *windows.take(fresh).stored()], schema=self._told_schema()
+        )
+        lasts = np.flatnonzero(end[fresh] > horizon)
+        rows = pa.concat_batches([kept, added.take(pa.array(lasts))])
+        return emit, Keyed(np.concatenate([told.key[stays], of[fresh][lasts]]), rows)
+
+    def _schema(self) -> pa.Schema:
+        return pa.schema([pa.field("start", pa.int64()), pa.field("end", pa.int64()), *self.fold.state])
+
+    def _told_schema(self) -> pa.Schema:
+        edges = [pa.field("start", pa.int64()), pa.field("end", pa.int64())]
+        return pa.schema([*edges, pa.field("revision", pa.int32()), pa.field(FINAL, pa.bool_()), *self.fold.state])
+
+    def _batch(self, start: Longs, end: Longs, folded: Folded) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([pa.array(start), pa.array(end), *folded.stored()], schema=self._schema())
+
+
+def touched_any(touched: NDArray[np.bool_], sessions: Sessions) -> NDArray[np.bool_]:
+    """The sessions that have a new piece."""
+    found: NDArray[np.bool_] = np.logical_or.reduceat(touched, sessions.first)
+    return found

@@ -1,0 +1,56 @@
+"""`sliding`: for every row, what happened in the interval up to it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.operators.errors import BadWindow
+from headrace.pipelines.operators.fields import as_names, require
+from headrace.pipelines.operators.frames import Transform, over_keys
+from headrace.pipelines.operators.intervals import Interval, positive
+from headrace.pipelines.operators.partials import Aggregate
+from headrace.pipelines.operators.sliding_rows import SlidingRows
+from headrace.pipelines.operators.stragglers import Stragglers, counted
+from headrace.pipelines.operators.windowing import windowing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def sliding(
+    size: Interval,
+    *,
+    by: str | Sequence[str] = (),
+    keep: str | Sequence[str] = (),
+    time: str | None = None,
+    stragglers: Stragglers | None = None,
+    wall_clock: Interval | None = None,
+    buckets: int | None = None,
+    **aggregates: Aggregate,
+) -> Transform:
+    """For every row, aggregates of the rows of its key from `size` before it up to its own time, itself included.
+
+    One row comes out for each that goes in, with the columns `keep` of it; `window_end` is its time. It comes when the
+    watermark has reached it. Late rows are counted or handed on; they cannot correct what was told.
+    """
+    size_us = positive(size, "the size of sliding windows")
+    chosen = windowing("sliding", by=by, time=time, stragglers=stragglers, early=None, wall_clock=wall_clock,
+                       buckets=buckets, aggregates=aggregates)  # fmt: skip
+    if chosen.stragglers.corrects:
+        raise BadWindow("sliding gives one result for each row, once: write stragglers=drop() or side_output()")
+    kept = tuple(name for name in as_names(keep) if name not in chosen.by)  # keys come out anyway
+
+    def apply(frame: "DataFrame") -> "DataFrame":
+        require(kept, frame.columns, "keep")
+        at = chosen.time_in(frame)
+        fields = [each.field for each in chosen.aggregates.values() if each.field is not None]
+        columns = dict.fromkeys([*chosen.by, at, *kept, *fields])
+        rows = frame if chosen.stragglers.hands_on else frame.select(*(f"`{name}`" for name in columns))
+        found = over_keys(
+            rows,
+            chosen.by,
+            lambda schema: SlidingRows(at, size_us, kept, chosen.aggregates, chosen.stragglers, chosen.closing, schema),
+            chosen.buckets,
+        )
+        return counted(found, chosen.stragglers)
+
+    return apply

@@ -1,0 +1,95 @@
+"""What the window functions share: reading their keywords, and choosing between Spark's own windows and keyed state."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.observed import LATE_ROWS
+from headrace.pipelines.operators.closing import Closing
+from headrace.pipelines.operators.custom_partials import Custom
+from headrace.pipelines.operators.errors import BadAggregate
+from headrace.pipelines.operators.fields import as_names
+from headrace.pipelines.operators.fold import fold
+from headrace.pipelines.operators.frames import arrow_schema, check_names, event_time_of
+from headrace.pipelines.operators.intervals import Interval, microseconds, positive
+from headrace.pipelines.operators.partials import Aggregate
+from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, drop
+from headrace.pipelines.operators.telling import FINAL, RETRACTED, REVISION
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_TAKEN = ("window_start", "window_end", REVISION, RETRACTED, FINAL, ASIDE)
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """The settings that all windows have."""
+
+    what: str
+    by: tuple[str, ...]
+    time: str | None
+    stragglers: Stragglers
+    closing: Closing
+    buckets: int | None
+    aggregates: Mapping[str, Aggregate]
+
+    def time_in(self, frame: "DataFrame") -> str:
+        """The time column of a frame, once everything named is known to be there and of a fitting type."""
+        check_names(frame, self.by, self.aggregates, _TAKEN)
+        fold(self.aggregates, arrow_schema(frame))
+        return event_time_of(frame, self.time, self.what)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether Spark can do it by itself."""
+        once = not self.stragglers.corrects and not self.stragglers.hands_on
+        custom = any(isinstance(each, Custom) for each in self.aggregates.values())
+        return once and not custom and self.closing == Closing()
+
+    def natively(self, frame: "DataFrame", time: str, window: "Column") -> "DataFrame":
+        """Spark's own aggregation, with the columns that keyed state would give; late rows are counted by Spark."""
+        from pyspark.sql import functions as fn
+
+        at = fn.col(f"`{time}`")
+        counted = frame.observe(
+            f"{LATE_ROWS}.{NO_TIME}.{next_number()}",
+            fn.lit(0).cast("bigint").alias("late"),
+            fn.count_if(at.isNull()).alias("no_time"),
+        ) if frame.isStreaming else frame  # fmt: skip
+        columns = [each.native(at).alias(name) for name, each in self.aggregates.items()]
+        grouped = counted.groupBy(window.alias("_window"), *(fn.col(f"`{name}`") for name in self.by)).agg(*columns)
+        edges = [fn.col("_window.start").alias("window_start"), fn.col("_window.end").alias("window_end")]
+        return grouped.select(*(f"`{name}`" for name in self.by), *edges, *(f"`{name}`" for name in self.aggregates))
+
+
+def windowing(
+    what: str,
+    *,
+    by: str | Sequence[str],
+    time: str | None,
+    stragglers: Stragglers | None,
+    early: Interval | None,
+    wall_clock: Interval | None,
+    buckets: int | None,
+    aggregates: Mapping[str, Aggregate],
+) -> Windowing:
+    """The keywords of a window function, checked as far as that needs no data."""
+    if not aggregates:
+        raise BadAggregate(f"{what} computes nothing: name an aggregate, for example n=agg.count()")
+    for name, each in aggregates.items():
+        if not isinstance(each, Aggregate):
+            raise BadAggregate(f"{what}: {name}={each!r} is no aggregate: write for example {name}=agg.count()")
+    closing = Closing(
+        None if wall_clock is None else microseconds(wall_clock, f"wall_clock in {what}"),
+        None if early is None else positive(early, f"early in {what}"),
+    )
+    return Windowing(what, as_names(by), time, stragglers or drop(), closing, buckets, dict(aggregates))
+
+
+def next_number() -> int:
+    """Names of observed counts have to differ within a query."""
+    return next(_numbers)
+
+
+_numbers = iter(range(1, 2**62))

@@ -1,0 +1,14 @@
+"""Which version of Headrace this is."""
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+
+
+@cache
+def version() -> str:
+    """As it was installed; `unknown` where it runs from its sources alone."""
+    try:
+        return installed_version("headrace")
+    except PackageNotFoundError:
+        return "unknown"

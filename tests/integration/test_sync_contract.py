@@ -1,0 +1,114 @@
+"""Every sink passes the contract's suite, against the real store."""
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.connect.redis.sink import redis
+from headrace.connect.search.opensearch import opensearch
+from headrace.connect.search.tantivy import tantivy
+from headrace.connect.sql.mariadb import mariadb
+from headrace.connect.sql.postgres import postgres
+from headrace.connect.sql.sqlite import sqlite
+from headrace.connect.warehouse.delta import delta
+from headrace.connect.warehouse.duckdb import duckdb
+from headrace.connect.warehouse.parquet import parquet
+from headrace.testing.contracts.sink import TOPIC, MakeSink, SinkContract
+from tests.integration.table_sink_stores import PostgresServer
+from tests.servers.index_server import IndexServer
+from tests.servers.mariadb import MariadbServer
+from tests.servers.redis import RedisServer
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def mariadb_server() -> Iterator[MariadbServer]:
+    server = MariadbServer()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    server = RedisServer()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def index_server() -> Iterator[IndexServer]:
+    server = IndexServer()
+    yield server
+    server.end()
+
+
+class TestPostgres(SinkContract):
+    @pytest.fixture
+    def make(self, postgres_server: PostgresServer) -> MakeSink:
+        table = f"public.t{next(_numbers)}"
+        return lambda: postgres("name", TOPIC, postgres_server.url, table)
+
+
+class TestMariadb(SinkContract):
+    @pytest.fixture
+    def make(self, mariadb_server: MariadbServer) -> MakeSink:
+        table = f"t{next(_numbers)}"
+        return lambda: mariadb("name", TOPIC, mariadb_server.url, table)
+
+
+class TestSqlite(SinkContract):
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> MakeSink:
+        return lambda: sqlite("name", TOPIC, tmp_path / "target.sqlite", "rows")
+
+
+class TestDuckdb(SinkContract):
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> MakeSink:
+        return lambda: duckdb("name", TOPIC, tmp_path / "target.duckdb", "rows")
+
+
+class TestDelta(SinkContract):
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> MakeSink:
+        return lambda: delta("name", TOPIC, tmp_path / "rows")
+
+
+class TestParquet(SinkContract):
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> MakeSink:
+        return lambda: parquet("name", TOPIC, tmp_path / "rows")
+
+
+class TestTantivy(SinkContract):
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> MakeSink:
+        return lambda: tantivy("name", TOPIC, tmp_path / "index")
+
+
+class TestOpenSearch(SinkContract):
+    """Against a server of the tests' own that speaks the part of the interface that is used."""
+
+    @pytest.fixture
+    def make(self, index_server: IndexServer) -> MakeSink:
+        index = f"rows{next(_numbers)}"
+        return lambda: opensearch("name", TOPIC, index_server.url, index)
+
+
+@pytest.mark.parametrize("form", ["hash", "json"])
+class TestRedis(SinkContract):
+    @pytest.fixture
+    def make(self, redis_server: RedisServer, form: str) -> MakeSink:
+        name = uuid.uuid4().hex
+        return lambda: redis(name, TOPIC, redis_server.url, f"{name}:", form=form)

@@ -1,0 +1,172 @@
+"""Window operators in any batches, buckets and calls give what DuckDB computes over the complete data."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.pipelines.operators.closing import Closing
+from headrace.pipelines.operators.hops import Hops
+from headrace.pipelines.operators.paned_windows import PanedWindows
+from headrace.pipelines.operators.session_windows import SessionWindows
+from headrace.pipelines.operators.sliding_rows import SlidingRows
+from headrace.pipelines.operators.stragglers import correct, drop
+from tests.property.storage_model import examples
+from tests.property.windows_model import (
+    AGGREGATES,
+    SCHEMA,
+    SECOND,
+    SQL,
+    Event,
+    Run,
+    asked,
+    comparable,
+    emitted,
+    events,
+    honest,
+    runs,
+)
+
+ONCE = Closing()
+EARLY = Closing(early_us=2 * SECOND)
+hops = st.tuples(st.integers(1, 30), st.integers(1, 30)).map(lambda pair: Hops(max(pair) * SECOND, min(pair) * SECOND))
+marks = st.lists(st.integers(-60, 130).map(lambda second: second * SECOND), max_size=9)
+
+
+def paned(shape: Hops, stragglers: Any = None, closing: Closing = ONCE) -> PanedWindows:
+    return PanedWindows("t", shape, AGGREGATES, stragglers or drop(), closing, SCHEMA)
+
+
+def sessions(gap: int, maximum: int | None = None, stragglers: Any = None, closing: Closing = ONCE) -> SessionWindows:
+    return SessionWindows("t", gap * SECOND, maximum, AGGREGATES, stragglers or drop(), closing, SCHEMA)
+
+
+def in_windows(found: list[Event], shape: Hops) -> list[Event]:
+    size, slide = shape.size, shape.slide
+    return asked(
+        found,
+        f"""WITH placed AS (
+                SELECT *, epoch_us(t) AS us, unnest(range(0, {size}, {slide})) AS back FROM events),
+            windowed AS (SELECT *, (us - back) - (((us - back) % {slide}) + {slide}) % {slide} AS start FROM placed)
+        SELECT k, make_timestamp(start) window_start, make_timestamp(start + {size}) window_end, {SQL}
+        FROM windowed WHERE start <= us AND us < start + {size} GROUP BY ALL""",
+    )
+
+
+def in_sessions(found: list[Event], gap: int) -> list[Event]:
+    return asked(
+        found,
+        f"""WITH begun AS (SELECT *, coalesce(epoch_us(t) - epoch_us(lag(t) OVER w) > {gap * SECOND}, true)::int AS new
+                FROM events WINDOW w AS (PARTITION BY k ORDER BY t)),
+            numbered AS (SELECT *, sum(new) OVER (PARTITION BY k ORDER BY t RANGE UNBOUNDED PRECEDING) AS number
+                FROM begun)
+        SELECT k, min(t) window_start, make_timestamp(epoch_us(max(t)) + {gap * SECOND}) window_end, {SQL}
+        FROM numbered GROUP BY k, number""",
+    )
+
+
+@examples(50)
+@given(events, runs, hops)
+def test_hopping_and_tumbling(found: list[Event], run: Run, shape: Hops) -> None:
+    out = emitted(paned(shape), found, run, honest(found, run))
+    assert comparable(out) == comparable(in_windows(found, shape))
+
+
+@examples(50)
+@given(events, runs, st.integers(1, 20))
+def test_sessions(found: list[Event], run: Run, gap: int) -> None:
+    out = emitted(sessions(gap), found, run, honest(found, run))
+    assert comparable(out) == comparable(in_sessions(found, gap))
+
+
+@examples(50)
+@given(events, runs, st.integers(1, 20), st.integers(1, 40))
+def test_sessions_with_a_maximum(found: list[Event], run: Run, gap: int, maximum: int) -> None:
+    out = emitted(sessions(gap, maximum * SECOND), found, run, honest(found, run))
+    expected = Counter()
+    for key in {event["k"] for event in found}:
+        start = last = None
+        for time in sorted(event["t"] for event in found if event["k"] == key):
+            if start is None or last is None or time > last + gap * SECOND or time >= start + maximum * SECOND:
+                start = time
+            last = time
+            expected[key, start] += 1
+    told = {(row["k"], round(row["window_start"].timestamp() * SECOND)): row["n"] for row in out}
+    assert told == dict(expected)
+    assert len(out) == len(told)
+    assert all((row["window_end"] - row["window_start"]).total_seconds() <= maximum for row in out)
+
+
+@examples(50)
+@given(events, runs, st.integers(0, 40))
+def test_sliding(found: list[Event], run: Run, seconds: int) -> None:
+    operator = SlidingRows("t", seconds * SECOND, ("x",), AGGREGATES, drop(), ONCE, SCHEMA)
+    out = emitted(operator, found, run, honest(found, run))
+    expected = asked(
+        found,
+        f"""SELECT one.k, make_timestamp(epoch_us(one.t) - {seconds * SECOND}) window_start, one.t window_end, answer.*
+        FROM events one, LATERAL (SELECT {SQL} FROM events WHERE k IS NOT DISTINCT FROM one.k AND t <= one.t
+            AND epoch_us(t) >= epoch_us(one.t) - {seconds * SECOND}) answer""",
+    )
+    assert comparable(out) == comparable(expected)
+
+
+def standing(out: list[Event]) -> list[Event]:
+    """What is left when all retractions have taken away what they name; each names something told before."""
+    left: list[tuple[str, Event]] = []
+    for row in out:
+        name = repr(comparable([row]))
+        if row["retracted"]:
+            at = next(index for index, (told, _) in enumerate(left) if told == name)
+            assert left[at][1]["revision"] == row["revision"]
+            del left[at]
+        else:
+            left.append((name, row))
+    return [row for _, row in left]
+
+
+@pytest.mark.parametrize("closing", [ONCE, EARLY], ids=["final", "early"])
+@examples(50)
+@given(events, runs, marks, hops)
+def test_corrections_of_hopping(
+    closing: Closing, found: list[Event], run: Run, watermarks: list[int], shape: Hops
+) -> None:
+    out = emitted(paned(shape, correct("1 day"), closing), found, run, watermarks)
+    assert comparable(standing(out)) == comparable(in_windows(found, shape))
+
+
+@pytest.mark.parametrize("closing", [ONCE, EARLY], ids=["final", "early"])
+@examples(50)
+@given(events, runs, marks, st.integers(1, 20))
+def test_corrections_of_sessions(
+    closing: Closing, found: list[Event], run: Run, watermarks: list[int], gap: int
+) -> None:
+    out = emitted(sessions(gap, None, correct("1 day"), closing), found, run, watermarks)
+    assert comparable(standing(out)) == comparable(in_sessions(found, gap))
+
+
+@examples(50)
+@given(events, runs, hops)
+def test_early_results_end_in_one_final_result(found: list[Event], run: Run, shape: Hops) -> None:
+    out = emitted(paned(shape, closing=EARLY), found, run, honest(found, run))
+    final = [row for row in out if row["final"]]
+    assert comparable(final) == comparable(in_windows(found, shape))
+    seen: dict[Any, int] = {}
+    for row in out:
+        window = (row["k"], row["window_start"])
+        assert row["revision"] == seen.get(window, 0) + 1
+        seen[window] = row["revision"]
+
+
+@examples(50)
+@given(events, runs, marks, hops)
+def test_every_row_is_in_a_result_or_counted(found: list[Event], run: Run, watermarks: list[int], shape: Hops) -> None:
+    tumbling = Hops(shape.size, shape.size)
+    out = emitted(paned(tumbling), found, run, watermarks)
+    results = sum(row["n"] for row in out if row["_aside"] is None)
+    late = sum(row["_aside"]["rows"] for row in out if row["_aside"] is not None)
+    assert results + late == len(found)
+    windows = Counter((row["k"], row["window_start"]) for row in out if row["_aside"] is None)
+    assert all(times == 1 for times in windows.values())

@@ -1,0 +1,84 @@
+"""A MariaDB of the tests' own: Debian's mariadbd on a free port of loopback, which can be killed and started again."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from tests.servers.redis import free_port, wait_for_port
+
+USER, PASSWORD, DATABASE = "headrace", "se cret", "shop"
+_SETTINGS = (
+    "--bind-address=127.0.0.1",
+    "--skip-name-resolve",
+    "--server-id=1",
+    "--log-bin=binlog",
+    "--binlog-format=ROW",
+    "--innodb-buffer-pool-size=64M",
+)
+
+
+class MariadbServer:
+    """With the row-based binary log on, as change capture needs it."""
+
+    def __init__(self, options: Sequence[str] = ()) -> None:
+        program, installer = _found("mariadbd"), _found("mariadb-install-db")
+        if program is None or installer is None:
+            pytest.skip("needs mariadbd: apt-get install mariadb-server")
+        self._program = program
+        self._options = list(options)
+        self.folder = Path(tempfile.mkdtemp(prefix="headrace-mariadb-"))
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        arguments = ["--auth-root-authentication-method=normal", "--skip-test-db", *_user()]
+        subprocess.run([installer, "--no-defaults", self._data, *arguments], check=True, capture_output=True)
+        self.start()
+        with pymysql.connect(unix_socket=self._socket, user="root", autocommit=True) as db, db.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {DATABASE}")
+            cursor.execute(f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}'")
+            cursor.execute(f"GRANT ALL ON *.* TO '{USER}'@'%'")
+
+    @property
+    def url(self) -> str:
+        return f"mariadb://{USER}:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{self.port}/{DATABASE}"
+
+    @property
+    def _socket(self) -> str:
+        return str(self.folder / "socket")
+
+    @property
+    def _data(self) -> str:
+        return f"--datadir={self.folder / 'data'}"
+
+    def start(self) -> None:
+        places = [f"--socket={self._socket}", f"--port={self.port}", f"--log-error={self.folder / 'log'}"]
+        self._process = subprocess.Popen(
+            [self._program, "--no-defaults", self._data, *places, *_SETTINGS, *_user(), *self._options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for_port(self.port, self._process, "MariaDB")
+
+    def kill(self) -> None:
+        """Without a farewell: it recovers when it is started again."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def end(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _found(program: str) -> str | None:
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+
+
+def _user() -> list[str]:
+    return ["--user=root"] if os.geteuid() == 0 else []

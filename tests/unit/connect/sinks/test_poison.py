@@ -1,0 +1,62 @@
+"""A row that the target never takes is found, and the rest is written."""
+
+from collections.abc import Collection
+
+import pytest
+
+from headrace.connect.sink import ChangeBatch, Place, RowChange, RowRefused
+from headrace.connect.sync.poison import apply_or_bury
+from headrace.connect.sync.reduction import LogRecord
+from headrace.records import Record
+
+BEFORE, BEHIND = Place("t", {0: 0}), Place("t", {0: 100})
+
+
+class Picky:
+    """Takes a batch whole or not at all."""
+
+    every_change = False
+
+    def __init__(self, refused: Collection[int], *, tells: bool) -> None:
+        self.refused, self.tells = refused, tells
+        self.rows: set[int] = set()
+        self.place: Place | None = None
+        self.calls = 0
+
+    def open(self) -> Place | None:
+        return self.place
+
+    def close(self) -> None: ...
+
+    def apply(self, batch: ChangeBatch) -> None:
+        self.calls += 1
+        for change in batch.changes:
+            if change.offset in self.refused:
+                told = {"partition": 0, "offset": change.offset} if self.tells else {}
+                raise RowRefused("too long", **told)
+        self.rows |= {change.offset for change in batch.changes}
+        self.place = batch.place
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("refused", [(), (0,), (99,), (50, 51), (3, 17, 60, 98), tuple(range(100))])
+def test_all_but_the_refused_rows_are_written(refused: tuple[int, ...], tells: bool) -> None:
+    changes = [RowChange({"id": at}, {"id": at}, 0, at, 0) for at in range(100)]
+    records = [LogRecord(0, Record(at, 0, b"k", b"v%d" % at)) for at in range(100)]
+    sink = Picky(refused, tells=tells)
+    buried = []
+    for broken in apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records):
+        assert sink.place != BEHIND, "the place moved on before the letter was written"
+        buried.append(broken.record.offset)
+        assert broken.record.value == b"v%d" % broken.record.offset
+    assert sorted(buried) == sorted(refused)
+    assert sink.rows == set(range(100)) - set(refused)
+    assert sink.place == BEHIND
+
+
+def test_one_bad_row_is_found_by_halves() -> None:
+    changes = [RowChange({"id": at}, {"id": at}, 0, at, 0) for at in range(1024)]
+    records = [LogRecord(0, Record(at, 0, b"k", b"v")) for at in range(1024)]
+    sink = Picky([700], tells=False)
+    list(apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records))
+    assert sink.calls < 30

@@ -1,0 +1,78 @@
+"""From a section `[cdc.NAME]` to a capture's settings, and what is said to mistakes."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.connect.capture.condition import FAILED, RUNNING, Condition
+from headrace.connect.capture.settings import from_section, load
+from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.sections import InvalidSettingsFile, expanded
+
+URL = "postgresql://me:secret@127.0.0.1/shop"
+
+
+def test_what_is_not_said_has_a_default_of_the_captures_own() -> None:
+    found = from_section("shop-1", {"url": URL, "tables": ["public.orders"], "snapshot": "never"})
+    assert (found.source.slot, found.source.snapshot, found.names.prefix) == ("headrace_shop_1", "never", "shop-1")
+    assert found.filters.captures("public.orders")
+    assert not found.filters.captures("public.customers")
+    assert found.kind.connector == "postgresql"
+    assert "secret" not in repr(found)
+
+
+def test_each_database_has_its_kind() -> None:
+    assert from_section("a", {"url": URL, "method": "triggers"}).source.capture == "headrace_a"
+    assert from_section("a", {"url": "sqlite:///data/shop.db"}).source.path == Path("data/shop.db")
+    assert from_section("a", {"url": "sqlite:////data/shop.db"}).source.path == Path("/data/shop.db")
+    assert from_section("a", {"url": "mariadb://me@127.0.0.1/shop", "server_id": 7}).source.server_id == 7
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({}, "section [cdc.a] has no url"),
+        ({"url": URL, "tabels": []}, "[cdc.a] has no key 'tabels': did you mean 'tables'?"),
+        ({"url": URL, "tables": "public.orders"}, "cdc.a.tables cannot be 'public.orders': it must be a list"),
+        ({"url": URL, "snapshot": "sometimes"}, "snapshot cannot be 'sometimes': choose among initial"),
+        ({"url": URL, "method": "guess"}, "method cannot be 'guess': choose log or triggers"),
+        ({"url": "oracle://me:secret@x"}, "url cannot be 'oracle:…': write postgresql://"),
+        ({"url": "${NOT_SET_ANYWHERE}"}, "the environment variable NOT_SET_ANYWHERE, which is not set"),
+        ({"url": URL, "types": {"decimal": "roman"}}, "decimal cannot be 'roman'"),
+        ({"url": "sqlite://relative.db"}, "write sqlite:///relative.db or"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(section: dict[str, object], said: str) -> None:
+    with pytest.raises((InvalidConnectSetting, InvalidSettingsFile)) as raised:
+        from_section("a", section)
+    assert said in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_file_is_read_whole_or_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(f'[cdc.one]\nurl = "{URL}"\n[cdc.two]\nurl = "sqlite:///x.db"\n')
+    assert [found.name for found in load(file)] == ["one", "two"]
+    assert [found.name for found in load(file, ("two",))] == ["two"]
+    with pytest.raises(InvalidSettingsFile, match=r"no section \[cdc.three\], only one, two"):
+        load(file, ("three",))
+    file.write_text("[cdc.one\n")
+    with pytest.raises(InvalidSettingsFile, match="is no TOML"):
+        load(file)
+    with pytest.raises(InvalidSettingsFile, match="is not there"):
+        load(tmp_path / "none.toml")
+
+
+def test_secrets_come_from_the_environment() -> None:
+    assert expanded("url", "a${B}c", {"B": "x"}) == "axc"
+
+
+def test_who_is_silent_is_not_believed_to_run() -> None:
+    told = Condition("shop", "postgresql", RUNNING, 5, updated_ms=1000, facts={"slot": "s", "snapshot_done": 3})
+    again = Condition.from_json("shop", told.as_json())
+    assert again == told
+    assert again.snapshot == "3 rows"
+    assert again.seen_at(50_000).state == RUNNING
+    assert again.seen_at(200_000).state == "silent"
+    failed = Condition("shop", "postgresql", FAILED, updated_ms=1000)
+    assert failed.seen_at(200_000).state == FAILED

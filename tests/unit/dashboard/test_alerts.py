@@ -1,0 +1,105 @@
+"""What a person is told."""
+
+from headrace.client.lag import Retention
+from headrace.connect.sync.places import group_of
+from headrace.dashboard.alerts import Known, Severity, find_alerts, is_growing
+from headrace.dashboard.feeds import CAPTURES_TOPIC, COPIES_TOPIC
+from headrace.dashboard.history import History, Point
+from headrace.dashboard.reports import BatchReport, Status
+from headrace.model import TopicPartition
+from tests.unit.dashboard.dashboard_cases import NOW, group, lag, snapshot, topic
+
+
+def alerts(found=None, history=None, jobs=None, statuses=None, before=None):
+    known = Known(NOW, found or snapshot(), history or History(), jobs or {}, statuses or {})
+    return find_alerts(known, before or {})
+
+
+def keys(*args, **others):
+    return [alert.key for alert in alerts(*args, **others)]
+
+
+def test_all_is_well():
+    assert keys() == []
+
+
+def test_partitions_without_a_leader_come_before_those_with_too_few_copies():
+    lost = topic("lost", leader=-1)
+    thin = topic("thin", replicas=(1, 2, 3), in_sync=(1, 2))
+    found = alerts(snapshot(topics=[thin, lost]))
+    assert [(alert.key, alert.severity) for alert in found] == [
+        ("leader:lost", Severity.DANGER), ("replicas:thin", Severity.WARNING),
+    ]  # fmt: skip
+    assert found[0].sentence.startswith("2 partitions (0, 1) have no leader")
+
+
+def test_a_reader_close_to_losing_records_and_one_that_lost_some():
+    near = lag(next_ms=NOW - 23 * 3_600_000, retention=Retention(ms=24 * 3_600_000))
+    lost = lag(committed=5, start=40)
+    found = alerts(snapshot(groups=[group("slow", [near]), group("late", [lost])]))
+    assert [alert.key for alert in found] == ["loss:slow", "removed:late"]
+    assert "in 1 h retention.ms begins to remove" in found[0].sentence
+    assert "35 records were removed" in found[1].sentence
+
+
+def test_nobody_reads_and_a_place_behind_the_end():
+    found = snapshot(groups=[group("idle", members=0, state="Empty"), group("ahead", [lag(committed=500)])])
+    assert keys(found) == ["beyond:ahead", "unread:idle"]
+
+
+def test_a_copy_reads_without_members_and_that_is_no_news():
+    assert keys(snapshot(groups=[group(group_of("cache"), members=0, state="Empty")])) == []
+    retrying = Status("cache", NOW, {"state": "retrying", "problem": "the target is down"})
+    (alert,) = alerts(statuses={COPIES_TOPIC: {"cache": retrying}})
+    assert (alert.severity, alert.sentence) == (Severity.WARNING, "the target is down")
+
+
+def growing(step, start=1000):
+    return tuple(Point(NOW + turn * 2000, start + turn * step) for turn in range(20))
+
+
+def test_a_lag_that_grows():
+    assert is_growing(growing(50))
+    assert not is_growing(growing(0))
+    assert not is_growing(growing(-20))
+    assert not is_growing(growing(50)[:4])
+    assert not is_growing(growing(0.5, start=10)), "a handful of records is no lag"
+    assert keys(history=History(group_lags={"billing": growing(50)})) == ["growing:billing"]
+
+
+def batch(number, at_ms, *, input_rate=10.0, processing_rate=100.0, place=300):
+    return BatchReport(
+        "revenue", "out", number, at_ms, None, 10, input_rate, processing_rate, 100, None, 0, 0, 0, None, None,
+        {TopicPartition("orders", 1): place},
+    )  # fmt: skip
+
+
+def test_a_job_that_is_silent_though_records_wait():
+    silent = (batch(1, NOW - 120_000, place=150),)
+    assert keys(jobs={("revenue", "out"): silent}) == ["silent:revenue.out"]
+    assert keys(jobs={("revenue", "out"): (batch(1, NOW - 120_000, place=200),)}) == [], "it has read all: it ended"
+
+
+def test_a_job_that_takes_in_more_than_it_processes():
+    slow = tuple(batch(number, NOW - 1000, input_rate=200.0) for number in range(6))
+    assert keys(jobs={("revenue", "out"): slow}) == ["slow:revenue.out"]
+
+
+def test_what_captures_and_copies_report():
+    shop = Status("shop", NOW, {"slot_lag_bytes": 900, "slot_lag_limit_bytes": 1000})
+    broken = Status("stock", NOW, {"state": "failed", "problem": "the slot is gone"})
+    index = Status("index", NOW, {"differences": 3})
+    found = alerts(statuses={CAPTURES_TOPIC: {"shop": shop, "stock": broken}, COPIES_TOPIC: {"index": index}})
+    assert {alert.key: alert.severity for alert in found} == {
+        "slot:shop": Severity.DANGER,
+        f"failed:{CAPTURES_TOPIC}:stock": Severity.DANGER,
+        f"differs:{COPIES_TOPIC}:index": Severity.WARNING,
+    }
+
+
+def test_an_alert_keeps_its_beginning():
+    found = snapshot(groups=[group("idle", members=0, state="Empty")])
+    first = alerts(found)
+    known = Known(NOW + 5000, found, History(), {}, {})
+    (later,) = find_alerts(known, {alert.key: alert for alert in first})
+    assert later.since_ms == NOW

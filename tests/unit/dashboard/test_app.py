@@ -1,0 +1,179 @@
+"""Every page from a known state: full, empty, before the first look, and without a broker."""
+
+import json
+
+import pytest
+from starlette.testclient import TestClient
+
+from headrace.client.resets import Move
+from headrace.dashboard.alerts import Alert, Severity
+from headrace.dashboard.errors import BadForm
+from headrace.dashboard.feeds import with_batches
+from headrace.dashboard.pages.group import pack, unpack
+from headrace.dashboard.pages.records import new_record, row
+from headrace.dashboard.pages.registry import PAGES
+from headrace.dashboard.watch import Problem, State
+from headrace.model import TopicPartition
+from tests.unit.dashboard.dashboard_cases import NOW, dashboard, group, lag, read, snapshot, state, topic
+
+PATHS = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/groups/billing", "/pipelines",
+         "/pipelines/revenue", "/changes", "/derived", "/views", "/alerts")  # fmt: skip
+PROGRESS = {"job": "revenue", "batch": 4, "rows": 10, "watermark": "2026-05-01T11:59:00.000Z", "late_rows": 3}
+
+
+def client(found):
+    return TestClient(dashboard(found).app, "http://127.0.0.1:8088")
+
+
+def full():
+    jobs = with_batches({}, [read("revenue", json.dumps(PROGRESS | {"batch": batch}), at_ms=NOW) for batch in range(4)])
+    return state(jobs=jobs, alerts=(Alert("a", Severity.DANGER, "billing", "loses records.", "/groups/billing", NOW),))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_shows_what_is_known(path):
+    answer = client(full()).get(path)
+    assert answer.status_code == 200
+    assert '<main id="main"' in answer.text
+    assert answer.text.count("<h1") == 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_before_the_first_look_and_without_a_broker(path):
+    assert "Looking at the cluster" in client(State()).get(path).text
+    away = State(1, NOW, problem=Problem("cannot reach a broker at 127.0.0.1:1", NOW, is_away=True))
+    answer = client(away).get(path)
+    assert answer.status_code == 503
+    assert "No broker answers" in answer.text
+    assert "Cannot reach a broker at 127.0.0.1:1." in answer.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_keeps_what_was_seen_while_the_broker_is_away(path):
+    from dataclasses import replace
+
+    answer = client(replace(full(), problem=Problem("gone", NOW, is_away=True))).get(path)
+    assert answer.status_code == 200
+    assert "The broker is away." in answer.text
+
+
+def test_a_danger_is_told_on_every_page():
+    for path in PATHS:
+        assert "loses records." in client(full()).get(path).text
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/", "No topics yet"), ("/topics", "No topics yet"), ("/groups", "No groups yet"),
+     ("/pipelines", "headrace pipeline run"), ("/changes", "No captures yet"), ("/derived", "No derived systems yet"),
+     ("/views", "No views yet"), ("/alerts", "All is well"), ("/topics?q=zzz", "No topic is called so"),
+     ("/groups?q=zzz", "No group is called so")],
+)  # fmt: skip
+def test_an_empty_page_says_what_to_do(path, words):
+    found = snapshot() if "q=" in path else snapshot(topics=[], groups=[])
+    assert words in client(state(found)).get(path).text
+
+
+@pytest.mark.parametrize(
+    "path", ["/topics/gone", "/groups/gone", "/pipelines/gone", "/topics/gone/records", "/nowhere"]
+)
+def test_what_is_not_there_is_not_found(path):
+    answer = client(full()).get(path)
+    assert answer.status_code == 404
+    assert "There is no" in answer.text or "No job" in answer.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_is_json_too(path):
+    body = client(full()).get("/api" + (path if path != "/" else "/overview")).json()
+    assert body["at_ms"] == NOW
+    assert body["problem"] is None
+    assert len(body) > 2
+
+
+def test_json_tells_what_the_page_tells():
+    assert client(full()).get("/api/groups").json()["rows"][0]["lag"] == 60
+    assert client(full()).get("/api/topics").json()["rows"][0]["records"] == 300
+
+
+def test_what_others_wrote_is_escaped():
+    bad = "<script>alert(1)</script>"
+    found = snapshot(topics=[topic()], groups=[group(bad), group("x", problem=bad)])
+    for path in ("/", "/groups", f"/groups/{bad.replace('/', '%2F')}", "/topics/orders", f"/topics?q={bad}"):
+        answer = client(state(found)).get(path)
+        assert answer.status_code == 200
+        assert "<script>alert" not in answer.text
+    rows = dashboard()._templates.part("record_rows.html", {"rows": [row(read(bad, '{"a": "' + bad + '"}'))]})
+    assert "<script>" not in rows
+    assert "&lt;script&gt;" in rows
+
+
+def test_a_filter_and_an_order():
+    found = state(
+        snapshot(topics=[topic("a", (5,)), topic("b", (50,)), topic("__c", (500,), internal=True)], groups=[])
+    )
+    names = lambda query: [row["name"] for row in client(found).get(f"/api/topics?{query}").json()["rows"]]  # noqa: E731
+    assert names("") == ["a", "b"]
+    assert names("sort=records&internal=1") == ["__c", "b", "a"]
+    assert names("q=B") == ["b"]
+    assert names("sort=nonsense") == ["a", "b"]
+
+
+def test_live_parts_are_the_blocks_that_say_so():
+    made = dashboard(full())
+    page = next(page for page in PAGES if page.path == "/topics")
+    parts = made._templates.live_parts(page, made.desk.state, {
+        "rows": [], "found": 0, "hidden": 0, "is_filtered": False, "q": "", "sort": "name", "with_internal": False,
+    })  # fmt: skip
+    assert parts.keys() == {"bell", "banner", "main"}
+    assert "No topics yet" in parts["main"]
+
+
+def test_pages_do_not_share_a_path_or_a_key():
+    assert len({page.path for page in PAGES}) == len(PAGES)
+    keys = [page.menu.shortcut for page in PAGES if page.menu]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_value_that_is_long_is_cut_and_says_so():
+    shown = row(read("k", "x" * 50_000))
+    assert len(shown["value"]) == 240
+    assert len(shown["whole"]) == 20_000
+    assert shown["is_cut"]
+    assert row(read(None, None))["value"] is None
+
+
+def test_records_by_hand():
+    made = new_record({"key": "k", "value": "a\r\nb", "headers": "trace: 1\n\n x : y ", "partition": " 2 "}, NOW)
+    assert (made.key, made.value, made.partition, made.timestamp) == (b"k", b"a\nb", 2, NOW)
+    assert [(header.key, header.value) for header in made.headers] == [("trace", b"1"), ("x", b"y")]
+    assert new_record({"key": "k", "tombstone": "1", "value": "x"}, NOW).value is None
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ({"partition": "x"}, "no number"),
+        ({"headers": "nonsense"}, "not name: value"),
+        ({"tombstone": "1"}, "needs a key"),
+    ],
+)
+def test_a_mistake_in_a_record_by_hand(form, reason):
+    with pytest.raises(BadForm, match=reason):
+        new_record(form, NOW)
+
+
+def test_what_is_moved_is_what_was_shown():
+    moves = [Move(TopicPartition("orders", 1), 5, 9)]
+    assert [(move.partition, move.new) for move in unpack(pack(moves))] == [(TopicPartition("orders", 1), 9)]
+    for nonsense in ("", "{}", "[1]", '[["a"]]', '[["a", "b", "c"]]'):
+        if nonsense != "{}":
+            with pytest.raises(BadForm):
+                unpack(nonsense)
+
+
+def test_a_group_that_lost_records_and_one_that_never_said_where_it_is():
+    found = snapshot(groups=[group(partitions=[lag(0, 5, start=40), lag(1, None)])])
+    html = client(state(found)).get("/groups/billing").text
+    assert "lost 35" in html
+    assert "no place yet" in html

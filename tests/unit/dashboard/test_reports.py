@@ -1,0 +1,114 @@
+"""What jobs and others write about themselves."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from headrace.connect.sync.places import Condition, State, group_of
+from headrace.dashboard.feeds import BATCHES, MAX_JOBS, MAX_STATUSES, PROGRESS_TOPIC, with_batches, with_statuses
+from headrace.dashboard.reports import Status, batch_report, copy_status, merged, position, status
+from headrace.dashboard.statuses import row
+from headrace.model import TopicPartition
+from headrace.pipelines.jobs.progress import Progress, SourceProgress
+from headrace.pipelines.jobs.publish import TOPIC
+from tests.unit.dashboard.dashboard_cases import NOW, group, lag, read
+
+
+def written(job="revenue", batch=3):
+    source = SourceProgress("orders", 10.0, 20.0, {TopicPartition("web-orders", 1): 55}, 7)
+    return Progress(
+        job, "out", batch, "2026-05-01T12:00:00.000Z", 120, 10.0, 20.0, 300, "2026-05-01T11:59:00.000Z", 5, 640, 2,
+        (source,), 90,
+    )  # fmt: skip
+
+
+def test_what_a_job_writes_is_what_is_read():
+    report = batch_report(read("revenue", json.dumps(written().as_json())))
+    assert (report.job, report.batch, report.rows, report.batch_ms) == ("revenue", 3, 120, 300)
+    assert (report.state_rows, report.state_bytes, report.late_rows) == (5, 640, 2)
+    assert (report.lag_records, report.lag_ms) == (7, 90)
+    assert report.places == {TopicPartition("web-orders", 1): 55}
+    assert report.started_ms == 1_777_636_800_000
+    assert PROGRESS_TOPIC == TOPIC
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"job": 1}',
+        '{"job": "a", "batch": "x"}',
+        '{"job":"a","batch":1,"sources":[1]}',
+        b"\xff",
+    ],
+)
+def test_what_is_no_report_is_left_out(value):
+    assert batch_report(read("revenue", value)) is None
+
+
+def test_reports_are_bounded_by_job_and_in_all():
+    news = [read("a", json.dumps(written("a", batch).as_json())) for batch in range(BATCHES + 30)]
+    jobs = with_batches({}, news)
+    assert [report.batch for report in jobs["a", "out"]] == list(range(30, BATCHES + 30))
+    many = with_batches(jobs, [read("x", json.dumps(written(f"job-{number}").as_json())) for number in range(MAX_JOBS)])
+    assert len(many) == MAX_JOBS
+    assert ("a", "out") not in many
+
+
+def test_the_last_status_counts_and_a_tombstone_takes_it_away():
+    known = with_statuses({}, [read("shop", '{"state": "snapshot"}'), read("shop", '{"state": "running"}')])
+    assert known["shop"].text("state") == "running"
+    assert with_statuses(known, [read("shop", None)]) == {}
+    many = with_statuses({}, [read(f"s{number}", "{}") for number in range(MAX_STATUSES + 5)])
+    assert len(many) == MAX_STATUSES
+
+
+def test_a_secret_in_a_status_is_not_told():
+    said = status(read("shop", '{"database_password": "hunter2", "slot": "s"}'))
+    assert said.text("database_password") == "hidden"
+    assert "hunter2" not in json.dumps(row(said, NOW))
+
+
+def test_a_row_knows_what_was_not_told():
+    shown = row(status(read("shop", '{"snapshot_done": 5, "snapshot_total": 10, "tables": ["a", "b"], "wal": 7}')), NOW)
+    assert (shown["snapshot_share"], shown["tables"], shown["lag_ms"]) == (0.5, ["a", "b"], None)
+    assert (shown["state"], shown["others"]) == ("running", {"wal": "7"})
+    assert row(status(read("shop", "{}", at_ms=NOW - 120_000)), NOW)["state"] == "silent"
+
+
+def test_a_stored_position_tells_of_a_capture():
+    key = '{"connector": "shop"}'
+    said = position(read(key, '{"lsn": "0/1A2B", "count": 3, "snapshot": {"table": "orders"}}'))
+    assert (said.name, said.text("position"), said.text("state")) == ("shop", "lsn 0/1A2B, count 3", "snapshot")
+    assert position(read(key, '{"lsn": "0/1A2B"}')).text("state") == ""
+    known = with_statuses({}, [read(key, '{"lsn": "0/1"}')], position)
+    assert with_statuses(known, [read(key, None)], position) == {}
+    assert position(read('{"other": 1}', "{}")) is None
+
+
+def test_a_copy_tells_beside_its_offsets_how_it_is():
+    told = Condition(State.RETRYING, NOW - 500, "the target is down").to_metadata()
+    partitions = [replace(lag(0, 40), metadata=told), replace(lag(1, 90), metadata="nonsense")]
+    said = copy_status(group(group_of("cache"), partitions, members=0, state="Empty"))
+    assert (said.name, said.at_ms, said.text("state")) == ("cache", NOW - 500, "retrying")
+    assert (said.text("problem"), said.number("lag_records"), said.text("source")) == (
+        "the target is down",
+        70,
+        "orders",
+    )
+    assert row(said, NOW)["state"] == "retrying"
+    assert row(said, NOW + 200_000)["state"] == "silent"
+    assert copy_status(group("billing")) is None
+
+
+def test_tellings_are_merged():
+    one = {"shop": Status("shop", NOW, {"position": "lsn 1", "state": "snapshot"})}
+    other = {"shop": Status("shop", NOW - 5, {"slot": "s", "state": ""}), "stock": Status("stock", NOW, {})}
+    both = merged(one, other)
+    assert both["shop"] == Status("shop", NOW, {"position": "lsn 1", "state": "snapshot", "slot": "s"})
+    assert both.keys() == {"shop", "stock"}
