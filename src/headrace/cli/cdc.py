@@ -16,6 +16,7 @@ from headrace.cli.parameters import PAIR, bootstrap_option, connect
 from headrace.client.address import Address
 from headrace.clock import SystemClock
 from headrace.connect.capture.condition import RUNNING, WAITING, Condition, conditions
+from headrace.connect.capture.history import rebuild
 from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, give
 from headrace.connect.capture.running import run_captures
 from headrace.connect.capture.settings import CaptureSettings, from_section, load
@@ -29,6 +30,15 @@ class NotRunning(ConnectError):
     """A capture that is to do something, and does not run."""
 
 
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=DEFAULT_FILE,
+    show_default=True,
+    help="The file with a section [cdc.NAME] for each capture.",
+)
+
+
 @click.group()
 def cdc() -> None:
     """Changes of databases into topics: PostgreSQL, MariaDB, MySQL, SQLite."""
@@ -36,10 +46,7 @@ def cdc() -> None:
 
 @cdc.command()
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_FILE, show_default=True,
-    help="The file with a section [cdc.NAME] for each capture.",
-)  # fmt: skip
+@config_option
 @click.option("--url", help="Capture this database instead of what the file says; NAME is the capture's name then.")
 @click.option("--table", "tables", multiple=True, help="With --url: capture this table (schema.table); several times.")
 @click.option(
@@ -175,6 +182,21 @@ def stop(name: str, bootstrap: tuple[Address, ...]) -> None:
                 raise NotRunning(f"capture {name!r} was told to stop and has not said that it did: is it still there?")
             time.sleep(0.2)
     click.echo(f"{name} is {found.state} after {found.records:,} records")
+
+
+@cdc.command("rebuild-history")
+@click.argument("name")
+@config_option
+@bootstrap_option
+def rebuild_history(name: str, config: Path, bootstrap: tuple[Address, ...]) -> None:
+    """Write the shapes of NAME's tables down anew, as the database has them now (MariaDB, MySQL).
+
+    For when the topic that holds them was lost. It is right if no table changed its shape since NAME last ran.
+    """
+    (settings,) = load(config, (name,))
+    with connect(bootstrap) as cluster:
+        gtid = rebuild(settings, cluster)
+    click.echo(f"{name} goes on at {gtid} with its tables as they are now")
 
 
 def _require_running(known: dict[str, Condition], name: str) -> None:

@@ -11,9 +11,10 @@ from headrace.cli.output import human_duration, json_option, print_json, print_t
 from headrace.cli.parameters import bootstrap_option, connect
 from headrace.client.address import Address
 from headrace.clock import SystemClock
+from headrace.connect.sections import DEFAULT_FILE
 from headrace.connect.sync.rebuilding import rebuild as rebuild_target
 from headrace.connect.sync.registry import make_sink
-from headrace.connect.sync.settings import DEFAULT_FILE, SyncSettings, load
+from headrace.connect.sync.settings import SyncSettings, load
 from headrace.connect.sync.status import SyncStatus, status_of
 from headrace.connect.sync.supervision import connector, run_all
 from headrace.connect.sync.verification import Report

@@ -26,6 +26,7 @@ def row_schema(view: View) -> dict[str, Any]:
 def envelope_schema(topic: str, row: dict[str, Any]) -> dict[str, Any]:
     """The whole record's."""
     row = {**row, "name": f"{topic}.Value"}
+    # The fields of all sources: each writes its own, and the others are absent.
     source = {
         "type": "struct",
         "fields": [
@@ -43,6 +44,12 @@ def envelope_schema(topic: str, row: dict[str, Any]) -> dict[str, Any]:
             _field("int64", "txId"),
             _field("int64", "lsn"),
             _field("int64", "xmin"),
+            _field("int64", "server_id"),
+            _field("string", "gtid"),
+            _field("string", "file"),
+            _field("int64", "pos"),
+            _field("int32", "row"),
+            _field("int64", "position"),
         ],
         "optional": False,
         "field": "source",

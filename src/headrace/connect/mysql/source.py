@@ -178,7 +178,7 @@ class MysqlSource:
             raise PlaceLost(
                 f"record {number} of the schema history is missing, so the log cannot be read with the shapes of its "
                 "time",
-                "call rebuild_history, if no table changed its shape since, or begin anew with a snapshot",
+                "headrace cdc rebuild-history NAME, if no table changed its shape since, or begin anew with a snapshot",
             )
         self._history.forget([record.number for record in records if record.number > number])
         memory.number = number

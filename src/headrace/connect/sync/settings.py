@@ -9,24 +9,19 @@
 What is not listed here belongs to the sink: see the options of its class.
 """
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.connect.errors import ConnectError, InvalidConnectSetting
+from headrace.connect.sections import InvalidSettingsFile, checked, load_sections
 from headrace.connect.sync.dead_letters import SUFFIX
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.feed import BatchLimits
 from headrace.model import check_topic_name
 
-DEFAULT_FILE = "headrace.toml"
+SECTION = "sync"
 ENVELOPES, DEFAULT_LIMITS = RecordFormat(), BatchLimits()
-
-
-class InvalidSyncFile(ConnectError):
-    """A settings file that cannot be read or says nothing about derived systems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +57,11 @@ _OWN = {
 
 def from_section(name: str, section: Mapping[str, Any]) -> SyncSettings:
     """One section of the file."""
-    own: dict[str, Any] = {}
-    for key, kind in _OWN.items():
-        if key not in section:
-            continue
-        value = section[key]
-        if kind is float and isinstance(value, int):
-            value = float(value)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise InvalidConnectSetting(f"sync.{name}.{key}", value, f"it must be a {_WORDS[kind]}")
-        own[key] = value
+    where = f"{SECTION}.{name}"
+    own = checked(where, {key: value for key, value in section.items() if key in _OWN}, _OWN)
     for key in ("topic", "sink"):
         if key not in own:
-            raise InvalidSyncFile(f"section [sync.{name}] has no {key!r}: add {key} = …")
+            raise InvalidSettingsFile(f"section [{where}] has no {key!r}: add {key} = …")
     form = {key: own.pop(key) for key in ("value", "key", "key_column", "value_column") if key in own}
     limits = {
         field_name: own.pop(key)
@@ -85,22 +72,6 @@ def from_section(name: str, section: Mapping[str, Any]) -> SyncSettings:
     return SyncSettings(name, form=RecordFormat(**form), limits=BatchLimits(**limits), options=options, **own)
 
 
-_WORDS = {str: "text", int: "whole number", float: "number"}
-
-
 def load(path: Path, names: Collection[str] = ()) -> list[SyncSettings]:
     """The derived systems of a file: all of them, or those that are named."""
-    try:
-        with path.open("rb") as file:
-            read = tomllib.load(file)
-    except FileNotFoundError as error:
-        raise InvalidSyncFile(f"{path} is not there: write one with a section [sync.NAME], or give --config") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidSyncFile(f"{path} is no TOML: {error}") from error
-    sections = read.get("sync")
-    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
-        raise InvalidSyncFile(f"{path} has no section [sync.NAME]: add one for each derived system")
-    for name in names:
-        if name not in sections:
-            raise InvalidSyncFile(f"{path} has no section [sync.{name}], only {', '.join(sorted(sections))}")
-    return [from_section(name, sections[name]) for name in (names or sections)]
+    return [from_section(name, section) for name, section in load_sections(path, SECTION, names).items()]
