@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Self
 from headrace.errors import HeadraceError
 
 _HOST: Final = "127.0.0.1"
+_SETTINGS_FILE: Final = "headrace.conf"
 _CAPTURE: Final = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20"}
 # From loopback only who knows the password comes in; the socket is in a folder that only the server's user reads.
 _RULES: Final = f"""\
@@ -52,21 +53,24 @@ class Postgres:
     def start(self) -> Self:
         """Start it; when this returns, it answers. It keeps its port as long as nobody else takes it."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        if not (self._server.pgdata / "PG_VERSION").exists():
-            self._server.pgdata.mkdir(exist_ok=True)
+        data = self._server.pgdata
+        if not (data / "PG_VERSION").exists():
+            data.mkdir(exist_ok=True)
             self._server.ensure_pgdata_inited()
-        (self._server.pgdata / "pg_hba.conf").write_text(_RULES)
+            # In a file of their own, so that what ALTER SYSTEM says goes before them.
+            with (data / "postgresql.conf").open("a") as file:
+                file.write(f"\ninclude '{_SETTINGS_FILE}'\n")
+            (data / "pg_hba.conf").write_text(_RULES)
         if not self._port_file.exists() or not _is_free(int(self._port_file.read_text())):
             self._port_file.write_text(str(_free_port()))
         written = {
             **self._settings,
             "listen_addresses": _HOST,
             "port": self._port_file.read_text(),
-            "unix_socket_directories": str(self._server.pgdata),
+            "unix_socket_directories": str(data),
             "unix_socket_permissions": "0700",
         }
-        lines = (f"{name} = '{value}'\n" for name, value in written.items())
-        (self._server.pgdata / "postgresql.auto.conf").write_text("".join(lines))
+        (data / _SETTINGS_FILE).write_text("".join(f"{name} = '{value}'\n" for name, value in written.items()))
         self._control("-w", "-l", str(self._server.pgdata / "log"), "start")
         if not self._password_file.exists():
             self._set_password()

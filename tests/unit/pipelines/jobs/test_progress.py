@@ -69,3 +69,17 @@ def test_they_are_served() -> None:
             assert b"headrace_pipeline_batch_rows" in answer.read()
     finally:
         server.close()
+
+
+def test_late_rows_of_our_own_windows_are_counted_with_sparks() -> None:
+    report = {
+        "batchId": 3,
+        "timestamp": "t",
+        "stateOperators": [{"numRowsDroppedByWatermark": 2}],
+        "observedMetrics": {
+            "headrace.late.1": {"late": 3, "no_time": 1},
+            "headrace.late.no time.2": {"late": 0, "no_time": None},
+            "mine": {"late": 100},
+        },
+    }
+    assert read("job", "out", ("rows",), report, 10).late_rows == 16
