@@ -15,7 +15,7 @@ _PYTHONS = {
     "flink": ROOT / ".cache/peers/flink/venv/bin/python",
     "flink-once": ROOT / ".cache/peers/flink/venv/bin/python",
 }
-_WORKER = Path(__file__).with_name("pipelines_worker.py")
+_HERE = Path(__file__).parent
 _START_TIMEOUT_S = 120
 _ORDER_TIMEOUT_S = 900
 _SAMPLE_S = 0.1
@@ -34,7 +34,7 @@ class Failed(Exception):
 class Worker:
     """A running contender: `start_s` is what its start took, Python and JVM and session."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, *, script: str = "pipelines_worker.py") -> None:
         self.name = name
         python = _PYTHONS.get(name, ROOT / ".venv" / "bin" / "python")
         if not python.exists():
@@ -46,7 +46,7 @@ class Worker:
         with Listener(address, "AF_UNIX") as listener:
             # A worker that dies before it calls would leave us waiting.
             listener._listener._socket.settimeout(_START_TIMEOUT_S)  # type: ignore[attr-defined]
-            self._process = Guarded([str(python), str(_WORKER), name, address, str(folder)], output=self._output)
+            self._process = Guarded([str(python), str(_HERE / script), name, address, str(folder)], output=self._output)
             try:
                 self._connection: Connection = listener.accept()
                 first = self._answer(_START_TIMEOUT_S)

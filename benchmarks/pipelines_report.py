@@ -19,6 +19,7 @@ LABELS = {
     "headrace": "Headrace",
     "spark": "plain PySpark",
     "spark-2": "PySpark, 2 shuffle partitions",
+    "native": "Spark's own, our source",
     "real-time": "PySpark, real-time mode",
     "flink": "Flink SQL",
     "flink-once": "Flink SQL, exactly once",

@@ -20,7 +20,6 @@ from typing import Any
 
 from rich.console import Console
 
-import pipelines_process
 import pipelines_report as report
 from broker_report import RECORDS_PER_S
 from brokers import fresh
@@ -28,9 +27,6 @@ from harness import alternate_all, headline, scratch
 from pipelines_data import PARTITIONS, fill
 from pipelines_process import Failed, Unavailable, Worker
 from pipelines_report import LABELS, Figures, Goal, Row
-
-LABELS["native"] = "Spark's own, our source"
-pipelines_process._WORKER = Path(__file__).with_name("windows_worker.py")
 
 BROKERS = {"kafka": ("kafka", "Apache Kafka 4.3.1"), "ours": ("ours-os", "our broker")}
 ALL = ("headrace", "native", "spark-2", "flink")
@@ -102,7 +98,7 @@ def main() -> None:
         for name in args.contender or ALL:
             try:
                 with console.status(f"starting {LABELS[name]}"):
-                    workers[name] = Worker(name, folder / name)
+                    workers[name] = Worker(name, folder / name, script="windows_worker.py")
                 stack.callback(workers[name].kill)
             except Unavailable as error:
                 console.print(f"{LABELS[name]} is left out: {error}")
