@@ -1,13 +1,12 @@
 """Who captures: our connector and Debezium's embedded engine, each a process between the same two servers."""
 
-import sys
 from abc import abstractmethod
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from brokers import HEADRACE
 from cdc_database import SENTINEL, TABLE
-from harness import ROOT
 from peers.debezium.engine import start_engine
 from peers.process import Guarded
 
@@ -71,8 +70,12 @@ class Headrace(Capture):
     slot = "bench_headrace"
 
     def start(self, url: str, bootstrap: str, folder: Path, *, snapshot: bool) -> Guarded:
-        command = [sys.executable, str(ROOT / "benchmarks" / "cdc_worker.py"), url, bootstrap, self.slot, PREFIX]
-        command += ["initial" if snapshot else "never", f"public.{TABLE}", f"public.{SENTINEL}"]
+        command = [str(HEADRACE), "cdc", "start", "bench", "--url", url, "--bootstrap", bootstrap]
+        for table in (TABLE, SENTINEL):
+            command += ["--table", f"public.{table}"]
+        options = {"slot": self.slot, "prefix": PREFIX, "snapshot": "initial" if snapshot else "never"}
+        for name, value in (options | {"compression": "lz4"}).items():
+            command += ["--set", f"{name}={value}"]
         return Guarded(command, output=folder / "headrace.log")
 
 

@@ -1,5 +1,6 @@
 """`headrace cdc`: changes of databases into topics: start captures, look at them, ask things of them."""
 
+import gc
 import signal
 import sys
 import threading
@@ -72,6 +73,7 @@ def start(
     if url is None and (tables or options):
         raise click.UsageError("--table and --set go with --url: in a file they are keys of the section")
     wanted = load(config, names) if url is None else [_one(names, url, tables, options)]
+    _collect_rarely()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -80,6 +82,13 @@ def start(
     for name, error in failures.items():
         click.echo(f"headrace: {name}: {error}", err=True)
     sys.exit(1 if failures else 0)
+
+
+def _collect_rarely() -> None:
+    """Changes are many small objects in lists, none of them in a cycle: looking for cycles took a fifth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
 
 
 def _one(

@@ -4,11 +4,10 @@ import secrets
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from headrace.connect.choices import check_choices
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 
-SNAPSHOT_MODES = ("initial", "initial-only", "never", "when-needed")
-SCHEMA_POLICIES = ("evolve", "block", "skip")
 _MODES = {"decimal": ("string", "precise", "double"), "time": ("adaptive", "isostring"), "binary": ("base64", "hex")}
 _SCHEMES = ("mysql", "mariadb")
 _OPTIONS = ("ssl", "ssl_ca", "ssl_cert", "ssl_key")
@@ -87,14 +86,6 @@ class MysqlSettings:
 
     def __post_init__(self) -> None:
         parse_url(self.url)
-        if self.snapshot not in SNAPSHOT_MODES:
-            raise InvalidConnectSetting("snapshot", self.snapshot, f"choose among {', '.join(SNAPSHOT_MODES)}")
-        if self.schema_changes not in SCHEMA_POLICIES:
-            wanted = f"choose among {', '.join(SCHEMA_POLICIES)}"
-            raise InvalidConnectSetting("schema_changes", self.schema_changes, wanted)
+        check_choices(self, counts=("batch_rows",), seconds=("heartbeat_s",))
         if not 0 < self.server_id < 1 << 32:
             raise InvalidConnectSetting("server_id", self.server_id, "use a number from 1 to 4294967295")
-        if self.batch_rows < 1:
-            raise InvalidConnectSetting("batch_rows", self.batch_rows, "use 1 or more")
-        if self.heartbeat_s <= 0:
-            raise InvalidConnectSetting("heartbeat_s", self.heartbeat_s, "use more than 0 seconds")

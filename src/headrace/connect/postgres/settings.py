@@ -3,13 +3,13 @@
 import re
 from dataclasses import dataclass, field
 
+from headrace.connect.choices import check_choices
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 from headrace.connect.postgres.types import TypeModes
 
-SNAPSHOT_MODES = ("initial", "initial-only", "never", "when-needed")
-SCHEMA_POLICIES = ("evolve", "block", "skip")
 UNAVAILABLE_MODES = ("placeholder", "reselect")
+_COUNTS = ("snapshot_workers", "snapshot_range_rows", "chunk_rows", "batch_messages")
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 
@@ -42,19 +42,10 @@ class PostgresSettings:
     def __post_init__(self) -> None:
         if not _SLOT.fullmatch(self.slot):
             raise InvalidConnectSetting("slot", self.slot, "use up to 63 lower-case letters, digits and underscores")
-        if self.snapshot not in SNAPSHOT_MODES:
-            raise InvalidConnectSetting("snapshot", self.snapshot, f"choose among {', '.join(SNAPSHOT_MODES)}")
-        if self.schema_changes not in SCHEMA_POLICIES:
-            wanted = f"choose among {', '.join(SCHEMA_POLICIES)}"
-            raise InvalidConnectSetting("schema_changes", self.schema_changes, wanted)
-        for name in ("snapshot_workers", "snapshot_range_rows", "chunk_rows", "batch_messages"):
-            if getattr(self, name) < 1:
-                raise InvalidConnectSetting(name, getattr(self, name), "use 1 or more")
+        check_choices(self, counts=_COUNTS, seconds=("heartbeat_s",))
         if self.unavailable not in UNAVAILABLE_MODES:
             wanted = f"choose {' or '.join(UNAVAILABLE_MODES)}"
             raise InvalidConnectSetting("unavailable", self.unavailable, wanted)
-        if self.heartbeat_s <= 0:
-            raise InvalidConnectSetting("heartbeat_s", self.heartbeat_s, "use more than 0 seconds")
 
     @property
     def publication_name(self) -> str:

@@ -4,11 +4,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.connect.choices import check_choices
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 
-SNAPSHOT_MODES = ("initial", "initial-only", "never", "when-needed")
-SCHEMA_POLICIES = ("evolve", "block", "skip")
 _CAPTURE = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
@@ -30,13 +29,4 @@ class SqliteSettings:
         if not _CAPTURE.fullmatch(self.capture):
             wanted = "use up to 41 lower-case letters, digits and underscores, a letter first"
             raise InvalidConnectSetting("capture", self.capture, wanted)
-        if self.snapshot not in SNAPSHOT_MODES:
-            raise InvalidConnectSetting("snapshot", self.snapshot, f"choose among {', '.join(SNAPSHOT_MODES)}")
-        if self.schema_changes not in SCHEMA_POLICIES:
-            wanted = f"choose among {', '.join(SCHEMA_POLICIES)}"
-            raise InvalidConnectSetting("schema_changes", self.schema_changes, wanted)
-        for name in ("batch_rows", "prune_rows"):
-            if getattr(self, name) < 1:
-                raise InvalidConnectSetting(name, getattr(self, name), "use 1 or more")
-        if self.poll_s <= 0:
-            raise InvalidConnectSetting("poll_s", self.poll_s, "use more than 0 seconds")
+        check_choices(self, counts=("batch_rows", "prune_rows"), seconds=("poll_s",))

@@ -3,12 +3,11 @@
 import re
 from dataclasses import dataclass, field
 
+from headrace.connect.choices import check_choices
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 from headrace.connect.postgres.types import TypeModes
 
-SNAPSHOT_MODES = ("initial", "initial-only", "never", "when-needed")
-SCHEMA_POLICIES = ("evolve", "block", "skip")
 _CAPTURE = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
@@ -31,13 +30,4 @@ class TriggerSettings:
         if not _CAPTURE.fullmatch(self.capture):
             wanted = "use up to 41 lower-case letters, digits and underscores, a letter first"
             raise InvalidConnectSetting("capture", self.capture, wanted)
-        if self.snapshot not in SNAPSHOT_MODES:
-            raise InvalidConnectSetting("snapshot", self.snapshot, f"choose among {', '.join(SNAPSHOT_MODES)}")
-        if self.schema_changes not in SCHEMA_POLICIES:
-            wanted = f"choose among {', '.join(SCHEMA_POLICIES)}"
-            raise InvalidConnectSetting("schema_changes", self.schema_changes, wanted)
-        if self.batch_rows < 1:
-            raise InvalidConnectSetting("batch_rows", self.batch_rows, "use 1 or more")
-        for name in ("poll_s", "heartbeat_s"):
-            if getattr(self, name) <= 0:
-                raise InvalidConnectSetting(name, getattr(self, name), "use more than 0 seconds")
+        check_choices(self, counts=("batch_rows",), seconds=("poll_s", "heartbeat_s"))
