@@ -355,7 +355,7 @@ def test_a_lost_history_is_rebuilt_from_the_database(server: MariadbServer, db: 
     follower.crash()
     db.execute("INSERT INTO t VALUES (1, 1)")
     history.forget([record.number for record in history.load()])
-    with pytest.raises(SourceRefused, match=r"schema history is missing.*rebuild_history"):
+    with pytest.raises(SourceRefused, match=r"schema history is missing.*rebuild-history"):
         follower.start()
     assert follower.position is not None
     follower.position = rebuild_history(_settings(server), history, follower.position)
