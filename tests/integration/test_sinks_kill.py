@@ -79,6 +79,11 @@ class Worker:
             assert enough, self.lines[-5:]
             return self.lines[-1]
 
+    def wait_for_all(self) -> None:
+        """Until it has nothing more to say; however long that is, as long as it goes on saying something."""
+        while self.wait_for(len(self.lines) + 1) != "gone":
+            pass
+
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
@@ -156,6 +161,7 @@ def test_nothing_is_lost_and_nothing_doubled(tmp_path: Path, server: PostgresSer
                 begins = {line.removeprefix("begin ") for line in worker.lines if line.startswith("begin ")}
                 began.update(line.split()[0] for line in begins - ends)
                 continue
+            worker.wait_for_all()
             worker.end()
             assert "all finished" in worker.lines, (tmp_path / "worker.err").read_text()[-3000:]
             break
