@@ -3,40 +3,23 @@
 import json
 import sys
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 import click
-from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
+from headrace.cli.live_view import LiveView
 from headrace.cli.output import human_bytes
 from headrace.connect.capture.condition import FAILED, Condition
 
 _COLOURS = {"running": "green", "waiting": "yellow", "failed": "red"}
 
 
-class View:
+class View(LiveView):
     """Shows what captures say."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self._console = Console(stderr=True, highlight=False)
-        self._live: Live | None = None
+        super().__init__(as_json=as_json, refreshes_per_s=4)
         self._states: dict[str, tuple[str, str]] = {}
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal and not self._as_json:
-            self._live = Live(console=self._console, refresh_per_second=4)
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
 
     def show(self, found: Sequence[Condition]) -> None:
         """How each stands now."""

@@ -3,14 +3,11 @@
 import json
 import sys
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 import click
-from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
+from headrace.cli.live_view import LiveView
 from headrace.cli.output import human_bytes, human_duration
 from headrace.pipelines.jobs.progress import Progress
 
@@ -20,26 +17,12 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class View:
+class View(LiveView):
     """Shows what a run says."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self._console = Console(stderr=True, highlight=False)
-        self._live: Live | None = None
+        super().__init__(as_json=as_json, refreshes_per_s=8)
         self._shown: dict[tuple[str, str], int] = {}
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal and not self._as_json:
-            self._live = Live(console=self._console, refresh_per_second=8)
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
 
     def say(self, job: str, sentence: str) -> None:
         """An event in words."""

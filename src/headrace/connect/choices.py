@@ -1,5 +1,6 @@
 """What every source lets a user choose from, checked the same way for all of them."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace.connect.errors import InvalidConnectSetting
@@ -19,3 +20,10 @@ def check_choices(settings: Any, *, counts: tuple[str, ...] = (), seconds: tuple
     for name in seconds:
         if getattr(settings, name) <= 0:
             raise InvalidConnectSetting(name, getattr(settings, name), "use more than 0 seconds")
+
+
+def check_modes(types: Any, modes: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a way of writing a type that does not exist."""
+    for name, allowed in modes.items():
+        if getattr(types, name) not in allowed:
+            raise InvalidConnectSetting(f"types.{name}", getattr(types, name), f"choose {' or '.join(allowed)}")

@@ -66,15 +66,20 @@ class Teller:
     """Writes conditions; for one thread."""
 
     def __init__(self, cluster: Cluster) -> None:
-        ensure_topic(cluster, TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
-        self._writer = Writer(cluster, TOPIC)
+        self._cluster = cluster
+        self._writer: Writer | None = None
 
     def tell(self, condition: Condition) -> None:
-        """Say how it stands."""
+        """Say how it stands; raises `ClientError` where the broker is away, and begins anew the next time."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            ensure_topic(self._cluster, TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
+            writer = Writer(self._cluster, TOPIC)
         now_ms = time.time_ns() // 1_000_000
         told = replace(condition, updated_ms=now_ms)
-        self._writer.add(NewRecord(condition.name.encode(), told.as_json(), now_ms))
-        self._writer.flush()
+        writer.add(NewRecord(condition.name.encode(), told.as_json(), now_ms))
+        writer.flush()
+        self._writer = writer
 
 
 def conditions(cluster: Cluster) -> dict[str, Condition]:

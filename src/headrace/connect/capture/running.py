@@ -71,7 +71,7 @@ def run_captures(
 ) -> dict[str, HeadraceError]:
     """Run captures until told to stop, or until all have ended; answers what each failed with."""
     with ExitStack() as stack:
-        cluster = stack.enter_context(_cluster(bootstrap, "captures"))
+        teller = Teller(stack.enter_context(_cluster(bootstrap, "captures")))
         captures = {}
         for settings in all_settings:
             own = stack.enter_context(_cluster(bootstrap, settings.name))
@@ -84,7 +84,7 @@ def run_captures(
         )
         listener.start()
         try:
-            _watch(list(captures.values()), cluster, stop, show)
+            _watch(list(captures.values()), teller, stop, show)
         finally:
             stop.set()
             for capture in captures.values():
@@ -94,7 +94,7 @@ def run_captures(
                 assert capture.thread is not None
                 capture.thread.join()
             listener.join()
-            _tell(list(captures.values()), cluster, show, is_last=True)
+            _tell(list(captures.values()), teller, show, is_last=True)
     return {name: capture.error for name, capture in captures.items() if capture.error is not None}
 
 
@@ -109,13 +109,13 @@ def _keep(capture: Capture) -> None:
         capture.error = error  # told by whoever runs us
 
 
-def _watch(captures: list[Capture], cluster: Cluster, stop: threading.Event, show: Show) -> None:
+def _watch(captures: list[Capture], teller: Teller, stop: threading.Event, show: Show) -> None:
     while not stop.is_set() and any(capture.thread and capture.thread.is_alive() for capture in captures):
-        _tell(captures, cluster, show)
+        _tell(captures, teller, show)
         stop.wait(_TICK_S)
 
 
-def _tell(captures: list[Capture], cluster: Cluster, show: Show, *, is_last: bool = False) -> None:
+def _tell(captures: list[Capture], teller: Teller, show: Show, *, is_last: bool = False) -> None:
     """Show all, and write down what is new; a broker that is away hears it later."""
     now = time.monotonic()
     found = [capture.condition(now) for capture in captures]
@@ -124,7 +124,7 @@ def _tell(captures: list[Capture], cluster: Cluster, show: Show, *, is_last: boo
         if condition == capture.told and now - capture.told_at < EVERY_S and not is_last:
             continue
         try:
-            Teller(cluster).tell(condition)
+            teller.tell(condition)
         except ClientError as error:
             _log.warning("condition not told", capture=condition.name, error=str(error))
             continue

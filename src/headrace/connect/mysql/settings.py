@@ -4,7 +4,7 @@ import secrets
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from headrace.connect.choices import check_choices
+from headrace.connect.choices import check_choices, check_modes
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 
@@ -22,9 +22,7 @@ class TypeModes:
     binary: str = "base64"
 
     def __post_init__(self) -> None:
-        for name, allowed in _MODES.items():
-            if getattr(self, name) not in allowed:
-                raise InvalidConnectSetting(f"types.{name}", getattr(self, name), f"choose {' or '.join(allowed)}")
+        check_modes(self, _MODES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.choices import check_modes
 from headrace.connect.postgres import values
 from headrace.connect.postgres.arrays import array_json, array_python
 from headrace.connect.postgres.intervals import interval_micros
@@ -62,9 +62,7 @@ class TypeModes:
     binary: str = "base64"
 
     def __post_init__(self) -> None:
-        for name, allowed in _MODES.items():
-            if getattr(self, name) not in allowed:
-                raise InvalidConnectSetting(f"types.{name}", getattr(self, name), f"choose {' or '.join(allowed)}")
+        check_modes(self, _MODES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,29 @@
+"""A table that stays in place while a command runs, where there is a terminal to show it in."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+
+
+class LiveView:
+    """What views of running things share; `_live` is there between `with` and its end, in a terminal, without JSON."""
+
+    def __init__(self, *, as_json: bool, refreshes_per_s: float) -> None:
+        self._as_json = as_json
+        self._refreshes_per_s = refreshes_per_s
+        self._console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal and not self._as_json:
+            self._live = Live(console=self._console, refresh_per_second=self._refreshes_per_s)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
