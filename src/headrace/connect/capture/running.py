@@ -116,7 +116,7 @@ def _watch(captures: list[Capture], teller: Teller, stop: threading.Event, show:
 
 
 def _tell(captures: list[Capture], teller: Teller, show: Show, *, is_last: bool = False) -> None:
-    """Show all, and write down what is new; a broker that is away hears it later."""
+    """Show all, and write down what is new; a broker that is away hears it later, and the captures say that it is away."""
     now = time.monotonic()
     found = [capture.condition(now) for capture in captures]
     show(found)
@@ -126,7 +126,7 @@ def _tell(captures: list[Capture], teller: Teller, show: Show, *, is_last: bool 
         try:
             teller.tell(condition)
         except ClientError as error:
-            _log.warning("condition not told", capture=condition.name, error=str(error))
+            _log.debug("condition not told", capture=condition.name, error=str(error))
             continue
         capture.told, capture.told_at = condition, now
 
@@ -140,8 +140,8 @@ def _obey(captures: dict[str, Capture], bootstrap: Sequence[Address], stop: thre
                         _do(captures, order)
                     if stop.is_set():
                         return
-        except ClientError as error:  # the broker is away; captures wait for it as well
-            _log.warning("orders not heard", error=str(error))
+        except ClientError as error:  # the broker is away; captures wait for it as well, and say so
+            _log.debug("orders not heard", error=str(error))
             stop.wait(_TICK_S)
 
 
