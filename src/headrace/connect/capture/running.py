@@ -116,7 +116,7 @@ def _watch(captures: list[Capture], teller: Teller, stop: threading.Event, show:
 
 
 def _tell(captures: list[Capture], teller: Teller, show: Show, *, is_last: bool = False) -> None:
-    """Show all, and write down what is new; a broker that is away hears it later, and the captures say that it is away."""
+    """Show all, and write down what is new; a broker that is away hears it later, and the captures tell of it."""
     now = time.monotonic()
     found = [capture.condition(now) for capture in captures]
     show(found)
