@@ -32,6 +32,7 @@ PRELOADED: Final = (
     "headrace.pipelines.source.datasource",
     "headrace.pipelines.source.stream",
     "headrace.pipelines.sink.topic.writers",
+    "headrace.pipelines.keyed.processor",
 )
 
 _TASKS: Final = "pyspark.worker"
@@ -71,6 +72,15 @@ def quiet(worker: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
     return run
 
 
+def shelf() -> contextlib.AbstractContextManager[None]:
+    """A folder that tasks share runs of keyed state in, if what that needs is there."""
+    try:
+        from headrace.pipelines.keyed.shelf import shared_shelf
+    except ImportError:
+        return contextlib.nullcontext()
+    return shared_shelf()
+
+
 def main() -> None:
     """Load, then do what Spark's daemon does."""
     from pyspark import daemon
@@ -84,7 +94,8 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     daemon.worker = quiet(daemon.worker)  # type: ignore[assignment]  # the same but for the arguments' names
-    daemon.manager()
+    with shelf() if kind == _TASKS else contextlib.nullcontext():
+        daemon.manager()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from headrace.pipelines.keyed.manifest import Manifest, from_text, to_text
 from headrace.pipelines.keyed.operator import NO_WATERMARK, Clock, Operator, Plan, Times
 from headrace.pipelines.keyed.packing import emit_cells, open_cells
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings
+from headrace.pipelines.keyed.shelf import shelved
 
 VARIABLE = "keyed"
 MANIFEST = "manifest"
@@ -71,6 +72,7 @@ class KeyedProcessor(StatefulProcessor):
         """Called for each partition in each micro-batch, also for those without rows."""
         self._handle = handle
         self._stored = _Stored(handle.getMapState(VARIABLE, _ID, _DATA))
+        self._runs = shelved(self._stored)
         client = handle._statefulProcessorApiClient  # noqa: SLF001 - the way to a key of our own
         if client.handle_state is not StatefulProcessorHandleState.PRE_INIT:
             self._check_settings(client)
@@ -98,7 +100,7 @@ class KeyedProcessor(StatefulProcessor):
     def _open(self) -> Bucket:
         held = self._stored.manifest()
         manifest = Manifest(self.buckets) if held is None else from_text(held)
-        return Bucket(self.operator, self.plan, self.keys, manifest=manifest, store=self._stored, cache=_cache)
+        return Bucket(self.operator, self.plan, self.keys, manifest=manifest, store=self._runs, cache=_cache)
 
     def _close(self, bucket: Bucket, times: Times, expiring: int | None) -> None:
         bucket.flush()
