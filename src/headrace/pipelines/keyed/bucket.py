@@ -247,9 +247,12 @@ class _View:
         self._bucket = bucket
         self._keys = keys
 
-    def read(self, table: str) -> Keyed:
+    def read(self, table: str, some: Longs | None = None) -> Keyed:
         """A table's rows of these keys."""
-        return self._bucket.read(table, self._keys)
+        if some is None:
+            return self._bucket.read(table, self._keys)
+        held = self._bucket.read(table, self._keys.take(some))
+        return Keyed(some[held.key], held.rows)
 
     def timers(self, clock: Clock) -> Longs:
         """When each has its timer."""

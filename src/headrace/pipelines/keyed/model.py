@@ -143,11 +143,12 @@ class _View:
         self._bucket = bucket
         self.names = names
 
-    def read(self, table: str) -> Keyed:
+    def read(self, table: str, some: Longs | None = None) -> Keyed:
         """Their rows of a table."""
+        asked = range(len(self.names)) if some is None else some.tolist()
         schema = next(each.schema for each in self._bucket.plan.tables if each.name == table)
         held = self._bucket.tables.get(table, {})
-        found = [(number, row) for number, name in enumerate(self.names) for row in held.get(name, ())]
+        found = [(number, row) for number in asked for row in held.get(self.names[number], ())]
         rows = pa.RecordBatch.from_pylist([row for _, row in found], schema=schema)
         return Keyed(np.array([number for number, _ in found], np.int64), rows)
 

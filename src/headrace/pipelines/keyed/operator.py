@@ -127,8 +127,11 @@ class Times:
 class State(Protocol):
     """What is kept of the keys of this call."""
 
-    def read(self, table: str) -> Keyed:
-        """A table's rows of the keys of this call, in the order of key numbers (and of `time` within a key)."""
+    def read(self, table: str, some: Longs | None = None) -> Keyed:
+        """A table's rows of the keys of this call, in the order of key numbers (and of `time` within a key).
+
+        Or only of the keys with the numbers `some`, which rise: what is not asked for is not touched.
+        """
         ...
 
     def timers(self, clock: Clock) -> Longs:

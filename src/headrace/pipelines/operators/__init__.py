@@ -1,4 +1,4 @@
-"""Operators over time, each a function `DataFrame -> DataFrame` for `df.transform(…)`, one file each.
+"""Operators over time and over tables, each a function `DataFrame -> DataFrame` for `df.transform(…)`, one file each.
 
     from headrace.pipelines.operators import aggregates as agg
     from headrace.pipelines.operators import correct, event_time, tumbling
@@ -6,6 +6,9 @@
     orders.transform(event_time("created_at", delay="10 minutes", ahead="1 minute")).transform(
         tumbling("1 minute", by="shop", total=agg.sum("amount"), stragglers=correct("1 hour"))
     )
+
+Joins and tables: `join_streams` (events with events), `enrich` (events with a table's row), and over tables as changes
+`table_changes`, `join_tables`, `group_changes`, `distinct_changes`, in `tables/`.
 
 What a row adds up to is in `aggregates`, which are kept as partial results (`partials`, `cells`); where windows lie is
 pure arithmetic (`hops`, `session_cuts`); operators over keyed state are pure as well (`paned_windows`,
@@ -19,9 +22,17 @@ from headrace.pipelines.operators.compare import compare
 from headrace.pipelines.operators.correct_clock import correct_clock
 from headrace.pipelines.operators.event_time import event_time
 from headrace.pipelines.operators.hopping import hopping
+from headrace.pipelines.operators.interval_join import join_streams
 from headrace.pipelines.operators.sessions import sessions
 from headrace.pipelines.operators.sliding import sliding
 from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
+from headrace.pipelines.operators.tables.changes import row_versions, table_changes
+from headrace.pipelines.operators.tables.changes_schema import envelope_schema, row_schema
+from headrace.pipelines.operators.tables.distinct import distinct_changes
+from headrace.pipelines.operators.tables.enrich import enrich
+from headrace.pipelines.operators.tables.grouped import group_changes
+from headrace.pipelines.operators.tables.join import join_tables
+from headrace.pipelines.operators.tables.top_n import top_n
 from headrace.pipelines.operators.tumbling import tumbling
 
 __all__ = [
@@ -29,14 +40,24 @@ __all__ = [
     "compare",
     "correct",
     "correct_clock",
+    "distinct_changes",
     "drop",
+    "enrich",
+    "envelope_schema",
     "event_time",
+    "group_changes",
     "hopping",
+    "join_streams",
+    "join_tables",
     "late_rows",
     "on_time",
     "routed",
+    "row_schema",
+    "row_versions",
     "sessions",
     "side_output",
     "sliding",
+    "table_changes",
+    "top_n",
     "tumbling",
 ]

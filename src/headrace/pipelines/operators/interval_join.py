@@ -1,0 +1,107 @@
+"""`join_streams`: rows of two streams with one key whose times lie near each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
+from headrace.pipelines.operators.frames import Transform, event_time_of
+from headrace.pipelines.operators.interval_join_bounds import Bounds, bounds
+from headrace.pipelines.operators.interval_join_columns import Columns, On, columns, key_pairs
+from headrace.pipelines.operators.interval_join_rows import KINDS, ONLY_LEFT
+from headrace.pipelines.operators.intervals import Interval
+from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
+from headrace.pipelines.operators.telling import RETRACTED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class StreamJoin:
+    """A join of two frames, once everything named is known to be there: what the two ways of doing it need."""
+
+    left: "DataFrame"
+    right: "DataFrame"
+    how: str
+    within: Bounds
+    left_time: str
+    right_time: str
+    columns: Columns
+    stragglers: Stragglers
+    buckets: int | None
+
+
+def join_streams(
+    right: "DataFrame",
+    *,
+    on: On,
+    within: Interval | Sequence[Interval] | None = None,
+    how: str = "inner",
+    time: str | None = None,
+    right_time: str | None = None,
+    prefix: str = "right_",
+    stragglers: Stragglers | None = None,
+    buckets: int | None = None,
+) -> Transform:
+    """Pairs of a row and a row of `right` with equal keys, the right time `within` an interval around the left one.
+
+    `within=("-5 minutes", "10 minutes")` is from five minutes before the left row to ten behind it, ends included;
+    `within="10 minutes"` is as much before as after. `on` names columns that both have, or `{left: right}`. `how` is
+    inner, left, right, full, semi or anti; what has no partner is told once, when none can come any more. Both sides
+    need a watermark; `time` and `right_time` name its column where there are several. A column that both have is the
+    left's by its name and the right's with `prefix`. A row at or behind the watermark is late: `stragglers`.
+    """
+    if how not in KINDS:
+        raise BadField(f"how={how!r} in join_streams: write one of {', '.join(KINDS)}")
+    interval, pairs, choice = bounds(within), key_pairs(on), stragglers or drop()
+
+    def apply(left: "DataFrame") -> "DataFrame":
+        from headrace.pipelines.operators.interval_join_keyed import keyed_join
+        from headrace.pipelines.operators.interval_join_native import native_join
+
+        _check_sides(left, right)
+        times = _time(left, time, "left", "time"), _time(right, right_time, "right", "right_time")
+        _check_times(left, right, *times)
+        made = ((ASIDE,) if choice.hands_on else ()) + ((RETRACTED,) if choice.corrects else ())
+        names = columns(pairs, _types(left), _types(right), prefix=prefix, only_left=how in ONLY_LEFT, made=made)
+        join = StreamJoin(left, right, how, interval, *times, names, choice, buckets)
+        # Spark's own join is fast and drops late rows; whoever wants them gets the join on keyed state.
+        return keyed_join(join) if left.isStreaming and (choice.hands_on or choice.corrects) else native_join(join)
+
+    return apply
+
+
+def _check_sides(left: "DataFrame", right: "DataFrame") -> None:
+    if left.isStreaming == right.isStreaming:
+        return
+    which = "right" if left.isStreaming else "left"
+    raise BadWindow(
+        f"join_streams joins two streams, and the {which} side is none: read it with readStream, or join "
+        "a table that does not change with .join(…)"
+    )
+
+
+def _time(frame: "DataFrame", named: str | None, side: str, keyword: str) -> str:
+    """The time column of a side; the sentence says which side lacks it."""
+    try:
+        return event_time_of(frame, named, f"the {side} side of join_streams")
+    except BadWindow as error:
+        raise BadWindow(str(error).replace("time=…", f"{keyword}=…")) from None
+
+
+def _check_times(left: "DataFrame", right: "DataFrame", time: str, right_time: str) -> None:
+    one, other = left.schema[time].dataType.simpleString(), right.schema[right_time].dataType.simpleString()
+    if one != other:
+        raise BadTime(
+            f"the left time {time!r} is {one} and the right time {right_time!r} is {other}, which cannot be "
+            "compared without a time zone: make both with event_time(…)"
+        )
+
+
+def _types(frame: "DataFrame") -> dict[str, str]:
+    names = frame.columns
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise BadField(f"there are two columns {name!r} on one side of join_streams: rename one of them")
+    return {field.name: field.dataType.simpleString() for field in frame.schema.fields}

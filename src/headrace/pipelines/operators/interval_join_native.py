@@ -1,0 +1,91 @@
+"""A join of two streams by Spark itself: late rows are dropped, and Spark counts them."""
+
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.observed import LATE_ROWS
+from headrace.pipelines.operators.interval_join_rows import LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT
+from headrace.pipelines.operators.stragglers import NO_TIME
+from headrace.pipelines.operators.telling import RETRACTED
+from headrace.pipelines.operators.windowing import next_number
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from headrace.pipelines.operators.interval_join import StreamJoin
+
+# Spark has no anti join of streams: it is an outer join of which only the rows without a partner remain.
+_SPARKS = {"inner": "inner", "left": "left", "right": "right", "full": "full", "semi": "leftsemi", "anti": "left"}
+
+
+def native_join(join: "StreamJoin") -> "DataFrame":
+    """The join with Spark's own operator, and the columns that keyed state would give."""
+    from pyspark.sql import functions as fn
+
+    # Names of our own on both sides, so that a stream can be joined with itself.
+    left = _side(join.left, join.left_time, [one for one, _ in join.columns.keys], "_l", join.how in LONELY_LEFT)
+    right = _side(
+        join.right, join.right_time, [other for _, other in join.columns.keys], "_r", join.how in LONELY_RIGHT
+    )
+    at_left, at_right = (
+        fn.col(f"_l{join.left.columns.index(join.left_time)}"),
+        fn.col(f"_r{join.right.columns.index(join.right_time)}"),
+    )
+    keys = [
+        (fn.col(f"_l{join.left.columns.index(one)}"), fn.col(f"_r{join.right.columns.index(other)}"))
+        for one, other in join.columns.keys
+    ]
+    wanted = [one == other for one, other in keys]
+    if join.how == "full":
+        # Neither side may lose its rows without a key, and in Spark's state null equals null: so they differ in side.
+        wanted.append(_keyless([one for one, _ in keys], 1) == _keyless([other for _, other in keys], 2))
+    wanted += [
+        at_right >= at_left + _interval(join.within.low_us),
+        at_right <= at_left + _interval(join.within.high_us),
+    ]
+    joined = left.join(right, reduce(and_, wanted), _SPARKS[join.how])
+    if join.how == "anti":
+        joined = joined.where(at_right.isNull())
+    found = [
+        (fn.coalesce(one, other) if join.how in LONELY_RIGHT else one).alias(name)
+        for (one, other), (name, _) in zip(keys, join.columns.keys, strict=True)
+    ]
+    found += [fn.col(f"_l{join.left.columns.index(name)}").alias(name) for name in join.columns.left]
+    if join.how not in ONLY_LEFT:
+        found += [fn.col(f"_r{join.right.columns.index(name)}").alias(called) for name, called in join.columns.right]
+    if join.stragglers.corrects:
+        found.append(fn.lit(False).alias(RETRACTED))  # of a frame that is no stream, where nothing is late
+    return joined.select(*found)
+
+
+def _side(frame: "DataFrame", time: str, keys: list[str], mark: str, lonely: bool) -> "DataFrame":
+    """A side by names of our own, without rows that can have no part in any result."""
+    from pyspark.sql import functions as fn
+
+    at = fn.col(f"`{time}`")
+    if frame.isStreaming:
+        frame = frame.observe(
+            f"{LATE_ROWS}.{NO_TIME}.{next_number()}",
+            fn.lit(0).cast("bigint").alias("late"),
+            fn.count_if(at.isNull()).alias("no_time"),
+        )
+    # Without a time a row would stay in Spark's state for ever.
+    kept = frame.where(at.isNotNull())
+    if not lonely:
+        kept = kept.where(reduce(and_, (fn.col(f"`{name}`").isNotNull() for name in keys)))
+    return kept.select(*(fn.col(f"`{name}`").alias(f"{mark}{place}") for place, name in enumerate(frame.columns)))
+
+
+def _keyless(keys: "list[Column]", side: int) -> "Column":
+    from pyspark.sql import functions as fn
+
+    return fn.when(reduce(and_, (key.isNotNull() for key in keys)), fn.lit(0)).otherwise(fn.lit(side))
+
+
+def _interval(length_us: int) -> "Column":
+    from pyspark.sql import functions as fn
+
+    seconds, rest = divmod(abs(length_us), 1_000_000)
+    sign = "-" if length_us < 0 else ""
+    return fn.expr(f"INTERVAL '{sign}{seconds}.{rest:06d}' SECOND")

@@ -1,0 +1,241 @@
+"""A change topic's records as columns of Spark: whose row, what it is now, which version, since when.
+
+Everything here is expressions, which Spark runs by itself. What must not be is told by an expression too, and stops the
+query: a truncate, a change without a primary key.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.pipelines.operators.errors import BadField
+from headrace.pipelines.operators.fields import nearest, require
+from headrace.pipelines.operators.tables.form import check_row_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+ENVELOPE, ROWS = "envelope", "rows"
+DELETED: Final = "__deleted"
+IDLE: Final = "_idle"
+_RECORD: Final = ("_key", "_value", "_topic", "_partition", "_offset", "_timestamp", "_timestampType", "_headers", IDLE)
+_OPERATIONS: Final = ("c", "r", "u", "d", "t")
+_TRUNCATE: Final = (
+    "is a truncate, and nobody can say here which rows it took away: the table was empty then, so begin a new "
+    "checkpoint behind it with startingOffsets, or write table_changes(truncates='ignore') to keep the rows"
+)
+_MEND: Final = "declare them with .schema(envelope_schema('id long, …'))"
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a change topic; `frame` has the columns that its schema declared."""
+
+    frame: "DataFrame"
+    key: tuple[str, ...]
+    form: str
+    table: str | None
+
+    @property
+    def row(self) -> "StructType":
+        """A row's columns, the key's included."""
+        from pyspark.sql.types import StructType
+
+        if self.form == ENVELOPE:
+            found = self.frame.schema["after"].dataType
+            assert isinstance(found, StructType)
+            return found
+        left_out = (*_RECORD, DELETED)
+        return StructType([field for field in self.frame.schema.fields if field.name not in left_out])
+
+    @property
+    def others(self) -> list[str]:
+        """A row's columns beside the key."""
+        return [name for name in self.row.fieldNames() if name not in self.key]
+
+    def has(self, name: str) -> bool:
+        """Whether the schema declared a column."""
+        return name in self.frame.columns
+
+    # --- a record
+
+    def cell(self, name: str, image: str = "after") -> "Column":
+        """A column of the row, as it is now or as it was."""
+        from pyspark.sql import functions as fn
+
+        return fn.col(image).getField(name) if self.form == ENVELOPE else fn.col(f"`{name}`")
+
+    @property
+    def is_tombstone(self) -> "Column":
+        """A record without a value."""
+        from pyspark.sql import functions as fn
+
+        if self.form == ENVELOPE:
+            return fn.col("op").isNull()
+        empty = fn.lit(True)
+        for name in self.key:
+            empty = empty & self.cell(name).isNull()
+        return empty
+
+    @property
+    def is_gone(self) -> "Column":
+        """Whether the row is deleted."""
+        from pyspark.sql import functions as fn
+
+        if self.form == ENVELOPE:
+            return self.is_tombstone | (fn.col("op") == "d")
+        flag = fn.lower(fn.col(DELETED).cast("string")).eqNullSafe("true") if self.has(DELETED) else fn.lit(False)
+        return self.is_tombstone | flag
+
+    def key_cell(self, name: str) -> "Column":
+        """A column of the primary key; a tombstone has it in the record's key alone."""
+        from pyspark.sql import functions as fn
+
+        found = self.cell(name)
+        if self.form == ENVELOPE and self.has("before"):
+            found = fn.coalesce(found, self.cell(name, "before"))
+        if not self.has("_key"):
+            return found
+        text = fn.col("_key").cast("string")
+        ways = [fn.get_json_object(text, f"$['{name}']"), fn.get_json_object(text, f"$.payload['{name}']")]
+        if len(self.key) == 1:
+            ways.append(fn.when(~text.startswith("{"), fn.regexp_replace(text, '^"|"$', "")))
+        return fn.when(self.is_tombstone, fn.coalesce(*ways).cast(self.row[name].dataType)).otherwise(found)
+
+    # --- which version
+
+    @property
+    def time(self) -> "Column":
+        """When the version became valid."""
+        from pyspark.sql import functions as fn
+
+        ways = [self._moment(name) for name in ("source.ts_ms", "ts_ms", "_timestamp") if self._declares(name)]
+        if self.form == ROWS:
+            ways = [fn.col("_timestamp")] if self.has("_timestamp") else []
+        return fn.coalesce(*ways, fn.lit(None).cast("timestamp"))
+
+    def version(self, *, is_known: bool = True) -> "Column":
+        """The version's id; of what a change takes back only table and key are known."""
+        from pyspark.sql import functions as fn
+
+        offset = fn.col("_offset") if is_known else fn.lit(None)
+        lsn = self._position() if is_known else fn.lit(None).cast("string")
+        parts = {"table": self._table(), "key": self._key_text(), "offset": offset.cast("bigint"), "lsn": lsn}
+        return fn.struct(*(part.alias(name) for name, part in parts.items()))
+
+    def _table(self) -> "Column":
+        from pyspark.sql import functions as fn
+
+        if self.table is not None:
+            return fn.lit(self.table)
+        if self.has("_topic"):
+            return fn.col("_topic")
+        names = [fn.col(name) for name in ("source.schema", "source.table") if self._declares(name)]
+        return fn.concat_ws(".", *names) if names else fn.lit("")
+
+    def _key_text(self) -> "Column":
+        from pyspark.sql import functions as fn
+
+        made = fn.to_json(fn.struct(*(self.key_cell(name).alias(name) for name in self.key)))
+        if not self.has("_key"):
+            return made
+        text = fn.col("_key").cast("string")
+        # A key that is JSON already is not written again; one that carries its schema is.
+        return fn.when(text.startswith("{") & ~text.startswith('{"schema":'), text).otherwise(made)
+
+    def _position(self) -> "Column":
+        from pyspark.sql import functions as fn
+
+        ways = [fn.col(name).cast("string") for name in ("source.lsn",) if self._declares(name)]
+        places = [name for name in ("source.file", "source.pos", "source.row") if self._declares(name)]
+        if "source.file" in places:
+            ways.append(fn.when(fn.col("source.file").isNotNull(), fn.concat_ws(":", *map(fn.col, places))))
+        ways += [fn.col(name).cast("string") for name in ("source.position",) if self._declares(name)]
+        return fn.coalesce(*ways, fn.lit(None).cast("string"))
+
+    def _moment(self, name: str) -> "Column":
+        from pyspark.sql import functions as fn
+
+        kind = self.frame.select(name).schema.fields[0].dataType.simpleString()
+        return fn.timestamp_millis(fn.col(name)) if kind in ("int", "bigint") else fn.col(name).cast("timestamp")
+
+    def _declares(self, name: str) -> bool:
+        from pyspark.sql.types import StructType
+
+        outer, _, inner = name.partition(".")
+        if outer not in self.frame.columns or self.form == ROWS:
+            return self.form == ROWS and name in self.frame.columns
+        if not inner:
+            return True
+        kind = self.frame.schema[outer].dataType
+        return isinstance(kind, StructType) and inner in kind.fieldNames()
+
+    # --- what must not be
+
+    def refused(self, *more: tuple["Column", str]) -> "Column":
+        """Null, or the end of the query at a record that cannot be; `more` are further conditions with words."""
+        from pyspark.sql import functions as fn
+
+        missing = fn.lit(False)
+        for name in self.key:
+            missing = missing | self.key_cell(name).isNull()
+        keys = ", ".join(self.key)
+        found: list[tuple[Column, str]] = []
+        if self.form == ENVELOPE:
+            op = fn.col("op")
+            found += [
+                (
+                    op == "t",
+                    _TRUNCATE,
+                ),
+                (op.isNotNull() & ~op.isin(*_OPERATIONS), "has an op that is none of c, r, u, d and t: leave it out"),
+                (op.isin("c", "r", "u") & fn.col("after").isNull(), "has no after: leave it out"),
+            ]
+        mend = "" if self.has("_key") else " (for tombstones, with _key string in the schema)"
+        found.append(
+            (missing, f"has no value for the primary key ({keys}): name the columns that identify a row{mend}")
+        )
+        result: Column | None = None
+        for condition, words in [*found, *more]:
+            told = fn.raise_error(fn.concat(self._where(), fn.lit(f" {words}"))).cast("boolean")
+            result = fn.when(condition, told) if result is None else result.when(condition, told)
+        assert result is not None
+        return result
+
+    def _where(self) -> "Column":
+        from pyspark.sql import functions as fn
+
+        partition = fn.col("_partition").cast("string") if self.has("_partition") else fn.lit("?")
+        place = [fn.lit("the change at offset "), fn.col("_offset").cast("string"), fn.lit(" of partition "), partition]
+        return fn.concat(*place, fn.lit(" of "), self._table())
+
+
+def records_of(frame: "DataFrame", key: Sequence[str], form: str, table: str | None) -> Records:
+    """The records, if the DataFrame has what changes are made of."""
+    from pyspark.sql import functions as fn
+    from pyspark.sql.types import StructType
+
+    columns = frame.columns
+    if form == ENVELOPE:
+        missing = [name for name in ("after", "op") if name not in columns]
+        if missing:
+            raise BadField(
+                f"table_changes reads envelopes, and the DataFrame has no column {' and no '.join(missing)}: {_MEND}, "
+                "or write form='rows' if the values are rows themselves"
+            )
+        if not isinstance(frame.schema["after"].dataType, StructType):
+            kind = frame.schema["after"].dataType.simpleString()
+            raise BadField(f"table_changes: after is {kind} and no row: {_MEND}")
+    if "_offset" not in columns:
+        raise BadField("table_changes tells versions by their offset: declare _offset long in the topic's schema")
+    if IDLE in columns:
+        frame = frame.where(~fn.col(IDLE).eqNullSafe(True))
+    found = Records(frame, tuple(key), form, table)
+    names = found.row.fieldNames()
+    check_row_names(names, "the table")
+    for name in key:
+        if name not in names:
+            raise BadField(f"key in table_changes names {name!r}, which the rows do not have: {nearest(name, names)}")
+    require(key, names, "key in table_changes")
+    return found

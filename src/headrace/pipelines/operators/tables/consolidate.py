@@ -1,0 +1,120 @@
+"""A batch of weighted rows as what it does to a view: for each key the row that is there now, or that it is gone.
+
+Weights of equal rows are added up first, so what a batch brings and takes back again is never seen. Of a key that has
+rows left over, one is put; a key whose rows were only taken back is deleted. The versions and times of the form do
+not count: a row that came back as it was is no change.
+
+One rule serves both forms: in *changes* (-old, +new) and in *upserts*, where a +1 row alone is the key's row from now
+on and a -1 row alone deletes it.
+"""
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.pipelines.operators.errors import BadField
+from headrace.pipelines.operators.tables.form import WEIGHT, row_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+COUNT: Final = "headrace_count"  # how many rows the key is left with by this batch: more than one cannot be kept
+KNOWN: Final = "headrace_known"  # whether a row of the key was taken back, so that it was there before
+DELETED: Final = "headrace_deleted"
+COMPLETE: Final = "headrace_complete"  # whether every column of the key has a value
+KEY: Final = "headrace_key"  # the key as JSON
+ROW: Final = "headrace_row"  # the row as JSON
+FLAGS: Final = (COUNT, KNOWN, DELETED, COMPLETE, KEY)
+_NET: Final = "headrace_net"
+
+# Every value as `headrace.pipelines.views.values` shows it; decimals are made texts before.
+_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def consolidated(df: "DataFrame", key: Sequence[str]) -> "DataFrame":
+    """A row for each key that the batch changes: the row's columns, then the `FLAGS`."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+
+    if WEIGHT not in df.columns:
+        raise BadField(
+            f"a view is kept from rows with a column {WEIGHT}, +1 for a row that appears and -1 for one that "
+            f"disappears, and there are only {', '.join(df.columns)}: begin with .transform(table_changes(key=[…]))"
+        )
+    names = row_names(df.columns)
+    missing = [name for name in key if name not in names]
+    if missing:
+        raise BadField(f"the view's key names {missing[0]!r}, and its rows have only {', '.join(names)}")
+    columns = [named(name) for name in names]
+    keys = [named(name) for name in key]
+    # Shared out by the key alone, rows need to move only once: what is equal as a whole has equal keys.
+    shared = df.select(*columns, named(WEIGHT)).repartition(*keys)
+    net = shared.groupBy(*columns).agg(F.sum(named(WEIGHT)).alias(_NET)).where(F.col(_NET) != 0)
+    put = F.when(F.col(_NET) > 0, F.col(_NET))
+    rest = [named(name) for name in names if name not in key]
+    kept = [F.max_by(F.struct(*rest), put).alias("headrace_rest")] if rest else []
+    found = net.groupBy(*keys).agg(
+        F.coalesce(F.sum(put), F.lit(0)).cast("long").alias(COUNT),
+        F.max(F.col(_NET) < 0).alias(KNOWN),
+        *kept,
+    )
+    return found.select(
+        *(named(name) if name in key else F.col("headrace_rest")[name].alias(name) for name in names),
+        F.col(COUNT),
+        F.col(KNOWN),
+        (F.col(COUNT) == 0).alias(DELETED),
+        reduce(operator.and_, (named(name).isNotNull() for name in key)).alias(COMPLETE),
+        as_json(found, key).alias(KEY),
+    )
+
+
+def with_row_json(found: "DataFrame") -> "DataFrame":
+    """Only what stores of texts want: the key, the row as JSON (null if it is gone), and the flags."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+
+    flags = FLAGS
+    names = [name for name in found.columns if name not in flags]
+    row = F.when(~F.col(DELETED), as_json(found, names))
+    return found.select(*flags, row.alias(ROW))
+
+
+def as_json(df: "DataFrame", names: Sequence[str]) -> "Column":
+    """Columns as one JSON object."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+    from pyspark.sql.types import DecimalType
+
+    def column(name: str) -> "Column":
+        exact = isinstance(df.schema[name].dataType, DecimalType)
+        return (named(name).cast("string") if exact else named(name)).alias(name)
+
+    return F.to_json(F.struct(*(column(name) for name in names)), _JSON)
+
+
+def named(name: str) -> "Column":
+    """A column by its very name, also when the name has dots or blanks."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def first_doubled(part: pa.RecordBatch) -> str | None:
+    """The key, as JSON, of the first that is left with more than one row; None if there is none."""
+    return _first(part, pc.greater(part.column(COUNT), 1))
+
+
+def first_without(part: pa.RecordBatch) -> str | None:
+    """The key, as JSON, of the first that is incomplete; None if there is none."""
+    return _first(part, pc.invert(part.column(COMPLETE)))
+
+
+def _first(part: pa.RecordBatch, mask: pa.Array) -> str | None:
+    where = pc.index(mask, True).as_py()
+    return None if where < 0 else str(part.column(KEY)[where].as_py())

@@ -1,0 +1,134 @@
+"""The current row of each primary key over keyed state: changes in, what was and what is out. Pure.
+
+State: `current`, for each key that has a row its columns as bytes, the id of its version, since when it holds, and the
+place of the latest record seen. A record that is not newer than that is left out; one that changes nothing tells
+nothing, and the row keeps its version. A key whose row is deleted is forgotten.
+"""
+
+# ruff: noqa: ARG002 - the engine hands over more than each operator needs
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Due, Keyed, Longs, Plan, State, Times, Values
+from headrace.pipelines.operators.grouping import highest, lowest, sorted_by
+from headrace.pipelines.operators.tables.form import (
+    TIME,
+    TIME_TYPE,
+    VERSION,
+    VERSION_TYPE,
+    WEIGHT_TYPE,
+    time_field,
+    version_field,
+    weight_field,
+)
+from headrace.pipelines.operators.tables.row_bytes import from_bytes, to_bytes
+from headrace.pipelines.operators.times import times_of
+
+ROW, GONE, PARTITION, OFFSET = "row", "gone", "partition", "offset"
+CURRENT: Final = "current"
+_STATE = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("seen", pa.int64()),
+        ("time", TIME_TYPE),
+        ("row", pa.binary()),
+        ("version", pa.binary()),
+    ]
+)
+_IDS = pa.schema(list(VERSION_TYPE))
+
+
+@dataclass(frozen=True)
+class CurrentRows:
+    """The operator over changes: `row` (the columns beside the key), `gone`, `partition`, `offset`, and the form's."""
+
+    row: pa.StructType
+
+    @property
+    def columns(self) -> pa.Schema:
+        """A row's columns, without the key's."""
+        return pa.schema(list(self.row))
+
+    @property
+    def output(self) -> pa.Schema:
+        """The row and the form."""
+        return pa.schema([*self.columns, weight_field(), version_field(), time_field()])
+
+    def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
+        """One table with a row a key."""
+        return Plan(self.output, (Values(CURRENT, _STATE),))
+
+    def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
+        """The latest change of each key against what the key had."""
+        count = batch.keys.num_rows
+        latest = _latest(batch)
+        partition = np.asarray(batch.rows.column(PARTITION).fill_null(0), np.int32)[latest]
+        offset = np.asarray(batch.rows.column(OFFSET), np.int64)[latest]
+        gone = np.asarray(batch.rows.column(GONE).fill_null(False))[latest]
+        made = self._kept(batch.rows.take(pa.array(latest)), partition, offset)
+        held = state.read(CURRENT)
+        had, newer, equal = np.zeros(count, np.bool_), np.ones(count, np.bool_), np.zeros(count, np.bool_)
+        had[held.key] = True
+        # Offsets of two partitions cannot be compared: a key comes to another only when partitions are added.
+        same = np.asarray(held.rows.column("partition")) == partition[held.key]
+        newer[held.key] = ~same | (offset[held.key] > np.asarray(held.rows.column("seen")))
+        equal[held.key] = np.asarray(pc.equal(made.column("row").take(pa.array(held.key)), held.rows.column("row")))
+        pool = pa.concat_batches([held.rows, made])
+        old, new = np.full(count, -1, np.int64), len(held) + np.arange(count)
+        old[held.key] = np.arange(len(held))
+        stays = newer & ~gone
+        kept = np.flatnonzero(stays)
+        return Changes(
+            emit=self._emitted(pool, old, new, newer & had & (gone | ~equal), stays & ~(had & equal)),
+            put={CURRENT: Keyed(kept, _seen(pool, np.where(equal, old, new)[kept], partition[kept], offset[kept]))},
+            delete={CURRENT: np.flatnonzero(newer & gone & had)},
+        )
+
+    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
+        """There are none."""
+        return NOTHING
+
+    def _kept(self, rows: pa.RecordBatch, partition: NDArray[np.int32], offset: Longs) -> pa.RecordBatch:
+        own = pa.RecordBatch.from_arrays(rows.column(ROW).flatten(), schema=self.columns)
+        ids = pa.RecordBatch.from_arrays(rows.column(VERSION).flatten(), schema=_IDS)
+        columns = [pa.array(partition), pa.array(offset), rows.column(TIME), to_bytes(own), to_bytes(ids)]
+        return pa.RecordBatch.from_arrays(columns, schema=_STATE)
+
+    def _emitted(
+        self, pool: pa.RecordBatch, old: Longs, new: Longs, goes: NDArray[np.bool_], comes: NDArray[np.bool_]
+    ) -> Keyed:
+        lost, won = np.flatnonzero(goes), np.flatnonzero(comes)
+        rows = pool.take(pa.array(np.concatenate([old[lost], new[won]])))
+        own = from_bytes(rows.column("row"), self.columns)
+        ids = from_bytes(rows.column("version"), _IDS)
+        weight = pa.array(np.repeat([-1, 1], [len(lost), len(won)]), WEIGHT_TYPE)
+        version = pa.StructArray.from_arrays(ids.columns, fields=list(VERSION_TYPE))
+        columns = [*own.columns, weight, version, rows.column("time")]
+        return Keyed(np.concatenate([lost, won]), pa.RecordBatch.from_arrays(columns, schema=self.output))
+
+
+def _latest(batch: Batch) -> Longs:
+    """The row of each key that came last: by its offset, or by its time where the key came to another partition."""
+    offset = np.asarray(batch.rows.column(OFFSET), np.int64)
+    partition = np.asarray(batch.rows.column(PARTITION).fill_null(0), np.int64)
+    count = batch.keys.num_rows
+    moved = lowest(count, batch.key, partition, 2**62) != highest(count, batch.key, partition, -1)
+    if moved.any():
+        time = np.where(moved[batch.key], times_of(batch.rows.column(TIME))[0], 0)
+        order = np.lexsort((offset, time, batch.key))
+    else:
+        order = sorted_by(batch.key, offset)
+    last = np.append(np.flatnonzero(np.diff(batch.key[order])), len(order) - 1)
+    return np.asarray(order[last], np.int64)
+
+
+def _seen(pool: pa.RecordBatch, places: Longs, partition: NDArray[np.int32], offset: Longs) -> pa.RecordBatch:
+    """Rows to keep, with the place of the latest record of each key, which may have changed nothing."""
+    rows = pool.take(pa.array(places)).columns
+    return pa.RecordBatch.from_arrays([pa.array(partition), pa.array(offset), *rows[2:]], schema=_STATE)

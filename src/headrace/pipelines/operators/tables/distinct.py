@@ -1,0 +1,103 @@
+"""`distinct_changes`: rows of some columns, each once however often it is there; and how different values are counted.
+
+Both look at one value of one group at a time, which is why a change costs the same however many there are.
+"""
+
+# ruff: noqa: ARG002 - the engine hands over more than each operator needs
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Due, Keyed, Plan, State, Times, Values
+from headrace.pipelines.operators.errors import BadField
+from headrace.pipelines.operators.fields import as_names, require
+from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys
+from headrace.pipelines.operators.tables.form import NAMES, TIME, WEIGHT, check_form, row_names
+from headrace.pipelines.operators.tables.grouped_form import in_form
+from headrace.pipelines.operators.tables.grouped_parts import Call
+from headrace.pipelines.operators.tables.grouped_rows import GroupedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS: Final = "rows"
+_COUNT: Final = pa.schema([("rows", pa.int64())])
+
+
+def distinct_changes(columns: str | Sequence[str] = (), *, buckets: int | None = None) -> Transform:
+    """The different rows of some columns (of all, if none are named): a table as changes in, one out.
+
+    A row appears when the first of its kind does and disappears with the last. Its version is always the same, because
+    a row of the same columns is the same row.
+    """
+    named = as_names(columns)
+
+    def apply(frame: "DataFrame") -> "DataFrame":
+        check_form(arrow_schema(frame), "the input of distinct_changes")
+        chosen = named or tuple(row_names(frame.columns))
+        require(chosen, frame.columns, "distinct_changes")
+        for name in chosen:
+            if name in NAMES:
+                raise BadField(f"distinct_changes names {name!r}, which is no column of the row: leave it out")
+        some = frame.select(*(f"`{name}`" for name in dict.fromkeys([*chosen, WEIGHT, TIME])))
+        made = over_keys(some, tuple(dict.fromkeys(chosen)), lambda _: GroupedRows({}), buckets)
+        return in_form(made, tuple(dict.fromkeys(chosen)))
+
+    return apply
+
+
+@dataclass(frozen=True)
+class DistinctMarks:
+    """Passes rows on, and marks when a value of a group appears or disappears: +1 or -1 in a row of weight 0.
+
+    Its keys are the group and the value; a value that is null is not counted.
+    """
+
+    field: str
+    mark: str
+    rows: pa.Schema
+
+    def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
+        """How many rows each value has."""
+        others = [field for field in self.rows if field.name not in keys.names]
+        return Plan(pa.schema([*others, pa.field(self.mark, pa.int32())]), (Values(ROWS, _COUNT),))
+
+    def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
+        """Every row as it came, behind it the marks."""
+        count = batch.keys.num_rows
+        weight = np.asarray(batch.rows.column(WEIGHT).fill_null(0)).astype(np.int64)
+        held = state.read(ROWS)
+        before = np.zeros(count, np.int64)
+        before[held.key] = np.asarray(held.rows.column(0))
+        after = before + Call(count, batch.key, batch.rows, weight, state).summed(weight)
+        there = np.asarray(batch.keys.column(self.field).is_valid())
+        flipped = np.flatnonzero(there & ((before > 0) != (after > 0)))
+        # A row of each key that has one, for the columns that a mark needs: its time.
+        a_row = np.zeros(count, np.int64)
+        a_row[batch.key] = np.arange(len(batch))
+        others = [name for name in self.rows.names if name not in batch.keys.schema.names]
+        columns = []
+        for name in others:
+            column = batch.rows.column(name)
+            if name == TIME:
+                marked = column.take(pa.array(a_row[flipped]))
+            elif name == WEIGHT:
+                marked = pa.array(np.zeros(len(flipped)), column.type)
+            else:
+                marked = pa.nulls(len(flipped), column.type)
+            columns.append(pa.concat_arrays([column, marked]))
+        signs = np.where(after[flipped] > 0, 1, -1).astype(np.int32)
+        columns.append(pa.concat_arrays([pa.nulls(len(batch), pa.int32()), pa.array(signs)]))
+        schema = pa.schema([*(self.rows.field(name) for name in others), pa.field(self.mark, pa.int32())])
+        emit = Keyed(np.concatenate([batch.key, flipped]), pa.RecordBatch.from_arrays(columns, schema=schema))
+        put = np.flatnonzero((after != 0) & (after != before))
+        kept = Keyed(put, pa.RecordBatch.from_arrays([pa.array(after[put])], schema=_COUNT))
+        return Changes(emit=emit, put={ROWS: kept}, delete={ROWS: np.flatnonzero((after == 0) & (before != 0))})
+
+    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
+        """No timer is ever set."""
+        return NOTHING

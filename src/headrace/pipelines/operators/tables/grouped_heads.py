@@ -1,0 +1,203 @@
+"""The least, the greatest, the first n, all values of a group that loses values too: kept as weighted rows in order.
+
+Of a large group only its head is looked at: the first rows in the order, some more than are asked for. What lies behind
+the last of the head goes to the tail, unread and as it comes, also what is taken away from there. When the head has
+lost so much that it cannot answer, the tail is read, put together, and the head filled again. A change behind the head,
+which in a large group is the usual one, costs one row whatever the group's size. The worst is a queue, whose first are
+always the ones that go: there the tail is read once for as many changes as a head is long, which is why heads grow with
+their groups.
+
+What always holds: a key that has a tail has a head, and every row of the tail comes after every row of the head. So the
+last of the head says where a change belongs. It may come nearer, when the last is taken away; it moves on only when
+the tail is read.
+"""
+
+# ruff: noqa: D102 - what the methods do is said once, in `Part`
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipelines.keyed.operator import Keyed, Rows, Table, Values
+from headrace.pipelines.operators.grouping import Longs, highest
+from headrace.pipelines.operators.tables.grouped_order import (
+    Flags,
+    Net,
+    Pile,
+    differing,
+    first_of,
+    net,
+    piled,
+    places,
+    rank_in_key,
+)
+from headrace.pipelines.operators.tables.grouped_parts import Call, Step
+
+TIMES: Final = "(times)"
+"""How often a row is there."""
+_SHARE: Final = 256
+_AT: Final = pa.field("(at)", pa.int64(), nullable=False)
+
+
+class _Split(NamedTuple):
+    """Rows put together, and which of these are the head; of the keys in `whole` the tail is among them."""
+
+    pile: Pile
+    place: Longs
+    net: Net
+    is_head: Flags
+    whole: Flags
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """The first `limit` rows (all, if None) of `fields`, in their order; rows with a null in `wanted` do not count.
+
+    What comes out is a list of rows with the columns `shown`; with `bare` a list of values, with `single` one value.
+    A head is filled with some rows more than asked for: `spare`, and the more the larger the group is.
+    """
+
+    name: str
+    fields: tuple[pa.Field, ...]
+    descending: tuple[bool, ...]
+    limit: int | None
+    shown: tuple[str, ...]
+    wanted: tuple[str, ...] = ()
+    bare: bool = False
+    single: bool = False
+    spare: int = 16
+
+    @property
+    def result(self) -> pa.DataType:
+        kinds = {each.name: each.type for each in self.fields}
+        if self.single:
+            return kinds[self.shown[0]]
+        if self.bare:
+            return pa.list_(kinds[self.shown[0]])
+        return pa.list_(pa.struct([(name, kinds[name]) for name in self.shown]))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return () if self.limit is None else ("rows", "tail")
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        rows = [*self.fields, pa.field(TIMES, pa.int64(), nullable=False)]
+        head = Values(f"{self.name}.head", pa.schema(rows))
+        return (head,) if self.limit is None else (head, Rows(f"{self.name}.tail", pa.schema([_AT, *rows]), _AT.name))
+
+    def step(self, call: Call, held: list[Longs]) -> Step:
+        head = _as_pile(call.state.read(self.tables[0].name), 0)
+        fresh = self._fresh(call)
+        none = np.zeros(call.count, np.bool_)
+        if self.limit is None:
+            return self._stepped(call.count, head, self._split([head, fresh], none, none, held), held)
+        rows = held[0] + np.bincount(fresh.key, fresh.weight, call.count).astype(np.int64)
+        numbers = [rows, held[1]]
+        has_tail = held[1] > 0
+        split = self._split([head, fresh], has_tail, none, numbers)
+        if has_tail.any() and (worn := self._worn(split, numbers)).any():
+            behind = _as_pile(call.state.read(self.tables[1].name), 1)
+            behind = behind.take(np.flatnonzero(worn[behind.key]))
+            split = self._split([head, fresh, behind], has_tail, worn, numbers)
+        return self._stepped(call.count, head, split, numbers)
+
+    def _fresh(self, call: Call) -> Pile:
+        there = call.weight != 0
+        for name in self.wanted:
+            there &= np.asarray(call.rows.column(name).is_valid())
+        columns = tuple(call.rows.column(each.name) for each in self.fields)
+        return Pile(call.key, columns, call.weight).take(np.flatnonzero(there))
+
+    def _size(self, rows: Longs) -> Longs:
+        """How many rows a head is filled with."""
+        there = np.maximum(rows, 0)
+        size: Longs = (self.limit or 0) + self.spare + 2 * np.sqrt(there).astype(np.int64) + there // _SHARE
+        return size
+
+    def _split(self, piles: list[Pile], has_tail: Flags, whole: Flags, numbers: list[Longs]) -> _Split:
+        """All rows put together; the head is the first of the piles."""
+        pile = piled(piles)
+        place = places(pile.columns, self.descending)
+        found = net(pile, place)
+        if self.limit is None:
+            return _Split(pile, place, found, np.ones(len(found.key), np.bool_), whole)
+        count, heads, size = len(whole), len(piles[0]), self._size(numbers[0])
+        last = highest(count, pile.key[:heads], place[:heads], -1)
+        is_head = (whole | ~has_tail)[found.key] | (found.place <= last[found.key])
+        rank = np.zeros(len(is_head), np.int64)
+        rank[is_head] = rank_in_key(found.key[is_head])
+        cut = whole | (np.bincount(found.key[is_head], minlength=count) > 2 * size)
+        return _Split(pile, place, found, is_head & ((rank < size[found.key]) | ~cut[found.key]), whole)
+
+    def _worn(self, split: _Split, numbers: list[Longs]) -> Flags:
+        """Keys whose head cannot answer any more, or whose tail is mostly rows that cancel out.
+
+        To read tails costs every key of the call its own: so if one has to, those half as bad are mended with it.
+        """
+        rows, tail = numbers
+        count, size, limit = len(rows), self._size(rows), self.limit or 0
+        head = split.net.take(split.is_head)
+        there = np.bincount(head.key, np.maximum(head.weight, 0), count)
+        behind = np.maximum(rows - np.bincount(head.key, head.weight, count), 0)
+        if not ((tail > 0) & ((there < limit) | (tail > 2 * behind + size))).any():
+            return np.zeros(count, np.bool_)
+        worn: Flags = (tail > 0) & ((there < limit + (size - limit) // 4) | (tail > 1.5 * behind + size // 2))
+        return worn
+
+    def _stepped(self, count: int, head: Pile, split: _Split, numbers: list[Longs]) -> Step:
+        kept, moved = split.net.take(split.is_head), split.net.take(~split.is_head)
+        old = first_of(head.key, head.weight, self.limit)
+        new = first_of(kept.key, kept.weight, self.limit)
+        stored = split.place[: len(head)]
+        dirty = differing(count, (head.key, stored), (kept.key, kept.place))
+        dirty |= differing(count, (head.key, head.weight), (kept.key, kept.weight))
+        put = kept.take(dirty[kept.key])
+        empty = dirty & (np.bincount(kept.key, minlength=count) == 0)
+        tables = [table.name for table in self.tables]
+        writes = {tables[0]: _as_rows(split.pile, put, self.tables[0])}
+        deletes = {tables[0]: np.flatnonzero(empty)}
+        appends = {}
+        if self.limit is not None:
+            rows, tail = numbers
+            appends[tables[1]] = _as_rows(split.pile, moved, self.tables[1])
+            deletes[tables[1]] = np.flatnonzero(split.whole)
+            numbers = [rows, np.where(split.whole, 0, tail) + np.bincount(moved.key, minlength=count)]
+        return Step(
+            numbers,
+            self._results(count, split.pile, head.key[old], old),
+            self._results(count, split.pile, kept.key[new], kept.row[new]),
+            differing(count, (head.key[old], stored[old]), (kept.key[new], kept.place[new])),
+            put=writes,
+            append=appends,
+            delete=deletes,
+        )
+
+    def _results(self, count: int, pile: Pile, key: Longs, row: Longs) -> pa.Array:
+        """The rows of a pile that each key shows."""
+        names = [each.name for each in self.fields]
+        columns = [pile.columns[names.index(name)] for name in self.shown]
+        if self.single:
+            index = np.full(count, -1, np.int64)
+            index[key] = row
+            return columns[0].take(pa.array(index, mask=index < 0))
+        taken = [column.take(pa.array(row)) for column in columns]
+        kind = self.result.value_type
+        cells = taken[0] if self.bare else pa.StructArray.from_arrays(taken, fields=list(kind))
+        ends = np.cumsum(np.bincount(key, minlength=count))
+        return pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), cells, type=self.result)
+
+
+def _as_pile(held: Keyed, skipped: int) -> Pile:
+    *columns, weight = held.rows.columns[skipped:]
+    return Pile(held.key, tuple(columns), np.asarray(weight, np.int64))
+
+
+def _as_rows(pile: Pile, some: Net, table: Table) -> Keyed:
+    columns = [column.take(pa.array(some.row)) for column in pile.columns]
+    columns += [pa.array(some.weight, pa.int64())]
+    if isinstance(table, Rows):
+        columns.insert(0, pa.array(np.zeros(len(some.row), np.int64)))
+    return Keyed(some.key, pa.RecordBatch.from_arrays(columns, schema=table.schema))
