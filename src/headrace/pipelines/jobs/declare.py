@@ -83,7 +83,7 @@ class Topic:
 
     name: str
     schema: str | None
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)  # they may hold passwords
     bootstrap: str | None
     watermark: tuple[str, str] | None
     mode: str
@@ -137,6 +137,11 @@ class Job:
     def place(self) -> str:
         """Where it is declared."""
         return f"{self.file}:{self.line}"
+
+    def _repr_html_(self) -> str:
+        from headrace.pipelines.jobs.showing import job_html
+
+        return job_html(self)
 
 
 def job(

@@ -4,7 +4,7 @@ import re
 
 # Our own errors, raised in a worker, come back from Spark inside the text of another.
 _OURS = re.compile(r"^headrace\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
-_OURS_THAT_LAST = ("BadOption", "BadSchema", "BadRecord", "DataLoss")
+_OURS_THAT_LAST = ("BadOption", "BadSchema", "BadRecord", "BadView", "DataLoss")
 _REAL_TIME = re.compile(
     r"\[STREAMING_REAL_TIME_MODE\.[\w.]+\].*?(?:limitation: )(.*?\.)(?: To bypass|\s*SQLSTATE|$)", re.DOTALL
 )

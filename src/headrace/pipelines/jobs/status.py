@@ -71,6 +71,8 @@ def described(output: object) -> str:
     """What an output is, in a few words; never with a password."""
     if isinstance(output, TopicOutput):
         return str(output)
+    if type(output).__str__ is not object.__str__:
+        return str(output)
     target = getattr(output, "target", None)
     return f"table {target.table}" if target else type(output).__name__
 

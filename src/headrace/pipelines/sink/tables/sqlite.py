@@ -33,7 +33,7 @@ _BATCHES = TableName(BATCHES)
 _STAGE = "temp.headrace_stage"
 _BUSY_S = 120.0  # how long to wait for another writer of the same file
 
-_TYPES: dict[type[T.DataType], str] = {
+TYPES: dict[type[T.DataType], str] = {
     T.BooleanType: "INTEGER", T.ByteType: "INTEGER", T.ShortType: "INTEGER", T.IntegerType: "INTEGER",
     T.LongType: "INTEGER", T.FloatType: "REAL", T.DoubleType: "REAL", T.DecimalType: "TEXT", T.StringType: "TEXT",
     T.BinaryType: "BLOB", T.DateType: "TEXT", T.TimestampType: "TEXT", T.TimestampNTZType: "TEXT",
@@ -51,7 +51,7 @@ class SqliteSink:
         """Write one batch, unless it is there already."""
         batch = Numbered(query_id(df), batch_id)
         rows = nested_as_json(reduced(df, self.target), keep_scalar_arrays=False)
-        types = store_types(rows.schema, self.target, _TYPES.get, f"SQLite table {self.target.table}")
+        types = store_types(rows.schema, self.target, TYPES.get, f"SQLite table {self.target.table}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with closing(self._connect()) as db:
             _run(db)(create_batches(_BATCHES, "TEXT"), ())
@@ -109,7 +109,7 @@ class SqliteSink:
             db.execute(f"CREATE TEMP TABLE headrace_stage ({listed(names)})")
             marks = ", ".join("?" * len(names))
             for part in spool.batches():
-                columns = [_values(part.column(index)) for index in range(part.num_columns)]
+                columns = [cell_values(part.column(index)) for index in range(part.num_columns)]
                 db.executemany(f"INSERT INTO {_STAGE} VALUES ({marks})", zip(*columns, strict=True))  # noqa: S608
             now = datetime.now(UTC).isoformat()
             write_batch(_run(db), _BATCHES, self.target, batch, "?", types, merge, now)
@@ -130,7 +130,7 @@ def _run(db: sqlite3.Connection) -> Any:
     return lambda statement, values: db.execute(statement, values).fetchall()
 
 
-def _values(column: pa.Array) -> list[Any]:
+def cell_values(column: pa.Array) -> list[Any]:
     """Python values that SQLite keeps without loss."""
     kind = column.type
     if pa.types.is_timestamp(kind):

@@ -81,10 +81,14 @@ class Merge:
         return " AND ".join(f"{one}.{quoted(key)} = {other}.{quoted(key)}" for key in self.keys)
 
     def _delete(self) -> str:
-        newer = ""
-        if self.version is not None:
-            version = quoted(self.version)
-            newer = f" AND (t.{version} IS NULL OR s.{version} >= t.{version})"
+        if self.version is None:
+            # Not EXISTS: SQLite would go through the whole stage for each row of the table.
+            return (
+                f"DELETE FROM {self.table} WHERE ({listed(self.keys)}) IN (SELECT {listed(self.keys)} "  # noqa: S608
+                f"FROM {self.stage} s WHERE {self.stage_where} AND s.{quoted(DELETED)})"
+            )
+        version = quoted(self.version)
+        newer = f" AND (t.{version} IS NULL OR s.{version} >= t.{version})"
         return (
             f"DELETE FROM {self.table} AS t WHERE EXISTS (SELECT 1 FROM {self.stage} s WHERE {self.stage_where} "  # noqa: S608
             f"AND s.{quoted(DELETED)} AND {self._same_key('s', 't')}{newer})"

@@ -1,0 +1,35 @@
+"""Materialized views: declared over change streams, kept exactly once, asked for from outside.
+
+    from headrace.pipelines.views import sqlite, topic, view
+
+`declare` is what a user writes; `sink` turns a batch of weighted rows into what it does to the view; `stores/` keep
+rows, batch and freshness as one, a file for each; `question` is what can be asked, and `sql_answer` and
+`memory_answer` answer it; `serving/` is HTTP. What is pure (`shape`, `values`, `freshness`, `question`, the answers)
+knows neither Spark nor stores.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.pipelines.jobs.declare import topic
+    from headrace.pipelines.views.declare import view
+    from headrace.pipelines.views.stores.duckdb import duckdb
+    from headrace.pipelines.views.stores.postgres import postgres
+    from headrace.pipelines.views.stores.redis import redis
+    from headrace.pipelines.views.stores.sqlite import sqlite
+
+_STORES = "headrace.pipelines.views.stores"
+_HOMES = {
+    "topic": "headrace.pipelines.jobs.declare",
+    "view": "headrace.pipelines.views.declare",
+    **{name: f"{_STORES}.{name}" for name in ("duckdb", "postgres", "redis", "sqlite")},
+}
+
+__all__ = ["duckdb", "postgres", "redis", "sqlite", "topic", "view"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,137 @@
+"""Questions over HTTP, and their answers as JSON."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from headrace.pipelines.views.errors import BadQuestion, NoSuchView, StoreAway, ViewError
+from headrace.pipelines.views.question import Condition, read_conditions, read_key, read_question
+from headrace.pipelines.views.serving.live import EventStream, Follower, Live
+from headrace.pipelines.views.sink import ViewSink
+from headrace.pipelines.views.stores.store import Answer, Kept, Reader
+from headrace.pipelines.views.values import shown_row
+
+_READERS = 8
+_STATUS = {BadQuestion: 400, NoSuchView: 404, StoreAway: 503}
+
+
+class Service:
+    """All views of a file: their readers, who follows them, and the routes."""
+
+    def __init__(
+        self, views: Mapping[str, ViewSink], bootstrap: str | None, now_ms: Callable[[], int] | None = None
+    ) -> None:
+        self._views = views
+        self._now_ms = now_ms or (lambda: int(time.time() * 1000))
+        self._readers: dict[str, Reader] = {name: sink.store.reader(name, bootstrap) for name, sink in views.items()}
+        self._followers = {name: Follower(reader, self._ask) for name, reader in self._readers.items()}
+        self._pool = ThreadPoolExecutor(_READERS, "headrace-view-read")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.app = Starlette(
+            routes=[Route("/", self._list), Route("/views", self._list), Route("/views/{rest:path}", self._one)],
+            lifespan=self._lifespan,
+            exception_handlers={ViewError: _failed, HTTPException: _refused},  # type: ignore[dict-item]
+            # A page of another site must not reach it by a name that leads here.
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
+        )
+
+    def reader(self, name: str) -> Reader:
+        """The reader of a view; raises `NoSuchView`."""
+        if name not in self._readers:
+            raise NoSuchView(f"there is no view {name!r}: there is {', '.join(self._readers) or 'none'}")
+        return self._readers[name]
+
+    def close(self) -> None:
+        """Let go of the stores."""
+        self._pool.shutdown()
+        for reader in self._readers.values():
+            reader.close()
+
+    def end_streams(self) -> None:
+        """Let live listeners go; from any thread."""
+        if self._loop:
+            for follower in self._followers.values():
+                asyncio.run_coroutine_threadsafe(follower.end(), self._loop)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self._loop = asyncio.get_running_loop()
+        yield
+        self._loop = None
+
+    async def _ask(self, read: Callable[..., Any], *values: Any) -> Any:
+        """Ask a store, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, read, *values)
+
+    async def _list(self, _: Request) -> Response:
+        return _json({"views": [await self._listed(name) for name in self._views]})
+
+    async def _listed(self, name: str) -> dict[str, Any]:
+        sink = self._views[name]
+        about = {"view": name, "store": sink.store.kind, "key": list(sink.key), "sources": list(sink.sources)}
+        try:
+            kept: Kept = await self._ask(self._readers[name].kept)
+        except ViewError as error:
+            return about | {"problem": str(error)}
+        columns = {column.name: column.type for column in kept.shape.columns}
+        return about | {"columns": columns, "freshness": kept.freshness.shown(self._now_ms())}
+
+    async def _one(self, request: Request) -> Response:
+        # Taken apart before the escapes are read: a key may hold a slash.
+        raw = (request.scope.get("raw_path") or request.url.path.encode()).decode().partition("?")[0]
+        name, *parts = [unquote(part) for part in raw.removeprefix("/views/").split("/")]
+        reader = self.reader(name)
+        if not parts or parts == [""]:
+            return await self._page(name, reader, request)
+        kept: Kept = await self._ask(reader.kept)
+        if parts == ["live"] or (len(parts) == len(kept.shape.key) + 1 and parts[-1] == "live"):
+            return self._live(name, kept, parts[:-1], request)
+        answer: Answer = await self._ask(reader.row, read_key(kept.shape, parts))
+        if not answer.rows:
+            raise HTTPException(404, f"view {name!r} has no row with the key {'/'.join(parts)}")
+        return self._answered(name, answer, {"row": shown_row(answer.kept.shape, answer.rows[0])})
+
+    async def _page(self, name: str, reader: Reader, request: Request) -> Response:
+        kept: Kept = await self._ask(reader.kept)
+        question = read_question(kept.shape, request.query_params.multi_items())
+        answer: Answer = await self._ask(reader.page, question)
+        rows = [shown_row(answer.kept.shape, row) for row in answer.rows]
+        more = question.cursor(dict(answer.rows[-1])) if len(rows) == question.limit else None
+        return self._answered(name, answer, {"rows": rows, "next": more})
+
+    def _answered(self, name: str, answer: Answer, found: dict[str, Any]) -> Response:
+        return _json({"view": name, **found, "freshness": answer.kept.freshness.shown(self._now_ms())})
+
+    def _live(self, name: str, kept: Kept, parts: list[str], request: Request) -> Response:
+        conditions = list(read_conditions(kept.shape, request.query_params.multi_items()))
+        if parts:
+            values = zip(kept.shape.key_columns, read_key(kept.shape, parts), strict=True)
+            conditions += [Condition(column, "eq", value) for column, value in values]
+        last = request.headers.get("last-event-id", "")
+        live = Live(self._readers[name], self._followers[name], self._ask, conditions, self._now_ms)
+        return EventStream(live.events(int(last) if last.isdecimal() and len(last) < 19 else None))
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return JSONResponse(content, status, headers={"cache-control": "no-store"})
+
+
+def _failed(_: Request, error: ViewError) -> Response:
+    return _json({"error": str(error)}, _STATUS.get(type(error), 500))
+
+
+def _refused(_: Request, error: HTTPException) -> Response:
+    sentence = "there is nothing here: ask for /views" if error.detail == "Not Found" else error.detail
+    return _json({"error": sentence}, error.status_code)

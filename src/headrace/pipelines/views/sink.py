@@ -1,0 +1,111 @@
+"""The output of a view, for `foreachBatch`: weighted rows become puts and deletes, and go to the store."""
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.operators.errors import BadField
+from headrace.pipelines.operators.tables.consolidate import FLAGS, consolidated, first_doubled, first_without
+from headrace.pipelines.views.errors import BadView
+from headrace.pipelines.views.shape import Shape, check_shape, shape_of
+from headrace.pipelines.views.stores.store import Label, Store, ViewBatch, doubled
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.pipelines.sink.tables.following import OnNewQuery
+    from headrace.pipelines.sink.tables.spool import Spool
+
+
+@dataclass(frozen=True)
+class ViewSink:
+    """Keeps one view in its store; `version` is set for one that is built beside that in use."""
+
+    name: str
+    key: tuple[str, ...]
+    store: Store
+    sources: tuple[str, ...] = ()
+    upserts: bool = False
+    on_new_query: "OnNewQuery" = "refuse"
+    version: int | None = None
+
+    def __str__(self) -> str:
+        return f"view {self.name} in {self.store}"
+
+    def __call__(self, df: "DataFrame", batch_id: int) -> None:
+        """Write one batch, unless it is there already."""
+        from headrace.pipelines.sink.tables.query import query_id
+        from headrace.pipelines.sink.tables.spool import spooled
+        from headrace.pipelines.views.origin import origin_of
+        from headrace.pipelines.views.status import told
+
+        label = Label(self.name, self.version)
+        found = self.changed(df)
+        shape = self.shape_of(found)
+        prepared = self.store.prepared(found)
+        origin = origin_of(df, batch_id)
+        with spooled(prepared) as spool:
+            self._check(spool)
+            freshness = self.store.write(
+                ViewBatch(
+                    label,
+                    shape,
+                    spool,
+                    prepared.schema,
+                    query_id(df),
+                    batch_id,
+                    origin,
+                    int(time.time() * 1000),
+                    self.upserts,
+                    self.on_new_query,
+                )
+            )
+        if freshness is not None and self.version is None:
+            told(self, freshness, origin)
+
+    def changed(self, df: "DataFrame") -> "DataFrame":
+        """What a batch does to the view."""
+        try:
+            return consolidated(df, self.key)
+        except BadField as error:
+            raise BadView(f"view {self.name!r}: {error}") from error
+
+    def shape_of(self, found: "DataFrame") -> Shape:
+        """What the view looks like."""
+        columns = {
+            field.name: field.dataType.simpleString() for field in found.schema.fields if field.name not in FLAGS
+        }
+        shape = shape_of(columns, self.key)
+        check_shape(self.name, shape)
+        return shape
+
+    def _check(self, spool: "Spool") -> None:
+        label = Label(self.name, self.version)
+        for part in spool.batches():
+            found = first_doubled(part)
+            if found is not None:
+                raise doubled(label, self.key, found)
+            found = first_without(part)
+            if found is not None:
+                raise BadView(
+                    f"view {self.name!r}: a row has the key {found}, with nothing in one of its columns: filter such "
+                    "rows out, or give them a value with coalesce"
+                )
+
+    @property
+    def target(self) -> Any:
+        """What the listing of jobs calls it."""
+        return _Named(f"{self.name} (view in {self.store.kind})")
+
+    def beside(self, version: int) -> "ViewSink":
+        """The same view for a version that is built beside the one in use."""
+        return replace(self, version=version)
+
+    def switch(self, version: int) -> None:
+        """Let that version take the view's place."""
+        self.store.switch(self.name, version)
+
+
+@dataclass(frozen=True)
+class _Named:
+    table: str

@@ -1,0 +1,175 @@
+"""What every store of views has to do; each store's tests take these over."""
+
+import threading
+import time
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
+
+from headrace.pipelines.sink.tables.errors import ForeignQuery
+from headrace.pipelines.views.errors import BadView, NoSuchView
+from headrace.pipelines.views.memory_answer import answered
+from headrace.pipelines.views.question import everything, read_question
+from tests.unit.pipelines.views.batches import COLUMNS, KEY, batch, row
+
+AT = datetime(2026, 3, 1, 12, 30, 0, 250000, tzinfo=UTC)
+FULL = row(
+    7, "ü/%\u001f'\"", likes=3, score=0.5, price=Decimal("12.50"), is_new=True, day=date(2026, 3, 1), at=AT,
+    tags=["a", "b"],
+)  # fmt: skip
+
+
+class StoreContract:
+    """Subclasses bring a fixture `store`, and `restarts` (whether a view can begin anew in its place)."""
+
+    restarts = True
+
+    @pytest.fixture
+    def reader(self, store: Any) -> Any:
+        made = store.reader("feed")
+        yield made
+        made.close()
+
+    def rows(self, reader: Any) -> dict[tuple[Any, ...], dict[str, Any]]:
+        answer = reader.page(everything(reader.kept().shape))
+        return {tuple(one[name] for name in KEY): one for one in answer.rows}
+
+    def test_a_view_that_was_never_written_says_so(self, store: Any, reader: Any) -> None:
+        with pytest.raises(NoSuchView, match="never been written"):
+            reader.kept()
+
+    def test_rows_come_change_and_go_and_a_replay_changes_nothing(self, store: Any, reader: Any) -> None:
+        plain = row(1, "a", likes=1)
+        first = store.write(batch(store, 0, [FULL, plain]))
+        assert (first.revision, first.batch, first.rows) == (1, 0, 2)
+        assert self.rows(reader) == {(7, FULL["post"]): FULL, (1, "a"): plain}
+        assert store.write(batch(store, 0, [FULL, plain])) is None
+        changed = row(1, "a", likes=2)
+        second = store.write(batch(store, 1, [changed], [(7, FULL["post"])], known=[(1, "a")]))
+        assert (second.revision, second.rows) == (2, 1)
+        assert self.rows(reader) == {(1, "a"): changed}
+        kept = reader.kept()
+        assert kept.freshness.rows == 1
+        assert kept.freshness.standing.offsets == {"posts-0": 2}
+        assert kept.freshness.standing.watermark_ms == 1_700_000_000_000
+        assert reader.row([1, "a"]).rows == [changed]
+        assert reader.row([7, FULL["post"]]).rows == []
+        third = store.write(batch(store, 2))
+        assert (third.revision, third.rows) == (3, 1)
+
+    def test_the_row_of_a_key_is_found_with_every_value_as_it_was(self, store: Any, reader: Any) -> None:
+        store.write(batch(store, 0, [FULL]))
+        assert reader.row([7, FULL["post"]]).rows == [FULL]
+
+    def test_changes_since_a_revision_are_told_once_and_in_their_last_state(self, store: Any, reader: Any) -> None:
+        store.write(batch(store, 0, [row(1, "a"), row(2, "b")]))
+        reader.kept()  # a reader that follows in memory begins here
+        store.write(batch(store, 1, [row(1, "a", likes=1)], known=[(1, "a")]))
+        reader.kept()
+        store.write(batch(store, 2, [row(1, "a", likes=2)], [(2, "b")], known=[(1, "a")]))
+        found = reader.changes(1)
+        assert {tuple(one.key.values()): one.row for one in found.changes} == {
+            (1, "a"): row(1, "a", likes=2), (2, "b"): None,
+        }  # fmt: skip
+        assert found.kept.freshness.revision == 3
+        assert reader.changes(3).changes == []
+        assert reader.changes(0).changes is None
+        assert reader.changes(99).changes is None
+
+    def test_questions_are_answered_as_in_memory(self, store: Any, reader: Any) -> None:
+        rows = [
+            row(user, f"p{post}", likes=(user * 7 + post * 3) % 5 or None, price=Decimal(f"{post * 9 % 11}.{user}5"),
+                at=AT.replace(minute=post), is_new=post % 2 == 0, day=date(2026, 1, 1 + post), score=post / 4)
+            for user in range(3) for post in range(8)
+        ]  # fmt: skip
+        store.write(batch(store, 0, rows))
+        shape = reader.kept().shape
+        for asked in (
+            {"user": "1"},
+            {"user": "1", "order": "-at", "limit": "3"},
+            {"order": "likes,-post", "limit": "5"},
+            {"order": "-likes", "limit": "5"},
+            {"likes.null": "true", "order": "-price"},
+            {"price.gt": "4.5", "price.le": "9.15", "order": "price"},
+            {"price": "9.1500"},
+            {"price": "9.151"},
+            {"post.in": "p1,p3", "is_new": "false"},
+            {"day.ge": "2026-01-05", "at.lt": "2026-03-01T12:07:00Z", "order": "-is_new,score"},
+            {"likes.ne": "2", "order": "-post"},
+        ):
+            question = read_question(shape, asked.items())
+            seen: list[Any] = []
+            while True:
+                page = reader.page(question).rows
+                assert page == answered(rows, question), asked
+                seen += page
+                if len(page) < question.limit:
+                    break
+                question = read_question(shape, [*asked.items(), ("after", question.cursor(page[-1]))])
+            assert len(seen) == len({(one["user"], one["post"]) for one in seen}), asked
+
+    def test_what_does_not_fit_the_rows_is_refused_and_nothing_is_written(self, store: Any, reader: Any) -> None:
+        store.write(batch(store, 0, [row(1, "a")]))
+        narrower = T.StructType([field for field in COLUMNS.fields if field.name != "likes"])
+        less = {name: value for name, value in row(3, "c").items() if name != "likes"}
+        with pytest.raises(BadView, match="'likes' is int in the store and not there now"):
+            store.write(batch(store, 1, [less], columns=narrower))
+        with pytest.raises(ForeignQuery, match="another checkpoint"):
+            store.write(batch(store, 0, [row(3, "c")], query="query-2"))
+        assert self.rows(reader) == {(1, "a"): row(1, "a")}
+        assert reader.kept().freshness.revision == 1
+
+    def test_a_key_that_does_not_identify_rows_is_found_out(self, store: Any, reader: Any) -> None:
+        if store.kind == "topic":
+            pytest.skip("a topic cannot be asked for a key")
+        store.write(batch(store, 0, [row(1, "a")]))
+        with pytest.raises(BadView, match=r'two rows with the key {"user":1,"post":"a"}.*name more columns'):
+            store.write(batch(store, 1, [row(2, "b"), row(1, "a", likes=5)]))
+        with pytest.raises(BadView, match="is taken back and is not there"):
+            store.write(batch(store, 1, [row(2, "b")], [(9, "z")]))
+        assert self.rows(reader) == {(1, "a"): row(1, "a")}
+        written = store.write(batch(store, 1, [row(1, "a", likes=5)], upserts=True))
+        assert written.rows == 1
+
+    def test_a_query_with_another_checkpoint_may_begin_anew(self, store: Any, reader: Any) -> None:
+        if not self.restarts:
+            pytest.skip("it is rebuilt beside instead")
+        store.write(batch(store, 0, [row(1, "a"), row(2, "b")]))
+        anew = store.write(batch(store, 0, [row(2, "b", likes=1)], query="query-2", on_new_query="replace"))
+        assert (anew.revision, anew.rows) == (2, 1)
+        assert self.rows(reader) == {(2, "b"): row(2, "b", likes=1)}
+        assert reader.changes(1).changes is None  # who followed gets the whole view
+        with pytest.raises(ForeignQuery, match="superseded"):
+            store.write(batch(store, 1, [row(3, "c")], on_new_query="replace"))
+
+    def test_a_new_version_is_built_beside_and_takes_over(self, store: Any, reader: Any) -> None:
+        store.write(batch(store, 0, [row(1, "a")]))
+        store.write(batch(store, 1, [row(2, "b")]))
+        store.write(batch(store, 0, [row(1, "a", likes=9)], query="query-2", version=2))
+        assert self.rows(reader) == {(1, "a"): row(1, "a"), (2, "b"): row(2, "b")}
+        before = reader.kept().freshness.revision
+        store.switch("feed", 2)
+        assert self.rows(reader) == {(1, "a"): row(1, "a", likes=9)}
+        assert reader.kept().freshness.revision > before
+        assert reader.changes(before).changes is None
+        store.switch("feed", 2)  # once more changes nothing
+        went_on = store.write(batch(store, 1, [row(5, "e")], query="query-2"))
+        assert went_on.rows == 2
+        assert self.rows(reader).keys() == {(1, "a"), (5, "e")}
+        with pytest.raises(ForeignQuery):
+            store.write(batch(store, 2, [row(6, "f")]))
+
+    def test_who_waits_is_woken_by_the_next_batch(self, store: Any, reader: Any) -> None:
+        store.write(batch(store, 0, [row(1, "a")]))
+        reader.wait(0, 10.0)  # there is one already
+        began = time.monotonic()
+        writing = threading.Timer(0.2, lambda: store.write(batch(store, 1, [row(2, "b")])))
+        writing.start()
+        reader.wait(1, 20.0)
+        writing.join()
+        assert time.monotonic() - began < 15
+        assert reader.kept().freshness.revision == 2
+        reader.wait(2, 0.1)

@@ -1,0 +1,80 @@
+"""What a view knows of itself: Spark's offset log, freshness, what the dashboard is told; and values as JSON."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from headrace.dashboard.pages.views import joined
+from headrace.dashboard.reports import Status
+from headrace.dashboard.statuses import rows
+from headrace.pipelines.views.errors import BadQuestion
+from headrace.pipelines.views.freshness import Freshness, Standing
+from headrace.pipelines.views.origin import read_standing
+from headrace.pipelines.views.shape import Column, Shape, shape_of
+from headrace.pipelines.views.status import facts
+from headrace.pipelines.views.values import key_text, loaded_key, parse, shown
+
+LOG = 'v1\n{"batchWatermarkMs":%d,"batchTimestampMs":1}\n{"posts": {"0": 7, "1": 3}}\n{"follows": {"0": 2}}\n'
+
+
+def test_where_a_batch_stands_is_read_from_sparks_log() -> None:
+    assert read_standing(LOG % 1_700_000_000_000) == Standing(
+        {"posts-0": 7, "posts-1": 3, "follows-0": 2}, 1_700_000_000_000
+    )
+    assert read_standing(LOG % 0).watermark_ms is None
+
+
+def test_freshness_survives_its_store_and_tells_its_age() -> None:
+    fresh = Freshness(3, 2, 10, 1_000, Standing({"posts-0": 7}, 500))
+    assert Freshness.from_json(fresh.to_json()) == fresh
+    told = fresh.shown(4_000)
+    assert (told["age_ms"], told["watermark"]) == (3_000, "1970-01-01T00:00:00.500+00:00")
+
+
+def test_a_shape_survives_its_store() -> None:
+    shape = shape_of({"id": "bigint", "price": "decimal(10,2)"}, ("id",))
+    assert Shape.from_json(shape.to_json()) == shape
+
+
+def test_a_key_is_the_text_that_the_jvm_makes_of_it() -> None:
+    shape = shape_of({"a": "string", "at": "timestamp", "n": "decimal(5,2)"}, ("a", "at", "n"))
+    key = {"a": 'ü\u001f\\u001f"\n', "at": datetime(2026, 1, 1, tzinfo=UTC), "n": Decimal("1.50")}
+    text = key_text(shape, key)
+    assert text == '{"a":"ü\\u001F\\\\u001f\\"\\n","at":"2026-01-01T00:00:00.000000+00:00","n":"1.50"}'
+    assert loaded_key(shape, text) == key
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "json"),
+    [
+        ("double", float("nan"), "NaN"),
+        ("double", float("-inf"), "-Infinity"),
+        ("binary", b"\x00\xff", "AP8="),
+        ("map<string,int>", {"a": Decimal("1.5")}, {"a": "1.5"}),
+        ("timestamp_ntz", datetime.fromisoformat("2026-01-01T01:02:03"), "2026-01-01T01:02:03.000000"),
+    ],
+)
+def test_values_that_json_has_no_word_for(kind: str, value: object, json: object) -> None:
+    assert shown(Column("x", kind), value) == json
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("bigint", str(2**63)), ("decimal(5,2)", "NaN"), ("boolean", "yes"), ("binary", "%%")]
+)
+def test_a_value_that_is_none_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(BadQuestion, match="x is"):
+        parse(Column("x", kind), text)
+
+
+def test_the_dashboard_shows_keeper_and_server_as_one() -> None:
+    kept = Status("feed", 900, facts("sqlite", ("posts", "follows"), Freshness(3, 2, 10, 800)))
+    served = Status("feed@serve", 990, {"kind": "sqlite", "state": "served", "url": "http://127.0.0.1:8300/views/feed"})
+    other = Status("other@serve", 990, {"state": "served", "url": "http://127.0.0.1:8300/views/other"})
+    found = rows(joined({one.name: one for one in (kept, served, other)}, 1_000), 1_000)
+    assert [(row["name"], row["state"], row["rows"], row["ago_ms"]) for row in found] == [
+        ("feed", "running", 10, 100), ("other", "served", None, 10),
+    ]  # fmt: skip
+    assert found[0]["url"].endswith("/views/feed")
+    assert found[0]["source"] == "posts, follows"
+    assert not rows(joined({one.name: one for one in (kept, served)}, 200_000), 200_000)[0]["url"]
