@@ -16,6 +16,7 @@ from headrace.cli.output import human_bytes, human_duration, json_option, print_
 from headrace.cli.parameters import PAIR, bootstrap_option, connect
 from headrace.client.address import Address
 from headrace.clock import SystemClock
+from headrace.connect.avro.serving import SchemaServer
 from headrace.connect.capture.condition import RUNNING, WAITING, Condition, conditions
 from headrace.connect.capture.history import rebuild
 from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, give
@@ -206,6 +207,26 @@ def rebuild_history(name: str, config: Path, bootstrap: tuple[Address, ...]) -> 
     with connect(bootstrap) as cluster:
         gtid = rebuild(settings, cluster)
     click.echo(f"{name} goes on at {gtid} with its tables as they are now")
+
+
+@cdc.command("serve-schemas")
+@bootstrap_option
+@click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0 takes a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; it knows no passwords.")
+def serve_schemas(bootstrap: tuple[Address, ...], port: int, host: str) -> None:
+    """Answer as a schema registry, with the schemas of captures that write Avro and name none, until interrupted.
+
+    For readers that want a registry's address, as format("headrace") does: schemaRegistry = http://127.0.0.1:8081.
+    """
+    with connect(bootstrap) as cluster:
+        try:
+            server = SchemaServer(cluster, host, port)
+        except OSError as error:
+            raise NotRunning(f"cannot listen on {host}:{port} ({error.strerror}): choose another --port") from error
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: threading.Thread(target=server.stop).start())
+        click.echo(f"schemas are served on {server.url} (Ctrl-C ends)")
+        server.serve()
 
 
 def _require_running(known: dict[str, Condition], name: str) -> None:

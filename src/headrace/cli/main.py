@@ -36,12 +36,17 @@ _COMMANDS = CommandsByName(
             "dashboard",
             "doctor",
             "group",
+            "init",
             "log",
             "pipeline",
             "produce",
+            "status",
             "sync",
             "tail",
+            "top",
             "topic",
+            "up",
+            "view",
         ),
         _NOT_LOADED,
     )
@@ -70,7 +75,11 @@ class QuietGroup(click.Group):
 )
 @click.version_option(headrace.__version__, prog_name="headrace")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The least grave log lines that are written.",
 )
 @click.option("--log-json", is_flag=True, help="Write log lines as JSON.")
 def cli(log_level: str, log_json: bool) -> None:

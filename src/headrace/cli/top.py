@@ -1,0 +1,191 @@
+"""`headrace top`: a stack live in a terminal: processes, what they use, rates and lags."""
+
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, cast
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.output import console, human_bytes, human_duration
+from headrace.cli.status import coloured, state_of
+from headrace.cli.up import config_option
+from headrace.client.address import parse_bootstrap
+from headrace.client.connection import ConnectionSettings
+from headrace.clock import SystemClock
+from headrace.dashboard.history import smoothed
+from headrace.dashboard.settings import Settings
+from headrace.dashboard.watch import State, Watch
+from headrace.stack.overview import Row, member_row, topic_rows
+from headrace.stack.state_file import StackState
+from headrace.stack.usage import Usage, processes, usage_of
+from headrace.telemetry import logs
+
+_TOPICS = 8
+_ALERTS = 3
+
+
+@click.command()
+@config_option
+@click.option(
+    "--every", "interval_s", type=click.FloatRange(0.2, 60), default=1.0, show_default=True,
+    help="How often to look, in seconds.",
+)  # fmt: skip
+def top(config: Path, interval_s: float) -> None:
+    """Show the stack live: processes with processor and memory, records a second, lags, topics, alerts; q ends.
+
+    In a pipe it looks twice, prints what it saw, and ends.
+    """
+    logs.configure(level="error")  # a broker that is away is shown, not logged into the picture
+    looks = _Looks(config, interval_s)
+    with looks:
+        if not sys.stdout.isatty() or not sys.stdin.isatty():
+            looks.look()
+            time.sleep(interval_s)
+            console().print(looks.look())
+            return
+        with (
+            _single_keys(),
+            Live(looks.look(), console=Console(highlight=False), screen=True, refresh_per_second=4) as live,
+        ):
+            while not _is_q_pressed(interval_s):
+                live.update(looks.look())
+
+
+class _Looks:
+    """Looks at a stack again and again, and remembers the last time."""
+
+    def __init__(self, config: Path, interval_s: float) -> None:
+        self._config = config
+        self._interval_s = interval_s
+        self._watch: Watch | None = None
+        self._bootstrap = ""
+        self._before: tuple[float, dict[int, Usage]] = (0.0, {})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._watch:
+            self._watch.stop()
+
+    def look(self) -> RenderableType:
+        """A picture of now."""
+        state = state_of(self._config)
+        self._follow(state.bootstrap)
+        now_s = time.monotonic()
+        used = usage_of([member.pid for member in state.members if member.pid], processes())
+        then_s, before = self._before
+        self._before = now_s, used
+        seen = self._watch.state if self._watch else None
+        rows = [member_row(member, before, used, now_s - then_s, seen) for member in state.members]
+        return picture(state, rows, seen, SystemClock().now_ms())
+
+    def _follow(self, bootstrap: str) -> None:
+        """Watch the cluster, once it is known where it is; the stack may be started anew elsewhere."""
+        if bootstrap == self._bootstrap:
+            return
+        if self._watch:
+            self._watch.stop()
+        self._bootstrap = bootstrap
+        # Only pages read texts that people write.
+        settings = Settings(
+            parse_bootstrap(bootstrap),
+            cast(Any, None),
+            interval_s=max(self._interval_s, 1.0),
+            connection=ConnectionSettings(client_id="headrace-top"),
+        )
+        self._watch = Watch(settings)
+        self._watch.start()
+
+
+def picture(state: StackState, rows: list[Row], seen: State | None, now_ms: int) -> Group:
+    """All of it: a line about the whole, the members, the topics, the alerts."""
+    parts: list[RenderableType] = [_headline(state, seen, now_ms), "", _members(rows, now_ms)]
+    if seen is not None and seen.problem is not None:
+        parts += ["", Text(seen.problem.sentence, style="red")]
+    if seen is not None and seen.snapshot is not None:
+        parts += ["", _topics(seen)]
+        parts += ["", *(Text(alert.sentence, style="yellow") for alert in seen.alerts[:_ALERTS])] if seen.alerts else []
+    return Group(*parts)
+
+
+def _headline(state: StackState, seen: State | None, now_ms: int) -> Text:
+    line = Text.assemble((Path(state.file).name, "bold"), f" on {state.bootstrap or '…'}")
+    line.append(f", for {human_duration(max(now_ms - state.since_ms, 0))}")
+    if seen is not None and seen.snapshot is not None:
+        for word, series in (("written", seen.history.written), ("read", seen.history.read)):
+            rate = smoothed(series)
+            line.append("" if rate is None else f"   {rate:,.0f}/s {word}")
+        behind = seen.history.lag[-1].value if seen.history.lag else 0
+        line.append(f"   {behind:,.0f} behind")
+    return line
+
+
+def _members(rows: list[Row], now_ms: int) -> Table:
+    table = _table(
+        "part", "state", ">pid", ">cpu", ">memory", ">per s", ">behind", ">waits", ">restarts", ">for", "note"
+    )
+    for row in rows:
+        member = row.member
+        table.add_row(
+            member.name,
+            coloured(member.phase),
+            str(member.pid or "–"),
+            "–" if row.cpu_share is None else f"{row.cpu_share:.0%}",
+            "–" if row.memory_bytes is None else human_bytes(row.memory_bytes),
+            _number(row.per_s),
+            _number(row.lag_records),
+            "–" if row.lag_ms is None else human_duration(row.lag_ms),
+            str(member.restarts),
+            human_duration(max(now_ms - member.since_ms, 0)),
+            Text(member.note),
+        )
+    return table
+
+
+def _topics(seen: State) -> Table:
+    table = _table("topic", ">per s", ">records", ">size")
+    for row in topic_rows(seen, _TOPICS):
+        size = "–" if row.size_bytes is None else human_bytes(row.size_bytes)
+        table.add_row(row.name, _number(row.per_s), f"{row.records:,}", size)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    return table
+
+
+@contextmanager
+def _single_keys() -> Iterator[None]:
+    """Keys are heard at once, without the return key; Ctrl-C stays what it is."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _is_q_pressed(within_s: float) -> bool:
+    try:
+        ready, _, _ = select.select([sys.stdin], [], [], within_s)
+        return bool(ready) and sys.stdin.read(1) in ("q", "Q")
+    except KeyboardInterrupt:
+        return True

@@ -1,0 +1,91 @@
+"""The keys of a section: what each may be, and what is wrong with what it is. Pure."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.errors import HeadraceError
+
+_WORDS: Final = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list of texts",
+    dict: "a table",
+}
+# What is wrong: the keys that lead to it from the section, and a sentence.
+Complaint = tuple[tuple[str, ...], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a section."""
+
+    name: str
+    type: type
+    meaning: str
+    default: Any = None
+    is_needed: bool = False
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    is_port: bool = False  # two of a stack must not take the same one
+    check: Callable[[Any], object] | None = None  # raises a `HeadraceError` for what cannot be
+
+
+def port(name: str, meaning: str, default: int | None = None) -> Key:
+    """A key that says where something listens."""
+    return Key(name, int, meaning, default, least=0, most=65535, is_port=True)
+
+
+def nearest(word: str, known: Iterable[str], what: str = "known are") -> str:
+    """How to mend a name: the one that was probably meant, or all that there are."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"{what} {', '.join(names)}"
+
+
+def check_keys(
+    keys: Sequence[Key], section: Mapping[str, Any], where: str, *, is_open: bool = False
+) -> list[Complaint]:
+    """All that is wrong with a section; an open one may have further keys, which somebody else checks."""
+    known = {key.name: key for key in keys}
+    found: list[Complaint] = []
+    for name, value in section.items():
+        key = known.get(name)
+        if key is not None:
+            found += [((name,), f"[{where}] {name} {wrong}") for wrong in _wrong(key, value)]
+        elif not is_open:
+            found.append(((name,), f"[{where}] has no key {name!r}: {nearest(name, known)}"))
+    found += [
+        ((), f"[{where}] has no {key.name!r}: add {key.name} = … ({key.meaning[0].lower()}{key.meaning[1:-1]})")
+        for key in keys
+        if key.is_needed and key.name not in section
+    ]
+    return found
+
+
+def with_defaults(keys: Sequence[Key], section: Mapping[str, Any]) -> dict[str, Any]:
+    """The section, with what it does not say as it is by default."""
+    return {key.name: key.default for key in keys if key.default is not None} | dict(section)
+
+
+def _wrong(key: Key, value: Any) -> Iterable[str]:
+    is_number = key.type is float and isinstance(value, int)
+    if not (isinstance(value, key.type) or is_number) or (isinstance(value, bool) and key.type is not bool):
+        yield f"is {value!r}: it must be {_WORDS[key.type]}"
+    elif key.type is list and not all(isinstance(part, str) for part in value):
+        yield f"is {value!r}: it must be {_WORDS[list]}"
+    elif key.choices and value not in key.choices:
+        yield f"is {value!r}: {nearest(value, key.choices, 'choose among')}"
+    elif key.least is not None and value < key.least:
+        yield f"is {value}: it must be at least {key.least:g}"
+    elif key.most is not None and value > key.most:
+        yield f"is {value}: it must be at most {key.most:g}"
+    elif key.check is not None:
+        try:
+            key.check(value)
+        except HeadraceError as error:
+            yield f"is {value!r}: {error}"

@@ -1,0 +1,100 @@
+"""What a kind of section is: its keys, what is wrong with one, the processes it needs, and what they say.
+
+What always holds: everything that a member is told stands in its arguments, its environment or its configuration,
+never a secret in its arguments, because others can see those.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from headrace.stack.keys import Complaint, Key
+from headrace.stack.lines import Said, read_line
+
+CONFIG: Final = "{config}"  # in arguments: the file that holds the member's configuration
+COMMAND: Final = ("headrace.cli.main", "--log-json")
+ONCE: Final = ""  # the name of a section that a file has at most once
+
+
+class Section(NamedTuple):
+    """One section, as it stands in the file with the environment over it."""
+
+    kind: str
+    name: str
+    values: Mapping[str, Any]
+    folder: Path  # paths in the file are relative to it
+
+    @property
+    def where(self) -> str:
+        """As its header names it."""
+        return f"{self.kind}.{self.name}" if self.name else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A file that was checked: kinds, their sections by name, and their values with the defaults."""
+
+    file: Path
+    sections: Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+    @property
+    def folder(self) -> Path:
+        """Where the file is, and the stack's data."""
+        return self.file.absolute().parent
+
+    def one(self, kind: str) -> Mapping[str, Any] | None:
+        """The section of a kind that is there at most once."""
+        return self.sections.get(kind, {}).get(ONCE)
+
+    def several(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """The sections of a kind by their names."""
+        return self.sections.get(kind, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A module of ours and its arguments; `config` is handed over in memory, as TOML."""
+
+    arguments: tuple[str, ...]
+    config: Mapping[str, Any] | None = field(default=None, repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of a stack."""
+
+    name: str
+    kind: str
+    command: Callable[[str], Command]  # given the address of the broker; empty while that is not known
+    needs: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()  # must be there before it starts
+    is_task: bool = False  # it is ready when it has ended
+    may_end: bool = False  # an end without an error is no failure
+    is_vital: bool = False  # nothing is of use without it
+    is_ready_at_once: bool = False
+    read: Callable[[str], Said] = read_line
+
+
+def _no_complaints(_section: Section) -> Iterable[Complaint]:
+    return ()
+
+
+def _no_members(_stack: Stack) -> Iterable[Member]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of section."""
+
+    name: str
+    summary: str
+    sample: str  # as `headrace init` writes it
+    keys: tuple[Key, ...] = ()
+    is_named: bool = False  # [kind.NAME], as many as one likes
+    is_open: bool = False  # `check` knows further keys
+    check: Callable[[Section], Iterable[Complaint]] = _no_complaints
+    members: Callable[[Stack], Iterable[Member]] = _no_members
+    explore: Callable[[Section], Iterable[Complaint]] = _no_complaints  # takes a second: runs code of the user's

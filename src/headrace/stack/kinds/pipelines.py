@@ -1,0 +1,130 @@
+"""`[pipelines.NAME]`: a file of jobs, run on Spark, with the keys of `headrace pipeline run`."""
+
+import ast
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.pipelines.jobs.declare import AVAILABLE_NOW
+from headrace.stack.keys import Complaint, Key, nearest, port
+from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
+from headrace.stack.kinds.spark import spark_of
+from headrace.stack.kinds.topics import needs
+from headrace.stack.lines import Said, json_object, read_line
+
+NAME: Final = "pipelines"
+_PATIENCE_S: Final = 120
+# Spark's Python workers tell of every batch that they begin and end.
+_CHATTER: Final = "Streaming TransformWithStateInPandas Python worker"
+_SHOWN: Final = ("batch", "rows", "lag_records", "lag_ms", "late_rows", "watermark")
+
+
+def check_file(section: Section) -> Iterable[Complaint]:
+    """What can be seen without running the file."""
+    if importlib.util.find_spec("pyspark") is None:
+        yield (), f"[{section.where}] needs Spark: pip install 'headrace[spark]', or leave the section out"
+    file = section.folder / section.values["file"]
+    if not file.is_file():
+        yield ("file",), f"[{section.where}] file: {section.values['file']} is not there (looked in {section.folder})"
+        return
+    try:
+        ast.parse(file.read_bytes(), str(section.values["file"]))
+    except SyntaxError as error:
+        yield ("file",), f"[{section.where}] file: {error.filename}:{error.lineno}: {error.msg}"
+
+
+def explore(section: Section) -> Iterable[Complaint]:
+    """The jobs that the file declares: it is run for that, in a process of its own."""
+    try:
+        known = [job["job"] for job in listed(section.folder, section.values["file"])]
+    except _Unlisted as error:
+        yield ("file",), f"[{section.where}] file: {error}"
+        return
+    for number, name in enumerate(section.values.get("jobs", ())):
+        if name not in known:
+            yield ("jobs", str(number)), f"[{section.where}] jobs: there is no job {name!r}: {nearest(name, known)}"
+
+
+class _Unlisted(Exception):
+    """A file whose jobs cannot be told."""
+
+
+@lru_cache
+def listed(folder: Path, file: str) -> list[dict[str, Any]]:
+    """What `headrace pipeline list` says of a file."""
+    command = [sys.executable, "-m", "headrace.cli.main", "pipeline", "list", file, "--json"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise _Unlisted(f"{file} does not end when it is read: what runs long belongs into its jobs") from None
+    if done.returncode:
+        words = done.stderr.strip().splitlines() or ["it ended without a word"]
+        raise _Unlisted(words[-1].removeprefix("headrace: "))
+    jobs: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return jobs
+
+
+def topics_read(folder: Path, values: Any) -> tuple[str, ...]:
+    """The topics that have to be there for the jobs of a section."""
+    chosen = values.get("jobs")
+    jobs = [job for job in listed(folder, values["file"]) if not chosen or job["job"] in chosen]
+    return tuple(sorted({topic for job in jobs for topic in job["inputs"].values()}))
+
+
+def _members(stack: Stack) -> Iterable[Member]:
+    spark = spark_of(stack)
+    for name, values in stack.several(NAME).items():
+
+        def command(bootstrap: str, values: Any = values) -> Command:
+            arguments = ["pipeline", "run", values["file"], "--json", "--bootstrap", bootstrap]
+            arguments += ["--master", spark["master"], "--state-dir", spark["state_dir"]]
+            arguments += ["--restarts", str(values["restarts"])]
+            arguments += [part for job in values.get("jobs", ()) for part in ("--job", job)]
+            arguments += ["--trigger", values["trigger"]] if "trigger" in values else []
+            arguments += ["--metrics-port", str(values["metrics_port"])] if "metrics_port" in values else []
+            return Command((*COMMAND, *arguments))
+
+        topics = topics_read(stack.folder, values)
+        yield Member(f"{NAME}.{name}", NAME, command, needs(stack), topics, may_end=True, read=read)
+
+
+def read(text: str) -> Said:
+    """A pipeline tells events in words, and a report for each batch."""
+    if _CHATTER in text:
+        return Said()
+    found = json_object(text)
+    if found is None or "job" not in found or "level" in found:
+        return read_line(text)
+    if "event" in found:
+        is_there = found["job"] == "spark" and str(found["event"]).startswith("is there")
+        return Said(f"{found['job']} {found['event']}", is_ready=is_there)
+    facts = {name: found[name] for name in _SHOWN if found.get(name) is not None}
+    report = facts | {"per_s": found.get("input_rate", 0)}
+    return Said(facts={f"job {found['job']}.{found.get('output', 'out')}": report}, is_ready=True)
+
+
+KIND = Kind(
+    NAME,
+    "A file of jobs, run on Spark.",
+    """
+# [pipelines.revenue]
+# file = "revenue.py"             # headrace pipeline list revenue.py shows its jobs
+# trigger = "1 second"
+""",
+    (
+        Key("file", str, "The Python file that declares the jobs.", is_needed=True),
+        Key("jobs", list, "Only these jobs of the file."),
+        Key("trigger", str, f"For all jobs, instead of their own: an interval, or {AVAILABLE_NOW}."),
+        Key("restarts", int, "How often a job that failed is started again within the process.", 10, least=0),
+        port("metrics_port", "Serve numbers for Prometheus here."),
+    ),
+    is_named=True,
+    check=check_file,
+    members=_members,
+    explore=explore,
+)

@@ -1,0 +1,82 @@
+"""`[sync.NAME]`: a derived system kept in step with a topic, with the keys of `headrace sync`."""
+
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from headrace.connect.sync.registry import SINKS, make_sink
+from headrace.connect.sync.settings import _OWN as OWN_KEYS
+from headrace.connect.sync.settings import SECTION, from_section
+from headrace.model import check_topic_name
+from headrace.stack.blame import complaints
+from headrace.stack.keys import Complaint, Key, nearest
+from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Stack
+from headrace.stack.kinds.topics import needs
+
+_SOMEWHERE: Final = "127.0.0.1:9092"  # only to make a sink, which opens nothing
+
+
+def _check(section: Section) -> Iterable[Complaint]:
+    sink = section.values["sink"]
+    options = _options(sink)
+    known = {*OWN_KEYS, *options}
+    values = {}
+    for key, value in section.values.items():
+        if key in known:
+            values[key] = value
+        else:
+            yield (key,), f"[{section.where}] has no key {key!r}: {nearest(key, known)}"
+
+    needed = ("topic", "sink", *(name for name, is_needed in options.items() if is_needed))
+    missing = [name for name in needed if name not in section.values]
+    yield from (((), f"[{section.where}] has no {name!r}: add {name} = …, sink {sink!r} needs it") for name in missing)
+
+    def attempt(given: Mapping[str, Any]) -> object:
+        settings = from_section(section.name, given)
+        return settings if missing else make_sink(settings, _SOMEWHERE)
+
+    yield from complaints(values, attempt, where=section.where, needed=needed)
+
+
+def _options(sink: str) -> dict[str, bool]:
+    """What a sink takes besides its name and its topic, and whether it must be given."""
+    module, _, function = SINKS[sink].partition(":")
+    try:
+        make = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError:
+        return {}  # its driver is not installed: told when it is tried
+    parameters = list(inspect.signature(make).parameters.values())[2:]
+    return {one.name: one.default is one.empty for one in parameters if one.name != "bootstrap"}
+
+
+def _members(stack: Stack) -> Iterable[Member]:
+    for name, values in stack.several(SECTION).items():
+
+        def command(bootstrap: str, name: str = name, values: object = values) -> Command:
+            arguments = (*COMMAND, "sync", "run", name, "--config", CONFIG, "--bootstrap", bootstrap)
+            return Command(arguments, {SECTION: {name: values}})
+
+        # It waits by itself for a topic or a target that is not there yet.
+        yield Member(f"{SECTION}.{name}", SECTION, command, needs(stack), is_ready_at_once=True)
+
+
+KIND = Kind(
+    SECTION,
+    "A derived system kept in step with a topic; further keys are those of its sink.",
+    """
+# [sync.orders-cache]
+# topic = "shop.public.orders"
+# sink = "redis"
+# url = "redis://127.0.0.1:6379/0"
+# prefix = "orders:"
+""",
+    (
+        Key("topic", str, "The topic to follow.", is_needed=True, check=check_topic_name),
+        Key("sink", str, "The kind of target.", is_needed=True, choices=tuple(sorted(SINKS))),
+    ),
+    is_named=True,
+    is_open=True,
+    check=_check,
+    members=_members,
+)

@@ -1,0 +1,66 @@
+"""`[views]`: a file of materialized views, kept by a pipeline and served over HTTP."""
+
+import importlib.util
+from collections.abc import Iterable
+from typing import Final
+
+from headrace.stack.keys import Complaint, Key, port
+from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
+from headrace.stack.kinds.pipelines import check_file, explore, read, topics_read
+from headrace.stack.kinds.spark import spark_of
+from headrace.stack.kinds.topics import needs
+from headrace.stack.lines import Said, json_object, read_line
+
+NAME: Final = "views"
+KEEPER, SERVER = f"{NAME}.keep", f"{NAME}.serve"
+DEFAULT_PORT: Final = 8300
+
+
+def _check(section: Section) -> Iterable[Complaint]:
+    if importlib.util.find_spec("starlette") is None:
+        yield (), f"[{section.where}] needs starlette: pip install 'headrace[dashboard]', or leave the section out"
+    yield from check_file(section)
+
+
+def _members(stack: Stack) -> Iterable[Member]:
+    values, spark = stack.one(NAME), spark_of(stack)
+    if values is None:
+        return
+
+    def keep(bootstrap: str) -> Command:
+        arguments = ["pipeline", "run", values["file"], "--json", "--bootstrap", bootstrap]
+        return Command((*COMMAND, *arguments, "--master", spark["master"], "--state-dir", spark["state_dir"]))
+
+    def serve(bootstrap: str) -> Command:
+        arguments = ["view", "serve", values["file"], "--json", "--bootstrap", bootstrap]
+        return Command((*COMMAND, *arguments, "--port", str(values["port"])))
+
+    yield Member(KEEPER, NAME, keep, needs(stack), topics_read(stack.folder, values), may_end=True, read=read)
+    # The server answers for a store that is not filled yet, so it does not wait for the keeper.
+    yield Member(SERVER, NAME, serve, needs(stack), read=read_server)
+
+
+def read_server(text: str) -> Said:
+    """The server's one line of JSON says where it listens."""
+    found = json_object(text)
+    if found is None or "url" not in found:
+        return read_line(text)
+    return Said(f"ready on {found['url']}", facts={"url": found["url"]}, is_ready=True)
+
+
+KIND = Kind(
+    NAME,
+    "A file of materialized views, kept up to date and served over HTTP.",
+    f"""
+# [views]
+# file = "views.py"
+# port = {DEFAULT_PORT}
+""",
+    (
+        Key("file", str, "The Python file that declares the views.", is_needed=True),
+        port("port", "Where they are served; 0 takes a free one.", DEFAULT_PORT),
+    ),
+    check=_check,
+    members=_members,
+    explore=explore,
+)

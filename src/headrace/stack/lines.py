@@ -1,0 +1,59 @@
+"""What a process says, line by line, and what it means for whoever watches it. Pure."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+INFO, WARNING, ERROR = "info", "warning", "error"
+_LEVELS: Final = {"debug": INFO, "info": INFO, "warning": WARNING, "error": ERROR, "critical": ERROR}
+# Colours of a child's own are dropped, and so is whatever else could move the cursor of whoever reads.
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+
+# Spark's own log, which has a time before each line as ours has.
+_SPARK: Final = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>INFO|WARN|ERROR|FATAL) (?P<rest>.*)")
+_SPARK_LEVELS: Final = {"INFO": INFO, "WARN": WARNING, "ERROR": ERROR, "FATAL": ERROR}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One line: a sentence for people, if there is one, and facts for programs."""
+
+    sentence: str = ""
+    level: str = INFO
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    is_ready: bool = False
+    is_repeated: bool = False  # said again and again: shown when it differs from the last time
+    problem: str | None = None  # what is wrong now; empty when nothing is any more
+
+
+def plain(text: str) -> str:
+    """A line that does nothing to a terminal but stand there."""
+    return _CONTROL.sub("", text.replace("\t", "    ")).rstrip()
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The object on a line; None if it holds something else."""
+    if not text.startswith("{"):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_line(text: str) -> Said:
+    """A line as every process of ours may write it: an event of the log, a refusal, or any text."""
+    found = json_object(text)
+    if found is not None and "level" in found and "event" in found:
+        facts = {name: value for name, value in found.items() if name not in ("time", "level", "event")}
+        told = " ".join(f"{name}={value}" for name, value in facts.items())
+        return Said(plain(f"{found['event']} {told}"), _LEVELS.get(str(found["level"]), INFO))
+    refusal = text.removeprefix("headrace: ")
+    if refusal != text:
+        return Said(plain(refusal), ERROR, problem=plain(refusal))
+    if spark := _SPARK.fullmatch(text):
+        return Said(plain(spark["rest"]), _SPARK_LEVELS[spark["level"]])
+    return Said(plain(text))

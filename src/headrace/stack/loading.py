@@ -1,0 +1,176 @@
+"""`headrace.toml` read, with the environment over it, and checked whole: every mistake with its line, all at once."""
+
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.connect.sections import DEFAULT_FILE, InvalidSettingsFile, expanded
+from headrace.stack.errors import InvalidStack, StackError
+from headrace.stack.keys import Complaint, check_keys, nearest, with_defaults
+from headrace.stack.kind import ONCE, Kind, Section, Stack
+from headrace.stack.overrides import Override, applied, read_overrides
+from headrace.stack.positions import key_lines, line_of
+from headrace.stack.registry import KINDS
+
+_NAME_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+Place = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """Something wrong, and the keys that lead to it."""
+
+    path: Place
+    sentence: str
+
+
+def load(
+    file: Path = Path(DEFAULT_FILE), environment: Mapping[str, str] = os.environ, *, explore: bool = True
+) -> Stack:
+    """The stack that a file describes; raises `InvalidStack` with all that is wrong with it.
+
+    To `explore` means to look also at what takes a second, such as the jobs that a pipeline's file declares.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise StackError(f"{file} is not there: write one with headrace init, or name another with --config") from None
+    except UnicodeDecodeError as error:
+        raise StackError(f"{file} is no text in UTF-8 (byte {error.start}): write it anew") from None
+    return parse(text, file, environment, explore=explore)
+
+
+def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: bool = False) -> Stack:
+    """The stack that a text describes."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidStack([f"{file} is no TOML: {error}"]) from None
+    overrides, misnamed = read_overrides(KINDS, document, environment)
+    document = applied(document, overrides)
+    folder = file.absolute().parent
+    values, mistakes = _expanded(document, environment)
+    unset = {mistake.path for mistake in mistakes}  # what else is wrong with these is no news
+    sections = {}
+    for kind in KINDS:
+        found, wrong = _sections(kind, values.get(kind.name), folder)
+        mistakes += wrong
+        mistakes += [one for one in _wrong_with(kind, found, _checked) if one.path not in unset]
+        sections[kind] = found
+    known = {kind.name for kind in KINDS}
+    mistakes += [
+        Mistake((name,), f"there is no section [{name}]: {nearest(name, known)}")
+        for name in document
+        if name not in known
+    ]
+    if not mistakes:
+        mistakes += _ports_twice(sections)
+    if explore and not mistakes and not misnamed:
+        for kind, found in sections.items():
+            mistakes += _wrong_with(kind, found, lambda kind, section: kind.explore(section))
+    if mistakes or misnamed:
+        told = [f"{variable}: {sentence}" for variable, sentence in misnamed]
+        raise InvalidStack(told + _told(mistakes, overrides, file, text))
+    return Stack(
+        file,
+        {
+            kind.name: {section.name: with_defaults(kind.keys, section.values) for section in found}
+            for kind, found in sections.items()
+            if found
+        },
+    )
+
+
+def _told(mistakes: Sequence[Mistake], overrides: Sequence[Override], file: Path, text: str) -> list[str]:
+    lines = key_lines(text)
+    variables = {override.path: override.variable for override in overrides}
+
+    def told(mistake: Mistake) -> tuple[int, str]:
+        if mistake.path in variables:
+            return 0, f"{variables[mistake.path]}: {mistake.sentence}"
+        line = line_of(lines, mistake.path)
+        return line or 0, f"{file}:{line}: {mistake.sentence}" if line else f"{file}: {mistake.sentence}"
+
+    return [sentence for _, sentence in sorted(map(told, mistakes), key=lambda one: one[0])]
+
+
+def _expanded(document: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[dict[str, Any], list[Mistake]]:
+    """Every text with its `${VARIABLE}` replaced."""
+    mistakes: list[Mistake] = []
+
+    def put(value: Any, path: Place) -> Any:
+        if isinstance(value, dict):
+            return {name: put(part, (*path, name)) for name, part in value.items()}
+        if isinstance(value, list):
+            return [put(part, (*path, str(number))) for number, part in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+        try:
+            return expanded(".".join(path), value, environment)
+        except InvalidSettingsFile as error:
+            mistakes.append(Mistake(path, f"{error}: set it, or write the value"))
+            return value
+
+    return {name: put(value, (name,)) for name, value in document.items()}, mistakes
+
+
+def _sections(kind: Kind, held: Any, folder: Path) -> tuple[list[Section], list[Mistake]]:
+    if held is None:
+        return [], []
+    form = f"[{kind.name}.NAME]" if kind.is_named else f"[{kind.name}]"
+    if not isinstance(held, dict):
+        return [], [Mistake((kind.name,), f"{kind.name} is a section: write {form}, and its keys below it")]
+    if not kind.is_named:
+        return [Section(kind.name, ONCE, held, folder)], []
+    found, mistakes = [], []
+    for name, values in held.items():
+        if not isinstance(values, dict):
+            sentence = f"{name!r} stands in [{kind.name}], which has no keys of its own: put it into a section {form}"
+            mistakes.append(Mistake((kind.name, name), sentence))
+        elif not name or name[0] == "-" or not _NAME_LETTERS.issuperset(name):
+            sentence = f"[{kind.name}.{name!r}] cannot be called so: use letters, digits, dots, dashes and underscores"
+            mistakes.append(Mistake((kind.name, name), sentence))
+        else:
+            found.append(Section(kind.name, name, values, folder))
+    return found, mistakes
+
+
+def _checked(kind: Kind, section: Section) -> Iterable[Complaint]:
+    found = check_keys(kind.keys, section.values, section.where, is_open=kind.is_open)
+    yield from found
+    # What the section's own check looks at should at least be what it takes it for.
+    wrong = {path[0] for path, _ in found if path}
+    sound = {name: value for name, value in section.values.items() if name not in wrong}
+    needed = {key.name for key in kind.keys if key.is_needed}
+    if needed <= sound.keys():
+        yield from kind.check(section._replace(values=with_defaults(kind.keys, sound)))
+
+
+def _wrong_with(
+    kind: Kind, sections: Iterable[Section], check: Callable[[Kind, Section], Iterable[Complaint]]
+) -> list[Mistake]:
+    return [
+        Mistake((kind.name, *filter(None, [section.name]), *path), sentence)
+        for section in sections
+        for path, sentence in check(kind, section)
+    ]
+
+
+def _ports_twice(sections: Mapping[Kind, Sequence[Section]]) -> list[Mistake]:
+    taken: dict[int, str] = {}
+    found = []
+    for kind, several in sections.items():
+        for section in several:
+            values = with_defaults(kind.keys, section.values)
+            for key in kind.keys:
+                number = values.get(key.name) if key.is_port else None
+                if not number:
+                    continue
+                if number in taken:
+                    sentence = f"[{section.where}] {key.name} {number} is taken by [{taken[number]}]: choose another"
+                    found.append(Mistake((kind.name, *filter(None, [section.name]), key.name), sentence))
+                taken.setdefault(number, section.where)
+    return found

@@ -1,0 +1,112 @@
+"""Values from the environment over those of the file: `HEADRACE__BROKER__PORT=9192` is `port` of `[broker]`. Pure.
+
+The rule: `HEADRACE`, the section and the key, in capitals, with two underscores between them; whatever in a name is no
+letter and no digit is one underscore (`[topics.orders-raw]` is `HEADRACE__TOPICS__ORDERS_RAW__…`). Inside a table of
+Kafka's settings an underscore is a dot (`…__CONFIGS__RETENTION_MS`). The value is read as TOML would read it where the
+key is not a text: a number, `true`, a list.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from headrace.stack.keys import Key, nearest
+from headrace.stack.kind import Kind
+
+PREFIX: Final = "HEADRACE__"
+_OTHER: Final = re.compile(r"[^A-Za-z0-9]+")
+_TABLES: Final = ("configs", "settings")
+
+
+class Override(NamedTuple):
+    """One value, where it goes, and the variable it came from."""
+
+    variable: str
+    path: tuple[str, ...]
+    value: Any
+
+
+def environment_name(path: Sequence[str]) -> str:
+    """The variable that overrides a key."""
+    return PREFIX + "__".join(_word(part).upper() for part in path)
+
+
+def _word(name: str) -> str:
+    return _OTHER.sub("_", name).strip("_").lower()
+
+
+def read_overrides(
+    kinds: Iterable[Kind], document: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[list[Override], list[tuple[str, str]]]:
+    """What the environment says about a document, and what is wrong with it: variables and sentences."""
+    by_word = {_word(kind.name): kind for kind in kinds}
+    found: list[Override] = []
+    wrong: list[tuple[str, str]] = []
+    for variable in sorted(name for name in environment if name.startswith(PREFIX)):
+        try:
+            path, key = _path(by_word, document, variable.removeprefix(PREFIX).split("__"))
+        except _Unknown as error:
+            wrong.append((variable, str(error)))
+        else:
+            found.append(Override(variable, path, _value(environment[variable], key)))
+    return found, wrong
+
+
+class _Unknown(Exception):
+    """A name that leads nowhere."""
+
+
+def _path(
+    kinds: Mapping[str, Kind], document: Mapping[str, Any], words: list[str]
+) -> tuple[tuple[str, ...], Key | None]:
+    words = [_word(word) for word in words]
+    if words[0] not in kinds:
+        raise _Unknown(f"there is no section [{words[0]}]: {nearest(words[0], kinds)}")
+    kind = kinds[words[0]]
+    held = document.get(kind.name, {})
+    head: tuple[str, ...] = (kind.name,)
+    rest = words[1:]
+    if kind.is_named and rest:
+        names = {_word(name): name for name in held}
+        if rest[0] not in names:
+            there = nearest(rest[0], names, "there are") if names else "the file has none of this kind"
+            raise _Unknown(f"there is no section [{kind.name}.{rest[0]}]: {there}")
+        head, held, rest = (*head, names[rest[0]]), held[names[rest[0]]], rest[1:]
+    if not rest:
+        raise _Unknown(f"it names no key: write {environment_name([*head, 'key'])}")
+    known = {_word(key.name): key for key in kind.keys}
+    key = known.get(rest[0])
+    name = key.name if key else _named(held, rest[0])
+    inner = held.get(name, {}) if isinstance(held, Mapping) else {}
+    deeper = [_named(inner, word, "." if name in _TABLES else "_") for word in rest[1:]]
+    return (*head, name, *deeper), key if not deeper else None
+
+
+def _named(held: Any, word: str, joined: str = "_") -> str:
+    names = {_word(name): name for name in held} if isinstance(held, Mapping) else {}
+    return str(names.get(word, word.replace("_", joined)))
+
+
+def _value(text: str, key: Key | None) -> Any:
+    if key is not None and key.type is str:
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def applied(document: Mapping[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:
+    """The document with the overrides in it; the one that was given stays as it is."""
+    found = dict(document)
+    for override in overrides:
+        found = _put(found, override.path, override.value)
+    return found
+
+
+def _put(table: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    if len(path) == 1:
+        return {**table, path[0]: value}
+    inner = table.get(path[0])
+    return {**table, path[0]: _put(inner if isinstance(inner, Mapping) else {}, path[1:], value)}

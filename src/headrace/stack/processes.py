@@ -1,0 +1,96 @@
+"""Members as processes: started under a tether, heard line by line, ended with all that they have started."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from headrace.stack.kind import CONFIG, Command
+from headrace.stack.toml_text import toml_text
+
+_CHUNK_BYTES: Final = 65536
+_LINE_BYTES: Final = 65536  # what is longer is cut there
+_LAST_WORDS_S: Final = 2.0  # for what is in the pipes when a process has ended
+Hear = Callable[[str], None]
+
+
+class MemberProcess:
+    """One running process, in a process group of its own: Ctrl-C in the terminal is for the supervisor alone."""
+
+    def __init__(self, process: asyncio.subprocess.Process, hear: Hear) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._pumps = [
+            asyncio.create_task(_pump(stream, hear)) for stream in (process.stdout, process.stderr) if stream
+        ]
+
+    @classmethod
+    async def start(cls, command: Command, folder: Path, hear: Hear) -> "MemberProcess":
+        """Start it in a folder; its lines go to `hear`."""
+        config = _in_memory(toml_text(command.config)) if command.config is not None else None
+        arguments = [part.replace(CONFIG, f"/dev/fd/{config}") for part in command.arguments]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "headrace.stack.tether",
+                str(os.getpid()),
+                *arguments,
+                cwd=folder,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **command.environment},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=() if config is None else (config,),
+                start_new_session=True,
+            )
+        finally:
+            if config is not None:
+                os.close(config)
+        return cls(process, hear)
+
+    async def ended(self) -> int:
+        """Its exit code, once it is gone and all that it said is heard; what it left behind is ended too."""
+        code = await self._process.wait()
+        self._signal(signal.SIGKILL)
+        _, waiting = await asyncio.wait(self._pumps, timeout=_LAST_WORDS_S)
+        for pump in waiting:
+            pump.cancel()
+        return code
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it at once, with all that it has started."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+
+def _in_memory(text: str) -> int:
+    """A file that only we and our child can see: a configuration may hold secrets."""
+    file = os.memfd_create("headrace.toml")
+    os.write(file, text.encode())
+    return file
+
+
+async def _pump(stream: asyncio.StreamReader, hear: Hear) -> None:
+    rest = b""
+    while chunk := await stream.read(_CHUNK_BYTES):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            hear(line[:_LINE_BYTES].decode(errors="replace"))
+        if len(rest) > _LINE_BYTES:
+            hear(rest[:_LINE_BYTES].decode(errors="replace"))
+            rest = b""
+    if rest:
+        hear(rest.decode(errors="replace"))

@@ -1,0 +1,47 @@
+"""`headrace up`: what is refused before anything starts."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headrace.cli.up import up
+from headrace.stack.errors import AlreadyRunning, InvalidStack, NoSuchMember
+from headrace.stack.lock import held
+
+
+def invoke(file: Path, *options: str) -> str:
+    return CliRunner().invoke(up, ["--config", str(file), *options], catch_exceptions=False).output
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "headrace.toml"
+    made.write_text("[broker]\nport = 0\n[topics.orders]\n[dashboard]\nport = 0\n")
+    return made
+
+
+def test_a_check_starts_nothing(file: Path) -> None:
+    assert invoke(file, "--check") == f"{file} is in order: broker, topics, dashboard\n"
+    assert json.loads(invoke(file, "--check", "--json", "--only", "topics"))["parts"] == ["broker", "topics"]
+    assert not (file.parent / ".headrace").exists()
+
+
+def test_a_part_that_is_not_there(file: Path) -> None:
+    with pytest.raises(NoSuchMember, match="did you mean 'broker'"):
+        invoke(file, "--only", "brokr")
+
+
+def test_a_port_that_another_program_has(file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        file.write_text(f"[broker]\nport = {number}\n")
+        with pytest.raises(InvalidStack, match=rf"127.0.0.1:{number} is taken by another program: .* for \[broker\]"):
+            invoke(file)
+
+
+def test_a_second_one_is_refused(file: Path) -> None:
+    with held(file.parent), pytest.raises(AlreadyRunning):
+        invoke(file)
