@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.broker.embedded import Broker
+    from headrace.client.look import look
     from headrace.connect.changes import changes
 
     __version__: str
 
-__all__ = ["Broker", "__version__", "changes"]
+__all__ = ["Broker", "__version__", "changes", "look"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +22,10 @@ def __getattr__(name: str) -> Any:
         from headrace.connect.changes import changes
 
         return changes
+    if name == "look":
+        from headrace.client.look import look
+
+        return look
     if name == "__version__":
         from headrace.version import version
 

@@ -6,5 +6,5 @@ kind of request each, and `reader` and `writer`, which deal in records instead o
 after a group; on it stand `groups`, `group_lag`, which sees a group whole, and `resets`, which move one.
 
 What always holds: everything blocks, nothing here starts a thread, an object belongs to one thread, and every wait has
-an end. Users bring the Kafka client they like: nothing here is a public API.
+an end. Users bring the Kafka client they like: nothing here is a public API but `look`, which `headrace` exports.
 """

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.pipelines.jobs.declare import Job, job, topic
+    from headrace.pipelines.live_query import live
     from headrace.pipelines.spark_session import session
 
 # Loaded when first asked for: Spark's Python processes import this package, and want none of it.
 _HOMES = {
     **dict.fromkeys(("Job", "job", "topic"), "headrace.pipelines.jobs.declare"),
+    "live": "headrace.pipelines.live_query",
     "session": "headrace.pipelines.spark_session",
 }
 
-__all__ = ["Job", "job", "session", "topic"]
+__all__ = ["Job", "job", "live", "session", "topic"]
 
 
 def __getattr__(name: str) -> Any:
