@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-cdc|clean]
+# Usage: make [demo|test|test-fast|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -9,7 +9,7 @@ BENCH_PEERS := spark flink
 CDC_PEERS := debezium
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-cdc requirements peers clean
+.PHONY: help setup demo test test-fast lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-cdc requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -24,10 +24,8 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup     ## run the main job: the log, the broker and a pipeline at work
-	@$(BIN)/python examples/log_at_work.py
-	@$(BIN)/python examples/broker_at_work.py
-	@$(BIN)/python examples/pipeline_at_work.py
+demo: setup     ## run the main job: an online shop, live in one page, from its database to everything that follows it
+	@$(BIN)/python examples/shop/demo.py
 
 test: lint peers ## linters, types, layers, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -50,7 +48,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-cdc ## all benchmarks
+bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-cdc ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -66,6 +64,9 @@ bench-keyed: setup ## keyed state by the bucket beside Spark's own aggregation a
 
 bench-windows: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## windows beside plain PySpark and Flink SQL
 	$(BIN)/python benchmarks/windows.py
+
+bench-joins: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## joins beside one call a key and Flink SQL
+	$(BIN)/python benchmarks/joins.py
 
 bench-cdc: setup peers $(CDC_PEERS:%=.cache/peers/%/.resolved) ## change capture beside Debezium's embedded engine
 	$(BIN)/python benchmarks/cdc.py
