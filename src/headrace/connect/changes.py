@@ -11,7 +11,7 @@ is then made only the first time; one that was not read to its end does not come
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from types import TracebackType
@@ -22,6 +22,7 @@ from uuid import uuid4
 from headrace.connect.change import Batch, Message, Position, SchemaChange
 from headrace.connect.change import Change as RawChange
 from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.keys import keyed
 from headrace.connect.source import Source
 
 _POLL_S = 0.5
@@ -46,8 +47,15 @@ class RowChange:
 class Changes:
     """The changes of one database; iterate over it in `for` or `async for`, and close it or use it in `with`."""
 
-    def __init__(self, source: Source, *, start: Position | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        start: Position | None = None,
+        key_of: Callable[[str], tuple[str, ...]] = lambda _table: (),
+    ) -> None:
         self._source = source
+        self._key_of = key_of
         self._start = start
         self._is_open = False
         self._closing = threading.Event()
@@ -70,7 +78,7 @@ class Changes:
     def __iter__(self) -> Iterator[RowChange]:
         try:
             for batch in self._batches():
-                yield from shown(batch)
+                yield from shown(batch, self._key_of)
                 self._source.acknowledge(batch.position)
         finally:
             self.close()
@@ -96,7 +104,7 @@ class Changes:
                 batch = await asyncio.to_thread(self._source.next_batch, _POLL_S)
                 if batch is None:
                     continue
-                for change in shown(batch):
+                for change in shown(batch, self._key_of):
                     yield change
                 self._source.acknowledge(batch.position)
                 if batch.is_last:
@@ -105,11 +113,12 @@ class Changes:
             self.close()
 
 
-def shown(batch: Batch) -> Iterator[RowChange]:
-    """The events of a batch that a reader of changes wants to see."""
+def shown(batch: Batch, key_of: Callable[[str], tuple[str, ...]] = lambda _table: ()) -> Iterator[RowChange]:
+    """The events of a batch that a reader of changes wants to see; `key_of` tells a table's chosen key."""
     for event in batch.events:
         if isinstance(event, RawChange):
             table, op, before, after, origin, _ = event
+            table = keyed(table, key_of(table.full_name))
             row = after if after is not None else before
             whole = table.python_row(row)
             key = {column.name: whole[column.name] for column in table.key_columns} if whole and table.key else None
@@ -132,11 +141,13 @@ def changes(
     *,
     slot: str | None = None,
     snapshot: bool = False,
+    key_columns: Mapping[str, Sequence[str]] | None = None,
     **settings: Any,
 ) -> Changes:
     """The changes of these tables (`schema.table`; all of them if none is named) from now on.
 
-    `snapshot` begins with every row. `slot` names a place that the database remembers; dropping it is up to you.
+    `snapshot` begins with every row. `key_columns` names the columns of a table's key, where it is not the primary key.
+    `slot` names a place that the database remembers; dropping it is up to you.
     Anything else is a setting of the source.
     """
     scheme = urlsplit(url).scheme
@@ -149,7 +160,7 @@ def changes(
     if isinstance(tables, str):
         raise InvalidConnectSetting("tables", tables, f"it is a list: write [{tables!r}]")
     named = [table if "." in table else f"public.{table}" for table in tables]
-    filters = Filters(include_tables=[table.replace(".", "\\.") for table in named])
+    filters = Filters(include_tables=[table.replace(".", "\\.") for table in named], key_columns=key_columns or {})
     chosen = PostgresSettings(
         url,
         slot=slot or f"headrace_changes_{uuid4().hex[:16]}",
@@ -161,7 +172,7 @@ def changes(
     # The publication stays in the database, so readers of the same tables share one.
     chosen = replace(chosen, publication=slot or _publication(named), **settings)
     source = PostgresSource(chosen)
-    return Changes(source, start=None)
+    return Changes(source, start=None, key_of=filters.key_of)
 
 
 def _publication(tables: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from json import loads
 from typing import Final
 
 from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.keys import check_choice
 from headrace.connect.table import CALLED, Codec, Column, Raw, Table, from_wire, json_wire
 
 QUOTE: Final = '"'
@@ -31,6 +32,7 @@ class Filters:
     hash_columns: Sequence[str] = ()  # shown as a keyed SHA-256, equal for equal values
     hash_salt: str = ""
     truncate_columns: Mapping[str, int] = field(default_factory=dict)  # shown up to so many characters
+    key_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by a table's full name: what its key is
 
     def __post_init__(self) -> None:
         for one, other in (("include_tables", "exclude_tables"), ("include_columns", "exclude_columns")):
@@ -47,6 +49,7 @@ class Filters:
                 raise InvalidConnectSetting(f"truncate_columns[{pattern!r}]", length, "a length is 0 or more")
         for pattern in self.hash_columns:
             _compiled("hash_columns", pattern)
+        check_choice(self.key_columns)
         if self.hash_columns and not self.hash_salt:
             raise InvalidConnectSetting(
                 "hash_salt", "", "without a salt of your own a hash of few possible values is easily undone"
@@ -57,6 +60,10 @@ class Filters:
         if self.include_tables:
             return _any(self.include_tables, full_name)
         return not _any(self.exclude_tables, full_name)
+
+    def key_of(self, full_name: str) -> tuple[str, ...]:
+        """The columns that were chosen as a table's key; none if the database's own key is meant."""
+        return tuple(self.key_columns.get(full_name, ()))
 
     def shows(self, table: str, column: str) -> bool:
         """Whether a column is shown at all."""
@@ -76,7 +83,8 @@ class Filters:
         for pattern, length in self.truncate_columns.items():
             if _any([pattern], name):
                 shown = _shown_as(partial(_truncated_json, length, codec.to_json))
-                return replace(column, codec=replace(shown, schema=codec.schema, to_python=codec.to_python))
+                avro = None if codec.avro is None else shown.schema
+                return replace(column, codec=replace(shown, schema=codec.schema, to_python=codec.to_python, avro=avro))
         return column
 
     def view(self, table: Table) -> tuple[tuple[int, Column], ...]:

@@ -124,6 +124,7 @@ class Runtime:
                 self._source = source
                 self.progress.is_waiting = False
                 writer = self.make_writer(source)
+                writer.resume(position)
                 log.info("connector runs", connector=self.name, fresh=position is None)
                 with ThreadPoolExecutor(1, thread_name_prefix=f"headrace-{self.name}") as sender:
                     self._pump(source, writer, delivery, sender)
@@ -148,7 +149,7 @@ class Runtime:
                 sent = None
             if batch is not None:
                 now_ms = time.time_ns() // 1_000_000
-                sent = sender.submit(delivery.deliver, records, batch.position, now_ms), batch
+                sent = sender.submit(delivery.deliver, records, writer.stamped(batch.position), now_ms), batch
                 if batch.is_last:
                     self._settle(source, *sent)
                     return

@@ -1,14 +1,16 @@
 """Kafka Connect's schemas of keys, rows and envelopes, for who wants them with every record."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from headrace.connect.change import SchemaChange
 from headrace.connect.table import Column, json_wire
 
 View = Sequence[tuple[int, Column]]
 
 
-def _field(kind: str, name: str, *, optional: bool = True) -> dict[str, Any]:
+def field_of(kind: str, name: str, *, optional: bool = True) -> dict[str, Any]:
+    """A field of a struct."""
     return {"type": kind, "optional": optional, "field": name}
 
 
@@ -23,43 +25,68 @@ def row_schema(view: View) -> dict[str, Any]:
     return {"type": "struct", "fields": [column.field_schema for _, column in view], "optional": True}
 
 
-def envelope_schema(topic: str, row: dict[str, Any]) -> dict[str, Any]:
+# The fields of all sources: each writes its own, and the others are absent.
+SOURCE_FIELDS: Final = (
+    field_of("string", "version", optional=False),
+    field_of("string", "connector", optional=False),
+    field_of("string", "name", optional=False),
+    field_of("string", "db", optional=False),
+    field_of("string", "schema"),
+    field_of("string", "table"),
+    field_of("int64", "ts_ms", optional=False),
+    field_of("int64", "ts_us"),
+    field_of("int64", "ts_ns"),
+    field_of("string", "snapshot"),
+    field_of("string", "sequence"),
+    field_of("int64", "txId"),
+    field_of("int64", "lsn"),
+    field_of("int64", "xmin"),
+    field_of("int64", "server_id"),
+    field_of("string", "gtid"),
+    field_of("string", "file"),
+    field_of("int64", "pos"),
+    field_of("int32", "row"),
+    field_of("int64", "position"),
+)
+
+
+def struct(name: str, fields: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """A schema of several fields; none if it has no `name`."""
+    return {"type": "struct", "fields": list(fields), **({"name": name} if name else {}), **more}
+
+
+def source_schema(name: str = "", fields: Sequence[dict[str, Any]] = SOURCE_FIELDS) -> dict[str, Any]:
+    """The `source` block's."""
+    return struct(name, fields, optional=False, field="source")
+
+
+def source_names(schema: str, table: str) -> dict[str, str]:
+    """What a `source` block says about its table; nothing if it is of none."""
+    return {"schema": schema, "table": table} if table else {}
+
+
+def described_change(event: SchemaChange, database: str) -> dict[str, Any]:
+    """A table that took another shape, as readers are told."""
+    table = event.table
+    return {
+        "id": f"{database}.{table.full_name}",
+        "change": event.what,
+        "primaryKeyColumnNames": [column.name for column in table.key_columns],
+        "columns": [
+            {"name": column.name, "typeName": column.type_name, "optional": column.optional} for column in table.columns
+        ],
+    }
+
+
+def envelope_schema(topic: str, row: dict[str, Any], source: dict[str, Any] | None = None) -> dict[str, Any]:
     """The whole record's."""
     row = {**row, "name": f"{topic}.Value"}
-    # The fields of all sources: each writes its own, and the others are absent.
-    source = {
-        "type": "struct",
-        "fields": [
-            _field("string", "version", optional=False),
-            _field("string", "connector", optional=False),
-            _field("string", "name", optional=False),
-            _field("string", "db", optional=False),
-            _field("string", "schema"),
-            _field("string", "table"),
-            _field("int64", "ts_ms", optional=False),
-            _field("int64", "ts_us"),
-            _field("int64", "ts_ns"),
-            _field("string", "snapshot"),
-            _field("string", "sequence"),
-            _field("int64", "txId"),
-            _field("int64", "lsn"),
-            _field("int64", "xmin"),
-            _field("int64", "server_id"),
-            _field("string", "gtid"),
-            _field("string", "file"),
-            _field("int64", "pos"),
-            _field("int32", "row"),
-            _field("int64", "position"),
-        ],
-        "optional": False,
-        "field": "source",
-    }
     block = {
         "type": "struct",
         "fields": [
-            _field("string", "id", optional=False),
-            _field("int64", "total_order", optional=False),
-            _field("int64", "data_collection_order", optional=False),
+            field_of("string", "id", optional=False),
+            field_of("int64", "total_order", optional=False),
+            field_of("int64", "data_collection_order", optional=False),
         ],
         "optional": True,
         "name": "event.block",
@@ -69,12 +96,12 @@ def envelope_schema(topic: str, row: dict[str, Any]) -> dict[str, Any]:
     fields = [
         {**row, "field": "before"},
         {**row, "field": "after"},
-        source,
-        _field("string", "op", optional=False),
+        source or source_schema(),
+        field_of("string", "op", optional=False),
         block,
-        _field("int64", "ts_ms"),
-        _field("int64", "ts_us"),
-        _field("int64", "ts_ns"),
+        field_of("int64", "ts_ms"),
+        field_of("int64", "ts_us"),
+        field_of("int64", "ts_ns"),
     ]
     return {"type": "struct", "fields": fields, "optional": False, "name": f"{topic}.Envelope", "version": 1}
 

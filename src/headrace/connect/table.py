@@ -67,6 +67,7 @@ class Codec:
     to_python: Callable[[Raw], Any]
     schema: Schema
     unavailable: str = f'"{UNAVAILABLE_TEXT}"'  # what stands for a value that was not sent again
+    avro: Schema | None = None  # its schema in Avro, where JSON's values reach further than `schema` does
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from typing import Any
 
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
+from headrace.connect.avro.places import schemas_at
 from headrace.connect.capture.settings import CaptureSettings
-from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter
+from headrace.connect.envelope import AVRO, EnvelopeSettings, EnvelopeWriter
 from headrace.connect.runtime import Backoff, Runtime
 from headrace.connect.source import Source
 from headrace.version import version
@@ -19,7 +20,10 @@ def make_runtime(
 
     def make_writer(source: Source) -> EnvelopeWriter:
         opened: Any = source  # every source knows its database's name once it is open
-        return EnvelopeWriter(_envelope(settings, opened.database), settings.filters)
+        schema_ids = None
+        if settings.writing.get("format") == AVRO:
+            schema_ids = schemas_at(settings.registry, lambda: cluster).register
+        return EnvelopeWriter(_envelope(settings, opened.database), settings.filters, schema_ids)
 
     return Runtime(
         settings.name,

@@ -72,10 +72,11 @@ def _postgres() -> Kind:
 
 def _triggers() -> Kind:
     from headrace.connect.postgres.types import TypeModes
+    from headrace.connect.triggers.capture import read_anew
     from headrace.connect.triggers.settings import TriggerSettings
     from headrace.connect.triggers.source import TriggerSource
 
-    return Kind("postgresql", TriggerSettings, TypeModes, lambda settings, *_: TriggerSource(settings), _cannot)
+    return Kind("postgresql", TriggerSettings, TypeModes, lambda settings, *_: TriggerSource(settings), read_anew)
 
 
 def _mysql() -> Kind:
@@ -90,15 +91,16 @@ def _mysql() -> Kind:
 
 
 def _sqlite() -> Kind:
+    from headrace.connect.sqlite.capture import read_anew
     from headrace.connect.sqlite.settings import SqliteSettings
     from headrace.connect.sqlite.source import SqliteSource
 
-    return Kind("sqlite", SqliteSettings, None, lambda settings, *_: SqliteSource(settings), _cannot)
+    return Kind("sqlite", SqliteSettings, None, lambda settings, *_: SqliteSource(settings), read_anew)
 
 
 def _cannot(_settings: Any, _tables: Sequence[str]) -> None:
     raise SourceRefused(
-        "tables are read anew beside the stream only from PostgreSQL's log",
+        "tables of MariaDB and MySQL are not read anew beside the stream",
         "stop this capture and start another one, with another name and prefix, that begins with a snapshot",
     )
 

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from headrace.connect.capture.kinds import LOG, Kind, kind_of
 from headrace.connect.delivery import TopicSettings
+from headrace.connect.envelope import AVRO, FORMATS, JSON
+from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 from headrace.connect.naming import TopicNames
 from headrace.connect.sections import InvalidSettingsFile, checked, expanded, load_sections
@@ -25,14 +27,15 @@ _FILTERS: Final = {
     "tables": ("include_tables", list), "exclude_tables": ("exclude_tables", list),
     "columns": ("include_columns", list), "exclude_columns": ("exclude_columns", list),
     "mask_columns": ("mask_columns", list), "hash_columns": ("hash_columns", list), "hash_salt": ("hash_salt", str),
-    "truncate_columns": ("truncate_columns", dict),
+    "truncate_columns": ("truncate_columns", dict), "key_columns": ("key_columns", dict),
 }  # fmt: skip
 _WRITING: Final[Mapping[str, type]] = {
     "schemas": bool, "tombstones": bool, "unwrap": str, "skipped_operations": list, "transaction_metadata": bool,
-    "outbox_prefix": str,
+    "outbox_prefix": str, "format": str,
 }  # fmt: skip
 _OWN: Final[Mapping[str, type]] = {
     "url": str, "method": str, "prefix": str, "topic": str, "partitions": int, "compression": str, "types": dict,
+    "registry": str,
 }  # fmt: skip
 
 
@@ -47,6 +50,7 @@ class CaptureSettings:
     names: TopicNames
     topics: TopicSettings
     writing: Mapping[str, Any]
+    registry: str = field(default="", repr=False)  # as may this
 
 
 def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
@@ -63,6 +67,8 @@ def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
     writing = {key: value for key, value in given.items() if key in _WRITING}
     if "skipped_operations" in writing:
         writing["skipped_operations"] = frozenset(writing["skipped_operations"])
+    registry = expanded(f"{where}.registry", given.get("registry", ""))
+    check_format(where, writing.get("format", JSON), registry)
     template = {"template": given["topic"]} if "topic" in given else {}
     return CaptureSettings(
         name,
@@ -72,7 +78,16 @@ def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
         TopicNames(given.get("prefix", name), **template),
         TopicSettings(given.get("partitions", 1), codec=Codec.named(given.get("compression", "none"))),
         writing,
+        registry,
     )
+
+
+def check_format(where: str, form: str, registry: str) -> None:
+    """Refuse a format that there is not, and a registry that would not be asked."""
+    if form not in FORMATS:
+        raise InvalidConnectSetting(f"{where}.format", form, f"choose {' or '.join(FORMATS)}")
+    if registry and form != AVRO:
+        raise InvalidConnectSetting(f"{where}.registry", "…", 'only Avro has one: add format = "avro"')
 
 
 def _named(name: str, kind: Kind) -> dict[str, str]:

@@ -3,10 +3,11 @@
 # ruff: noqa: S608 - these statements are our own text, and a name in one is escaped
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import Filters
+from headrace.connect.keys import check_key_columns
 from headrace.connect.mysql.connection import Connection, ask
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.shape import Shape, ShapeColumn
@@ -117,10 +118,28 @@ class Selection:
                     f"there is no table {plain} (there are: {there})", f"CREATE TABLE {plain} (…), or correct the name"
                 )
         found = [table for name, table in every.items() if self(name)]
+        check_key_columns(
+            self._filters.key_columns,
+            {
+                table.shape.full_name: {column.name: column.optional for column in table.shape.columns}
+                for table in found
+            },
+        )
         for table in found:
-            if not table.shape.key:
+            if not self.is_keyed(table.shape):
                 raise no_key(table.shape)
-        return found
+        # A table without a key is read in the order of what was chosen as one.
+        return [
+            table if table.shape.key else replace(table, shape=replace(table.shape, key=self._chosen(table.shape)))
+            for table in found
+        ]
+
+    def _chosen(self, shape: Shape) -> tuple[str, ...]:
+        return self._filters.key_of(shape.full_name)
+
+    def is_keyed(self, shape: Shape) -> bool:
+        """Whether records of a table have a key: its own, or one that was chosen."""
+        return bool(shape.key or self._chosen(shape))
 
 
 def no_key(shape: Shape) -> SourceRefused:

@@ -83,6 +83,7 @@ class Decoder:
         policy: str,
         modes: TypeModes,
         left_out: set[Name],
+        is_keyed: Callable[[Shape], bool] = lambda shape: bool(shape.key),
     ) -> None:
         self.progress = progress
         self.events: list[Event] = []
@@ -91,6 +92,7 @@ class Decoder:
         self._resume_at = (progress.gtid, progress.row_events)
         self._shapes = shapes
         self._captures = captures
+        self._is_keyed = is_keyed
         self._memory = memory
         self._has_checksum = has_checksum
         self._policy = policy
@@ -197,7 +199,7 @@ class Decoder:
         why = "it was never seen" if shape is None else shape.misfit(announced)
         if shape is None or why is not None:
             shape = self._ask_shape(name, announced, why)
-        if not shape.key:
+        if not self._is_keyed(shape):
             raise no_key(shape)
         self._mapped[announced.id] = (self.table_of(shape), row_parser(announced, shape))
 
@@ -308,7 +310,7 @@ class Decoder:
             if self._policy == "skip" and old is not None:
                 self.left_out.add(name)
                 what += "; changes of this table are left out from here on (schema_changes is 'skip')"
-            if old is None and not shape.key:
+            if old is None and not self._is_keyed(shape):
                 self.left_out.add(name)
                 what += "; it has no primary key, so its changes are left out"
                 log.warning("new table left out, it has no primary key", table=shape.full_name)

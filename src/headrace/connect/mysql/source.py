@@ -212,6 +212,7 @@ class MysqlSource:
             policy=self._settings.schema_changes,
             modes=self._settings.types,
             left_out=left_out,
+            is_keyed=self._captures.is_keyed,
         )
 
     def _start_stream(self) -> None:

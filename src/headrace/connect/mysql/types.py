@@ -50,12 +50,19 @@ def _schema(kind: str, name: str | None = None, **parameters: str) -> dict[str, 
     return found
 
 
+_UNSIGNED_BIGINT = {
+    **_schema("bytes", "org.apache.kafka.connect.data.Decimal"),
+    "parameters": {"scale": "0", "connect.decimal.precision": "20"},
+}
+
+
 def codec_of(column: "ShapeColumn", modes: TypeModes) -> Codec:
     """How values of a column are written."""
     base = column.base
     if base in _INTEGERS:
         kind = _INTEGERS[base]
-        return Codec(VERBATIM, str, _same, _schema(_WIDER[kind] if column.is_unsigned else kind))
+        beyond = _UNSIGNED_BIGINT if column.is_unsigned and base == "bigint" else None
+        return Codec(VERBATIM, str, _same, _schema(_WIDER[kind] if column.is_unsigned else kind), avro=beyond)
     if column.is_spatial:
         fields = [
             {"type": "bytes", "optional": False, "field": "wkb"},

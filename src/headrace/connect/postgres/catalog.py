@@ -1,5 +1,6 @@
 """What the database's catalog says of tables, keys and types."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -7,6 +8,7 @@ import psycopg
 
 from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import Filters
+from headrace.connect.keys import check_key_columns
 from headrace.connect.postgres.relation import FULL, INDEX, NOTHING, Relation, RelationColumn
 from headrace.connect.postgres.types import TypeInfo
 
@@ -28,6 +30,10 @@ order by n.nspname, c.relname
 """
 _COLUMNS: Final = """
 select attname, atttypid, atttypmod, format_type(atttypid, atttypmod) from pg_attribute
+where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' order by attnum
+"""
+_NULLABLE: Final = """
+select attname::text, not attnotnull from pg_attribute
 where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' order by attnum
 """
 _TYPE: Final = """
@@ -91,7 +97,9 @@ class Catalog:
             one = Filters(include_tables=[pattern])
             if not any(one.captures(table.full_name) for table in every):
                 raise unknown_table(pattern, every)
+        check_key_columns(filters.key_columns, {table.full_name: self.nullable(table) for table in found})
         for table in found:
+            check_identity(table, filters.key_of(table.full_name))
             if not table.can_be_captured:
                 raise SourceRefused(
                     f"table {table.full_name} has no primary key, so the log would not say which row was changed",
@@ -99,6 +107,10 @@ class Catalog:
                     f"or ALTER TABLE {table.quoted} REPLICA IDENTITY FULL",
                 )
         return found
+
+    def nullable(self, table: CatalogTable) -> dict[str, bool]:
+        """The columns of a table, and whether each may be null."""
+        return dict(self._connection.execute(_NULLABLE, [table.id]).fetchall())
 
     def capturable(self, filters: Filters) -> list[CatalogTable]:
         """The tables that the filters let through and that can be captured."""
@@ -137,6 +149,17 @@ class Catalog:
             name, kind, element, base, modifier, labels = row
             self._types[type_id] = TypeInfo(type_id, name, kind, element, base, modifier, tuple(labels))
         return self._types[type_id]
+
+
+def check_identity(table: CatalogTable, chosen: Sequence[str]) -> None:
+    """Refuse a key that the log would not tell of a row that is gone, nor notice that it changed."""
+    if table.identity != FULL and not set(chosen) <= set(table.key):
+        there = ", ".join(table.key) or "nothing"
+        raise SourceRefused(
+            f"key_columns of {table.full_name} names {', '.join(chosen)}, and of a row that is deleted the log tells "
+            f"{there}",
+            f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL, or USING INDEX a unique one over these columns",
+        )
 
 
 def unknown_table(name: str, every: list[CatalogTable]) -> SourceRefused:

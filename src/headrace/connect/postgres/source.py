@@ -122,9 +122,13 @@ class PostgresSource:
 
     def _learn_tables(self, known: dict[str, str]) -> None:
         settings, catalog = self._settings, self._catalog
-        self._shapes = Shapes(settings.schema_changes, settings.types, catalog.type, catalog.key_of, known)
+        self._shapes = Shapes(settings.schema_changes, settings.types, catalog.type, self._key_of, known)
         for table in self._captured.values():
             self._prepare(table)
+
+    def _key_of(self, relation: Relation) -> tuple[str, ...]:
+        """The key of a table whose whole row is its identity: its own, or else the chosen one."""
+        return self._catalog.key_of(relation) or self._settings.filters.key_of(relation.full_name)
 
     def _prepare(self, table: CatalogTable) -> None:
         relation = self._catalog.relation(table)

@@ -23,6 +23,7 @@ _TYPES: Final = {
 _FAMILIES: Final = {
     "boolean": Family.BOOLEAN, "smallint": Family.INTEGER, "integer": Family.INTEGER, "bigint": Family.INTEGER,
     "oid": Family.INTEGER, "real": Family.FLOAT, "double precision": Family.FLOAT, "numeric": Family.DECIMAL,
+    "money": Family.DECIMAL, "bit": Family.BITS,
     "text": Family.TEXT, "character varying": Family.TEXT, "character": Family.TEXT, "json": Family.JSON,
     "jsonb": Family.JSON, "bytea": Family.BINARY, "date": Family.DATE, "time without time zone": Family.TIME,
     "timestamp without time zone": Family.TIMESTAMP, "timestamp with time zone": Family.INSTANT,
@@ -58,7 +59,10 @@ class PostgresDatabase:
         settings = {"connect_timeout": _CONNECT_S, "application_name": "headrace-sync"}
         self._open = self._psycopg.connect(self._url, autocommit=True, **settings)
         # What is read back shall look as the log has it.
-        self._open.execute("SET client_min_messages = warning; SET intervalstyle = iso_8601; SET timezone = 'UTC'")
+        self._open.execute(
+            "SET client_min_messages = warning; SET intervalstyle = iso_8601; SET timezone = 'UTC'; "
+            "SET lc_monetary = 'C'"
+        )
 
     def close(self) -> None:
         """End the session."""
@@ -121,7 +125,12 @@ class PostgresDatabase:
 
     def readable(self, name: str, column: ColumnType) -> str:
         """What psycopg has types of its own for is read as PostgreSQL writes it."""
-        return f"{self.quoted(name)}::text" if column.family is Family.OTHER else self.quoted(name)
+        quoted = self.quoted(name)
+        if column.family is Family.BITS:
+            return f"'b' || {quoted}::text"
+        if column.spelling == "money":
+            return f"{quoted}::numeric"
+        return f"{quoted}::text" if column.family is Family.OTHER else quoted
 
     def key_columns(self, table: TableName) -> list[str]:
         """In the key's order."""
@@ -152,7 +161,7 @@ class PostgresDatabase:
 
     def upsert(self, table: TableName, columns: Mapping[str, ColumnType], keys: Sequence[str], rows: Rows) -> None:
         """Few rows directly, many through the stage."""
-        names = list(columns)
+        names, rows = list(columns), _padded(columns, rows)
         target = full_name(self, table)
         if len(rows) <= _FEW and not any(column.family is Family.ARRAY for column in columns.values()):
             # No casts: a value that is too long for its column would be cut by one.
@@ -167,7 +176,7 @@ class PostgresDatabase:
 
     def delete(self, table: TableName, columns: Mapping[str, ColumnType], rows: Rows) -> None:
         """By a join with the keys."""
-        self._copy(columns, rows)
+        self._copy(columns, _padded(columns, rows))
         same = " AND ".join(f"t.{self.quoted(name)} = s.{self.quoted(name)}" for name in columns)
         self._open.execute(f"DELETE FROM {full_name(self, table)} t USING {_STAGE} s WHERE {same}")  # noqa: S608
 
@@ -178,6 +187,24 @@ class PostgresDatabase:
         with self._open.cursor() as cursor, cursor.copy(f"COPY {_STAGE} FROM STDIN") as copy:
             for row in rows:
                 copy.write_row(row)
+
+
+def _padded(columns: Mapping[str, ColumnType], rows: Rows) -> Rows:
+    """Bit strings as wide as their columns, which take no other."""
+    widths = {
+        place: int(column.spelling.strip("bit()") or "1")
+        for place, column in enumerate(columns.values())
+        if column.family is Family.BITS
+    }
+    if not widths:
+        return rows
+    return [
+        tuple(
+            f"{value:0{widths[place]}b}" if place in widths and value is not None else value
+            for place, value in enumerate(row)
+        )
+        for row in rows
+    ]
 
 
 def _escaped(quoted: Any) -> Any:

@@ -33,6 +33,7 @@ class Family(Enum):
     TIME = "time"
     TIMESTAMP = "timestamp"
     INSTANT = "instant"  # a timestamp with a zone
+    BITS = "bits"  # of a fixed number
     ARRAY = "array"
     OTHER = "other"  # the database reads it from a text
 
@@ -110,6 +111,15 @@ def _binary(value: Any) -> bytes:
     return base64.b64decode(value, validate=True)
 
 
+def _bits(value: Any) -> int:
+    """A bit string as a number: truth of a single bit, base64 with the lowest byte first, or `b` and the bits."""
+    if isinstance(value, bool | int):
+        return int(value)
+    if value[:1] == "b" and set(value[1:]) <= {"0", "1"}:
+        return int(value[1:] or "0", 2)
+    return int.from_bytes(base64.b64decode(value, validate=True), "little")
+
+
 def _date(value: Any) -> date:
     if isinstance(value, datetime):
         return value.date()
@@ -148,6 +158,7 @@ _READERS: Final[dict[Family, Reader]] = {
     Family.TEXT: _text,
     Family.JSON: _json,
     Family.BINARY: _binary,
+    Family.BITS: _bits,
     Family.DATE: _date,
     Family.TIME: _time,
     Family.TIMESTAMP: _timestamp,

@@ -10,11 +10,13 @@ A column that a trigger names cannot be dropped; SQLite says so, and `uninstall`
 # ruff: noqa: S608 - the names in these statements are quoted, and the capture's own is checked
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import Filters
+from headrace.connect.keys import check_key_columns
 from headrace.connect.sqlite.connection import connect, translated, writing
 from headrace.connect.sqlite.settings import SqliteSettings
 from headrace.connect.sqlite.shape import Shape, difference, list_tables, read_shape
@@ -83,7 +85,11 @@ class Capture:
                     f"there is no table {pattern} in {self._settings.path} (there are: {there})",
                     f"CREATE TABLE {pattern.removeprefix('main.')} (…), or correct the name",
                 )
-        return self._filtered(every)
+        found = self._filtered(every)
+        for name in filters.key_columns:
+            if name.removeprefix("main.") not in found or not name.startswith("main."):
+                check_key_columns({name: ()}, {f"main.{table}": {} for table in found})
+        return found
 
     def _filtered(self, every: list[str]) -> list[str]:
         return [table for table in every if _captures(self._settings.filters, table)]
@@ -137,7 +143,7 @@ class Capture:
         for name in tables:
             known_now = active.get(name)
             try:
-                shape = read_shape(self._connection, name)
+                shape = read_shape(self._connection, name, self._settings.filters.key_of(f"main.{name}"))
             except SourceRefused as refused:
                 if not is_running or known_now is not None:
                     raise
@@ -201,6 +207,29 @@ class Capture:
         for kind in KINDS:
             self._connection.execute(f"DROP TRIGGER IF EXISTS {trigger_name(self._name, known.id, kind)}")
         self._connection.execute(f"UPDATE {self._name}_shapes SET active = 0 WHERE id = ?", [known.id])
+
+
+def read_anew(settings: SqliteSettings, tables: Sequence[str]) -> None:
+    """Have a running source read every row of these tables (`main.table`) again, while changes go on.
+
+    The rows are written among the changes, in one transaction: no other writes meanwhile, so each stands where it was
+    true, and nothing newer can come before it.
+    """
+    connection = connect(settings.path, settings.busy_timeout_s)
+    try:
+        capture = Capture(connection, settings)
+        capture.refresh()
+        with translated(settings.path), writing(connection):
+            active = {f"main.{known.shape.table}": known for known in capture.known() if known.active}
+            for name in tables:
+                if name not in active:
+                    raise SourceRefused(
+                        f"table {name} is not captured (captured are: {', '.join(active) or 'none'})",
+                        "correct the name, as main.table",
+                    )
+                connection.execute(every_row(settings.capture, active[name].shape, active[name].id))
+    finally:
+        connection.close()
 
 
 def _captures(filters: Filters, table: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from headrace.connect.errors import SourceRefused
+from headrace.connect.keys import check_key_columns
 from headrace.connect.sqlite.statements import own_tables, quote
 from headrace.connect.sqlite.values import codec_of
 from headrace.connect.table import Column, Table
@@ -96,8 +97,8 @@ def list_tables(connection: sqlite3.Connection) -> list[str]:
     return [name for name in names if name not in own]
 
 
-def read_shape(connection: sqlite3.Connection, table: str) -> Shape:
-    """A table as it is now; one without a key is refused."""
+def read_shape(connection: sqlite3.Connection, table: str, chosen: tuple[str, ...] = ()) -> Shape:
+    """A table as it is now; one without a key has the `chosen` one, or is refused."""
     columns, primary = [], []
     for name, declared, not_null, default, place, hidden in connection.execute(
         'SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid', [table]
@@ -113,7 +114,10 @@ def read_shape(connection: sqlite3.Connection, table: str) -> Shape:
     required = {column.name for column in columns if not column.optional}
     if not key:
         key = next((unique.columns for unique in uniques if required.issuperset(unique.columns)), ())
-    if not key:
+    check_key_columns(
+        {table: chosen} if chosen else {}, {table: {column.name: column.name not in required for column in columns}}
+    )
+    if not (key := key or chosen):
         raise SourceRefused(
             f"table {table} has no primary key, so its records would have none",
             f"CREATE UNIQUE INDEX {quote(f'{table}_key')} ON {quote(table)} (…) over columns that are NOT NULL",

@@ -135,7 +135,7 @@ def _noted_key(capture: str, shape: "Shape", row: str) -> str:
 
 
 def _note_rivals(capture: str, shape: "Shape", shape_id: int, condition: str) -> str:
-    """Note the rows that stand in the way of the new one."""
+    """Note the rows that stand in the way of the new one; without a unique index none does."""
     table = quote(shape.table)
     columns = [f"{table}.{quote(name)}" for name in shape.names]
     rivals = " OR ".join(
@@ -149,5 +149,5 @@ def _note_rivals(capture: str, shape: "Shape", shape_id: int, condition: str) ->
     )
     return (
         f"INSERT INTO {capture}_changes (shape, op, at_ms, {_places(0, len(columns))}) "
-        f"SELECT {shape_id}, 'x', {_NOW_MS}, {', '.join(columns)} FROM {table} WHERE ({rivals}) AND {condition}"
+        f"SELECT {shape_id}, 'x', {_NOW_MS}, {', '.join(columns)} FROM {table} WHERE ({rivals or 0}) AND {condition}"
     )

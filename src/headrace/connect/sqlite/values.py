@@ -63,6 +63,9 @@ def python_value(value: Raw) -> Any:
     return value
 
 
+_ANYTHING = {"type": "any"}  # a union in Avro
+
+
 def codec_of(declared: str) -> Codec:
     """How values of a column are written, by its declared type and SQLite's rules of affinity."""
     upper = declared.upper()
@@ -71,12 +74,12 @@ def codec_of(declared: str) -> Codec:
     elif any(part in upper for part in ("CHAR", "CLOB", "TEXT")):
         kind = "string"
     elif "BLOB" in upper:
-        return Codec(CALLED, blob_json, python_value, {"type": "bytes"})
+        return Codec(CALLED, blob_json, python_value, {"type": "bytes"}, avro=_ANYTHING)
     elif any(part in upper for part in ("REAL", "FLOA", "DOUB")):
         kind = "double"
     else:
         kind = "string" if not upper or upper == "ANY" else "double"
-    return Codec(CALLED, value_json, python_value, {"type": kind})
+    return Codec(CALLED, value_json, python_value, {"type": kind}, avro=_ANYTHING)
 
 
 # --- values in a position, which is JSON

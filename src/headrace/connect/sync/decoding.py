@@ -1,31 +1,34 @@
 """From a record to what it says about a row. Pure.
 
-Understood are Debezium's envelope, with or without Connect's schema around it, rows alone, and tombstones. Where a
-schema comes with a record, times and decimals become texts that every store can read.
+Understood are Debezium's envelope, with or without Connect's schema around it, rows alone, and tombstones, as JSON or
+as Avro. Where a schema comes with a record, times and decimals become texts that every store can read.
 """
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from headrace.connect.errors import ConnectError, InvalidConnectSetting
-from headrace.connect.table import UNAVAILABLE_TEXT
+from headrace.client.cluster import Cluster
+from headrace.connect.avro.places import look_up_at
+from headrace.connect.avro.reading import AvroReader
+from headrace.connect.avro.types import DECIMAL
+from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.sync.meanings import (
+    AVRO_MARKS,
+    CONVERTERS,
+    JSON_MARKS,
+    UnreadableRecord,
+    decimal_text,
+    is_unavailable,
+)
 
 ENVELOPE, PLAIN = "envelope", "plain"
-JSON, TEXT = "json", "text"
+JSON, TEXT, AVRO = "json", "text", "avro"
 
-_UNAVAILABLE_BASE64: Final = base64.b64encode(UNAVAILABLE_TEXT.encode()).decode()
-UNAVAILABLE: Final = (UNAVAILABLE_TEXT, _UNAVAILABLE_BASE64)
-UNAVAILABLE_MARKS: Final = tuple(mark.encode() for mark in UNAVAILABLE)
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - Debezium's timestamps without a zone are counted from here
-
-
-class UnreadableRecord(ConnectError):
-    """A record that says nothing about a row; it goes to the dead letters."""
+_TRUNCATE: Final = re.compile(rb'"op"\s*:\s*"t"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,41 @@ class RecordFormat:
     key: str = JSON
     key_column: str = "key"  # of a key that is a bare value
     value_column: str = "value"  # of a plain value that is no object
+    format: str = JSON
+    registry: str = ""  # the URL of the schema registry; without one Avro's schemas are in our topic
+    reader: AvroReader | None = field(default=None, compare=False, repr=False)  # of Avro, once there is a cluster
 
     def __post_init__(self) -> None:
         if self.value not in (ENVELOPE, PLAIN):
             raise InvalidConnectSetting("value", self.value, "choose 'envelope' or 'plain'")
         if self.key not in (JSON, TEXT):
             raise InvalidConnectSetting("key", self.key, "choose 'json' or 'text'")
+        if self.format not in (JSON, AVRO):
+            raise InvalidConnectSetting("format", self.format, "choose 'json' or 'avro'")
+        if self.registry and self.format != AVRO:
+            raise InvalidConnectSetting("registry", "…", 'only Avro has one: add format = "avro"')
+
+    def opened(self, connect: Callable[[], Cluster]) -> "RecordFormat":
+        """The same, able to read: Avro needs its schemas."""
+        if self.format != AVRO or self.reader is not None:
+            return self
+        return replace(self, reader=AvroReader(look_up_at(self.registry, connect)))
+
+    def may_truncate(self, value: bytes) -> bool:
+        """Whether a value may be a truncate, told without reading it."""
+        if self.value != ENVELOPE:
+            return False
+        return _TRUNCATE.search(value) is not None if self.reader is None else self.reader.may_truncate(value)
+
+    def leaves_out(self, value: bytes | None) -> bool:
+        """Whether a value may lack something that the database did not send again, told without reading it."""
+        return value is not None and any(mark in value for mark in (JSON_MARKS if self.reader is None else AVRO_MARKS))
+
+    def parsed(self, data: bytes, part: str, *, is_envelope: bool = False) -> Any:
+        """A key or a value, without what is only around it."""
+        if self.reader is not None:
+            return self.reader.read_envelope(data) if is_envelope else self.reader.read(data, part)
+        return _payload(_json(data, part))
 
 
 class ReadRow(NamedTuple):
@@ -58,7 +90,7 @@ def read_key(key: bytes | None, form: RecordFormat) -> dict[str, Any]:
         raise UnreadableRecord("the record has no key, so no row can be found by it")
     if form.key == TEXT:
         return {form.key_column: _text(key)}
-    read = _payload(_json(key, "key"))
+    read = form.parsed(key, "key")
     if isinstance(read, dict):
         if not read:
             raise UnreadableRecord("the key is an empty object")
@@ -70,7 +102,7 @@ def read_value(value: bytes | None, form: RecordFormat) -> ReadRow:
     """What a value says about its row."""
     if value is None:
         return ReadRow(None)
-    read = _payload(_json(value, "value"))
+    read = form.parsed(value, "value", is_envelope=form.value == ENVELOPE)
     if form.value == PLAIN:
         if not isinstance(read, dict):
             return ReadRow({form.value_column: read})
@@ -90,13 +122,6 @@ def read_value(value: bytes | None, form: RecordFormat) -> ReadRow:
         case "t":
             return ReadRow(None, None, _moment(read.get("source") or {}))
     raise UnreadableRecord(f"the envelope has the unknown op {read['op']!r}")
-
-
-def is_unavailable(value: object) -> bool:
-    """Whether a value only stands for one that the database did not send again."""
-    if isinstance(value, list):
-        return len(value) == 1 and is_unavailable(value[0])
-    return value in UNAVAILABLE if isinstance(value, str) else False
 
 
 def _moment(source: Mapping[str, Any]) -> tuple[int, ...]:
@@ -148,48 +173,14 @@ def _plain(value: Any, schema: Mapping[str, Any]) -> Any:
     if kind == "array" and isinstance(value, list):
         items = schema.get("items") or {}
         return [_plain(part, items) for part in value]
-    convert = _BY_NAME.get(str(schema.get("name")))
-    if convert is None or is_unavailable(value):
+    name = str(schema.get("name"))
+    convert = CONVERTERS.get(name)
+    if (convert is None and name != DECIMAL) or is_unavailable(value):
         return value
     try:
-        return convert(value, schema.get("parameters") or {})
+        if convert is None:
+            scale = (schema.get("parameters") or {})["scale"]
+            return decimal_text(base64.b64decode(value, validate=True), int(scale))
+        return convert(value)
     except (ValueError, TypeError, OverflowError, KeyError) as error:
         raise UnreadableRecord(f"{value!r} is no {schema.get('name')}") from error
-
-
-def _date(days: int, _: Mapping[str, str]) -> str:
-    return (date(1970, 1, 1) + timedelta(days=days)).isoformat()
-
-
-def _moments(per_second: int) -> Any:
-    def convert(count: int, _: Mapping[str, str]) -> str:
-        return (_EPOCH + timedelta(microseconds=count * 1_000_000 // per_second)).isoformat()
-
-    return convert
-
-
-def _times(per_second: int) -> Any:
-    def convert(count: int, _: Mapping[str, str]) -> str:
-        return (_EPOCH + timedelta(microseconds=count * 1_000_000 // per_second)).time().isoformat()
-
-    return convert
-
-
-def _decimal(text: str, parameters: Mapping[str, str]) -> str:
-    unscaled = int.from_bytes(base64.b64decode(text, validate=True), "big", signed=True)
-    return f"{Decimal(unscaled).scaleb(-int(parameters['scale'])):f}"
-
-
-_BY_NAME: Final = {
-    "io.debezium.time.Date": _date,
-    "org.apache.kafka.connect.data.Date": _date,
-    "io.debezium.time.Timestamp": _moments(1_000),
-    "io.debezium.time.MicroTimestamp": _moments(1_000_000),
-    "io.debezium.time.NanoTimestamp": _moments(1_000_000_000),
-    "org.apache.kafka.connect.data.Timestamp": _moments(1_000),
-    "io.debezium.time.Time": _times(1_000),
-    "io.debezium.time.MicroTime": _times(1_000_000),
-    "io.debezium.time.NanoTime": _times(1_000_000_000),
-    "org.apache.kafka.connect.data.Time": _times(1_000),
-    "org.apache.kafka.connect.data.Decimal": _decimal,
-}

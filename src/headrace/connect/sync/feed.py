@@ -3,7 +3,6 @@
 A batch grows with the lag by itself: who is in step gets a few records at once, who is behind gets full batches.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,12 +14,12 @@ from headrace.client.offsets import bounds
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sink import SinkRefused
 from headrace.connect.sync.alignment import Alignment
-from headrace.connect.sync.decoding import ENVELOPE, RecordFormat, UnreadableRecord, read_value
+from headrace.connect.sync.decoding import RecordFormat, read_value
+from headrace.connect.sync.meanings import UnreadableRecord
 from headrace.connect.sync.reduction import LogRecord
 from headrace.model import TopicPartition
 from headrace.records import CorruptBatch, crc_of, records_of
 
-_TRUNCATE = re.compile(rb'"op"\s*:\s*"t"')
 _EMPTY_POLLS = 4
 _OPTIONS = FetchOptions(max_wait_ms=250, committed=True, read_ahead=True, partition_max_bytes=4 * 1024 * 1024)
 
@@ -166,7 +165,7 @@ class Feed:
         partition = fetched.partition.partition
         if partition in self._alignment.waiting:
             return
-        looks = self._form.value == ENVELOPE
+        may_truncate = self._form.may_truncate
         limit = None if self._until is None else self._until.get(partition, 0)
         for header, batch in visible_batches(fetched, committed=True):
             if header.last_offset < fetched.offset:
@@ -186,7 +185,7 @@ class Feed:
                     self._rest.insert(0, replace(fetched, offset=record.offset))
                     self._positions[partition] = record.offset
                     return
-                if looks and record.value and _TRUNCATE.search(record.value):
+                if record.value and may_truncate(record.value):
                     moment = self._truncated(record.value)
                     if moment is not None:
                         if self._alignment.meet(partition, moment, record.offset):

@@ -10,17 +10,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from headrace.connect.sink import RowChange
-from headrace.connect.sync.decoding import (
-    UNAVAILABLE_MARKS,
-    RecordFormat,
-    UnreadableRecord,
-    is_unavailable,
-    read_key,
-    read_value,
-)
+from headrace.connect.sync.decoding import RecordFormat, read_key, read_value
+from headrace.connect.sync.meanings import UnreadableRecord, is_unavailable
 from headrace.records import Record
-
-_AS_TEXT, _AS_BYTES = UNAVAILABLE_MARKS
 
 
 class LogRecord(NamedTuple):
@@ -83,7 +75,7 @@ def each_change(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
             gone.add(place)
         else:
             gone.discard(place)
-        changes.append(_change(key, found, read.after, read.before or {}))
+        changes.append(_change(key, found, read.after, read.before or {}, form))
     return Reduced(changes, broken)
 
 
@@ -101,23 +93,18 @@ def _last_change(
             continue
         if last is None:
             last, row = found, read.after
-            if row is None or not _leaves_out(found.record):
+            if row is None or not form.leaves_out(found.record.value):
                 return _whole(key, found, row)
         elif row is not None:
             # What was before this change is told by the one before it, or is gone.
             if read.after is None:
-                return _change(key, last, row, {})
+                return _change(key, last, row, {}, form)
             _fill(row, read.after)
         if row is not None and read.before is not None:
             _fill(row, read.before)
         if row is not None and not any(map(is_unavailable, row.values())):
             break
-    return None if last is None else _change(key, last, row, {})
-
-
-def _leaves_out(record: Record) -> bool:
-    value = record.value or b""
-    return _AS_TEXT in value or _AS_BYTES in value
+    return None if last is None else _change(key, last, row, {}, form)
 
 
 def _fill(row: dict[str, Any], earlier: dict[str, Any]) -> None:
@@ -126,8 +113,10 @@ def _fill(row: dict[str, Any], earlier: dict[str, Any]) -> None:
             row[name] = earlier[name]
 
 
-def _change(key: dict[str, Any], found: LogRecord, row: dict[str, Any] | None, before: dict[str, Any]) -> RowChange:
-    if row is None or not _leaves_out(found.record):
+def _change(
+    key: dict[str, Any], found: LogRecord, row: dict[str, Any] | None, before: dict[str, Any], form: RecordFormat
+) -> RowChange:
+    if row is None or not form.leaves_out(found.record.value):
         return _whole(key, found, row)
     _fill(row, before)
     known = {name: value for name, value in row.items() if not is_unavailable(value)}

@@ -14,6 +14,7 @@ from headrace.client.coordinators import Coordinators
 from headrace.client.errors import BrokerUnreachable, ClientError, RequestTimedOut, UnknownTopic
 from headrace.client.offsets import bounds
 from headrace.clock import Clock, SystemClock
+from headrace.connect.avro.errors import SchemasUnavailable
 from headrace.connect.sink import ChangeBatch, Place, Sink, SinkRefused, SinkUnavailable, TargetReplaced
 from headrace.connect.sync.dead_letters import write_letters
 from headrace.connect.sync.feed import Feed, Gathered
@@ -46,6 +47,7 @@ class Runner:
         self._settings = settings
         self._sink = sink
         self._connect = connect
+        self._form = settings.form.opened(connect)
         self._clock = clock or SystemClock()
         self._is_shown = is_shown
         self._progress = progress
@@ -95,7 +97,7 @@ class Runner:
                 self._place = self._begin(cluster, self._sink.open())
                 coordinators = Coordinators(cluster)
                 feed = Feed(
-                    cluster, settings.topic, self._place.offsets, settings.form, settings.limits, until=until
+                    cluster, settings.topic, self._place.offsets, self._form, settings.limits, until=until
                 )  # fmt: skip
                 self._tell(coordinators, State.RUNNING)
                 looked_ms = self._clock.now_ms()
@@ -138,7 +140,7 @@ class Runner:
         settings = self._settings
         assert self._place is not None
         reduce = each_change if self._sink.every_change else reduce_records
-        reduced = reduce(gathered.records, settings.form)
+        reduced = reduce(gathered.records, self._form)
         if reduced.broken:
             _log.warning("dead letters", sink=settings.name, records=len(reduced.broken))
             write_letters(
@@ -191,4 +193,4 @@ class Runner:
 def _may_pass(error: HeadraceError) -> bool:
     if isinstance(error, ClientError):
         return is_passing(error) or isinstance(error, BrokerUnreachable | RequestTimedOut | UnknownTopic)
-    return isinstance(error, SinkUnavailable)
+    return isinstance(error, SinkUnavailable | SchemasUnavailable)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.connect.sections import InvalidSettingsFile, checked, load_sections
+from headrace.connect.sections import InvalidSettingsFile, checked, expanded, load_sections
 from headrace.connect.sync.dead_letters import SUFFIX
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.feed import BatchLimits
@@ -50,9 +50,11 @@ class SyncSettings:
 
 
 _OWN = {
-    "topic": str, "sink": str, "value": str, "key": str, "key_column": str, "value_column": str, "batch_records": int,
-    "batch_bytes": int, "dead_letters": str, "first_pause_s": float, "longest_pause_s": float,
+    "topic": str, "sink": str, "format": str, "registry": str, "value": str, "key": str, "key_column": str,
+    "value_column": str, "batch_records": int, "batch_bytes": int, "dead_letters": str, "first_pause_s": float,
+    "longest_pause_s": float,
 }  # fmt: skip
+_FORM = ("format", "registry", "value", "key", "key_column", "value_column")
 
 
 def from_section(name: str, section: Mapping[str, Any]) -> SyncSettings:
@@ -62,7 +64,9 @@ def from_section(name: str, section: Mapping[str, Any]) -> SyncSettings:
     for key in ("topic", "sink"):
         if key not in own:
             raise InvalidSettingsFile(f"section [{where}] has no {key!r}: add {key} = …")
-    form = {key: own.pop(key) for key in ("value", "key", "key_column", "value_column") if key in own}
+    form = {key: own.pop(key) for key in _FORM if key in own}
+    if "registry" in form:
+        form["registry"] = expanded(f"{where}.registry", form["registry"])
     limits = {
         field_name: own.pop(key)
         for key, field_name in (("batch_records", "records"), ("batch_bytes", "size_bytes"))

@@ -32,6 +32,7 @@ class SourceRows:
         self._settings = settings
         self._sink = sink
         self._connect = connect
+        self._form = settings.form.opened(connect)
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-verify-")
         self._db = sqlite3.connect(Path(self._folder.name) / "rows.sqlite", isolation_level=None)
         self._db.execute("PRAGMA journal_mode = OFF")
@@ -57,9 +58,7 @@ class SourceRows:
             for where, held in bounds(cluster, partitions).items():
                 self._offsets.setdefault(where.partition, held.start)  # a topic may have grown since the last time
             until = {partition: place.offsets.get(partition, 0) for partition in self._offsets}
-            feed = Feed(
-                cluster, settings.topic, self._offsets, settings.form, settings.limits, until=until, is_exact=True
-            )
+            feed = Feed(cluster, settings.topic, self._offsets, self._form, settings.limits, until=until, is_exact=True)
             self._db.execute("BEGIN")
             while not feed.is_at_end:
                 gathered = feed.next()
@@ -67,7 +66,7 @@ class SourceRows:
                     continue
                 if gathered.clears:
                     self._db.execute("DELETE FROM rows")
-                for change in reduce_records(gathered.records, settings.form).changes:
+                for change in reduce_records(gathered.records, self._form).changes:
                     self._put(change.key, change.row, partial=change.partial)
             self._db.execute("COMMIT")
             self._offsets = feed.offsets

@@ -1,11 +1,13 @@
 """Triggers put in place, on tables as they come, and taken away again."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 
-from headrace.connect.errors import SourceRefused
+from headrace.connect.errors import SourceRefused, SourceUnavailable
 from headrace.connect.filters import Filters
+from headrace.connect.keys import check_key_columns
 from headrace.connect.postgres.catalog import Catalog, CatalogTable, quote, unknown_table
 from headrace.connect.postgres.connection import connect
 from headrace.connect.triggers.settings import TriggerSettings
@@ -63,6 +65,8 @@ class Capture:
             if not any(one.captures(table.full_name) for table in every):
                 raise unknown_table(pattern, every)
         found = [table for table in every if filters.captures(table.full_name)]
+        catalog = Catalog(self._connection)
+        check_key_columns(filters.key_columns, {table.full_name: catalog.nullable(table) for table in found})
         for table in found:
             if not self._key(table):
                 raise SourceRefused(
@@ -80,7 +84,7 @@ class Capture:
         return [table for table in tables if not by_schema[table.schema] >= {"state", "shapes", "changes"}]
 
     def _key(self, table: CatalogTable) -> bool:
-        if table.key:
+        if table.key or self._settings.filters.key_of(table.full_name):
             return True
         row = self._connection.execute(
             "select exists (select from pg_index x where x.indrelid = %s and x.indisunique and x.indpred is null "
@@ -136,6 +140,34 @@ class Capture:
             values.append(visible)
         execute: Any = self._connection.execute
         execute(f"delete from {self._name}.changes where " + condition.format(self._name), values)  # noqa: S608
+
+
+def read_anew(settings: TriggerSettings, tables: Sequence[str]) -> None:
+    """Have a running source read every row of these tables (`schema.table`) again, while changes go on.
+
+    The rows are written among the changes by one transaction for each table, which keeps writers of that table waiting:
+    so nothing newer than a row can come before it.
+    """
+    with connect(settings.url) as connection:
+        captured = {table.full_name: table for table in Capture(connection, settings).captured()}
+        for name in tables:
+            if name not in captured:
+                raise SourceRefused(
+                    f"table {name} is not captured (captured are: {', '.join(captured) or 'none'})",
+                    "correct the name, as schema.table",
+                )
+        execute: Any = connection.execute
+        for name in tables:
+            try:
+                with connection.transaction():
+                    execute(_LOCK_TIMEOUT)
+                    execute(f"lock table {captured[name].quoted} in share mode")
+                    execute(every_row(settings.capture, captured[name].quoted, captured[name].id))
+            except psycopg.errors.LockNotAvailable as error:
+                raise SourceUnavailable(
+                    f"table {name} was not read again, because a transaction has written to it for longer than 10 s: "
+                    "ask again when that has ended"
+                ) from error
 
 
 def uninstall(url: str, capture: str = "headrace") -> None:

@@ -124,6 +124,7 @@ class Shapes:
                 self.known[table.full_name] = shape
             stored = self._load(shape)
             key = tuple(column.name for column in stored.table.key_columns)
+            key = key or self._settings.filters.key_of(table.full_name)
             chosen = CatalogTable(table.id, table.schema, table.name, table.identity, table.key or key, table.rows)
             made = (stored.table, RowQuery(chosen, stored.table, catalog.key_types(table)))
             self._queries[table.full_name] = made

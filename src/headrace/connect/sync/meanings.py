@@ -1,0 +1,57 @@
+"""What values stand for that mean more than their type: times, decimals, what the database left out. Pure."""
+
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from headrace.connect.avro.types import MARK_BITS, MARK_CODES, mark_arrays
+from headrace.connect.errors import ConnectError
+from headrace.connect.table import UNAVAILABLE_BYTES, UNAVAILABLE_TEXT
+
+_IN_TEXTS: Final = (UNAVAILABLE_TEXT, UNAVAILABLE_BYTES.strip('"'))
+JSON_MARKS: Final = tuple(mark.encode() for mark in _IN_TEXTS)
+AVRO_MARKS: Final = (UNAVAILABLE_TEXT.encode(), *mark_arrays())
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - Debezium's timestamps without a zone are counted from here
+
+
+class UnreadableRecord(ConnectError):
+    """A record that says nothing about a row; it goes to the dead letters."""
+
+
+def is_unavailable(value: object) -> bool:
+    """Whether a value only stands for one that the database did not send again."""
+    if isinstance(value, list):
+        return is_unavailable(value[0]) if len(value) == 1 else value in (MARK_CODES, MARK_BITS)
+    return value in _IN_TEXTS if isinstance(value, str) else False
+
+
+def decimal_text(unscaled: bytes, scale: int) -> str:
+    """A decimal of an unscaled value in two's complement."""
+    return f"{Decimal(int.from_bytes(unscaled, 'big', signed=True)).scaleb(-scale):f}"
+
+
+def _date(days: int) -> str:
+    return (date(1970, 1, 1) + timedelta(days=days)).isoformat()
+
+
+def _moments(per_second: int) -> Callable[[int], str]:
+    return lambda count: (_EPOCH + timedelta(microseconds=count * 1_000_000 // per_second)).isoformat()
+
+
+def _times(per_second: int) -> Callable[[int], str]:
+    return lambda count: (_EPOCH + timedelta(microseconds=count * 1_000_000 // per_second)).time().isoformat()
+
+
+CONVERTERS: Final[dict[str, Callable[[Any], str]]] = {
+    "io.debezium.time.Date": _date,
+    "org.apache.kafka.connect.data.Date": _date,
+    "io.debezium.time.Timestamp": _moments(1_000),
+    "io.debezium.time.MicroTimestamp": _moments(1_000_000),
+    "io.debezium.time.NanoTimestamp": _moments(1_000_000_000),
+    "org.apache.kafka.connect.data.Timestamp": _moments(1_000),
+    "io.debezium.time.Time": _times(1_000),
+    "io.debezium.time.MicroTime": _times(1_000_000),
+    "io.debezium.time.NanoTime": _times(1_000_000_000),
+    "org.apache.kafka.connect.data.Time": _times(1_000),
+}
