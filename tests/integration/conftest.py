@@ -19,6 +19,11 @@ os.environ.setdefault("HEADRACE_SPARK_ARCHIVE", "0")
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.integration.table_sink_stores import PostgresServer
+    from tests.servers.index_server import IndexServer
+    from tests.servers.mariadb import MariadbServer
+    from tests.servers.redis import RedisServer
+
 
 @pytest.fixture(scope="session")
 def spark_state(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -46,3 +51,43 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         request.getfixturevalue("kafka_jars")
         with shared_kafka(request.getfixturevalue("run_folder") / "pipelines-kafka", {}) as address:
             yield address
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> "Iterator[PostgresServer]":
+    """A PostgreSQL with nothing in it."""
+    from tests.integration.table_sink_stores import PostgresServer
+
+    server = PostgresServer()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def mariadb_server() -> "Iterator[MariadbServer]":
+    """A MariaDB with nothing in it."""
+    from tests.servers.mariadb import MariadbServer
+
+    server = MariadbServer()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> "Iterator[RedisServer]":
+    """A Redis with nothing in it."""
+    from tests.servers.redis import RedisServer
+
+    server = RedisServer()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def index_server() -> "Iterator[IndexServer]":
+    """A search server that speaks OpenSearch's interface."""
+    from tests.servers.index_server import IndexServer
+
+    server = IndexServer()
+    yield server
+    server.end()

@@ -2,7 +2,6 @@
 
 import itertools
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,34 +22,6 @@ from tests.servers.mariadb import MariadbServer
 from tests.servers.redis import RedisServer
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    yield server
-    server.end()
-
-
-@pytest.fixture(scope="module")
-def mariadb_server() -> Iterator[MariadbServer]:
-    server = MariadbServer()
-    yield server
-    server.end()
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.end()
-
-
-@pytest.fixture(scope="module")
-def index_server() -> Iterator[IndexServer]:
-    server = IndexServer()
-    yield server
-    server.end()
 
 
 class TestPostgres(SinkContract):

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -36,20 +35,6 @@ ROW = {
     "doc": '{"b": 1, "a": [1, 2]}', "tags": ["x", "y, z", None], "ref": "0e37df36-f698-11e6-8dd4-cb9ced3df976",
     "span": "[1,5)", "yes": True, "large": 1.5,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    yield server
-    server.end()
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.end()
 
 
 # --- tables that were there before

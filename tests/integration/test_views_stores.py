@@ -32,20 +32,6 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    yield server
-    server.end()
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.end()
-
-
-@pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with Broker(tmp_path_factory.mktemp("views")) as broker:
         yield broker.bootstrap_servers
