@@ -6,6 +6,9 @@ that a run that passes passes again; `HEADRACE_EXAMPLES=20` looks for new ones, 
 
 import os
 
+# Many short lives of a JVM: what its second compiler would make faster has ended before it pays.
+os.environ.setdefault("HEADRACE_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

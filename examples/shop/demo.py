@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from headrace.testing.postgres import Postgres
 
 HERE = Path(__file__).parent
 STACK = ("headrace.toml", "jobs.py", "views.py", "tables.py")
-READY_WITHIN_S, SETTLED_WITHIN_S = 180, 120
+READY_WITHIN_S, SETTLED_WITHIN_S = 300, 300
+VICTIMS = ("broker", "pipelines.shop", "views.keep")
 console = Console(highlight=False)
 
 
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8400, help="of the page; 0 takes a free one")
     parser.add_argument("--story", action="store_true", help="play it through, compare, and end")
     parser.add_argument("--seconds", type=float, default=30, help="how long customers buy in the story")
+    parser.add_argument("--kill", action="append", choices=VICTIMS, help="what is killed in the story; all three")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
@@ -72,7 +74,7 @@ def _run(stack: ExitStack, folder: Path, args: argparse.Namespace, began: float)
     story.tell("the shop is open")
     console.print(f"[bold]the shop is open[/bold] after {time.monotonic() - began:.0f} s: [bold]{url}[/bold]")
     if args.story or not sys.stdout.isatty():
-        return _story(story, up, args.seconds)
+        return _story(story, up, args.seconds, args.kill or VICTIMS)
     console.print("Ctrl-C ends everything; what the parts say is in", folder / "up.log")
     while up.poll() is None:
         time.sleep(0.5)
@@ -126,13 +128,13 @@ def _wait_for_parts(folder: Path, up: subprocess.Popen[bytes]) -> None:
     raise SystemExit(f"not all parts were ready after {READY_WITHIN_S} s: see {folder / 'up.log'}")
 
 
-def _story(story: Story, up: subprocess.Popen[bytes], seconds: float) -> int:
+def _story(story: Story, up: subprocess.Popen[bytes], seconds: float, victims: Sequence[str]) -> int:
     """Customers buy, the broker and the pipelines are killed, then all sides are compared."""
-    for victim in ("broker", "pipelines.shop", "views.keep"):
-        time.sleep(seconds / 4)
+    for victim in victims:
+        time.sleep(seconds / (len(victims) + 1))
         if story.kill(victim):
             console.print(f"  killed {victim} (kill -9)")
-    time.sleep(seconds / 4)
+    time.sleep(seconds / (len(victims) + 1))
     story.customers.running.clear()
     started = time.monotonic()
     with console.status("customers rest; waiting until every side says the same …"):

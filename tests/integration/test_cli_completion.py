@@ -53,7 +53,7 @@ def test_no_such_shell():
 
 
 def test_commands_and_options():
-    assert complete("headrace to") == ["topic"]
+    assert complete("headrace to") == ["top", "topic"]
     assert {"create", "list", "describe", "delete", "alter"} == set(complete("headrace topic "))
     assert complete("headrace tail orders --comm") == ["--committed"]
 

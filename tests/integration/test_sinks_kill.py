@@ -43,7 +43,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.timeout(3600),
 ]
-KILLS = int(os.environ.get("HEADRACE_KILLS", "2"))
+KILLS = int(os.environ.get("HEADRACE_KILLS", "1"))
 ROWS = PER_BATCH * (6 + 4 * KILLS)
 PATIENCE_S = 300.0
 

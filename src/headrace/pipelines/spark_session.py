@@ -18,10 +18,13 @@ from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.java import find_java
 from headrace.pipelines.launch import is_plain, start_gateway
 from headrace.pipelines.quiet_logs import log_settings_file
-from headrace.pipelines.settings import is_local, merged, settings_for
+from headrace.pipelines.settings import JAVA_OPTIONS, is_local, merged, settings_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+OPTIONS_VARIABLE = "HEADRACE_JAVA_OPTIONS"
+"""Further options for the JVM of a session on this machine; `conf` goes before them."""
 
 
 def session(
@@ -45,6 +48,8 @@ def session(
     defaults = settings_for(
         master, cores=_cores(), python=sys.executable, log_file=log_settings_file(), state_dir=folder
     )
+    if local and (options := os.environ.get(OPTIONS_VARIABLE)):
+        defaults[JAVA_OPTIONS] += f" {options}"
     chosen = merged(defaults, {"spark.app.name": name, "spark.master": master, **conf})
     if jvm_kafka:
         _add_kafka(chosen)

@@ -14,7 +14,9 @@ _SOURCE: Final = (
 
 
 def envelope_schema(row: "str | StructType") -> str:
-    """The schema of Debezium's envelopes over such rows, for `.schema(…)`: `envelope_schema("id long, name string")`.
+    """The schema of Debezium's envelopes, for `.schema(…)`: `envelope_schema("id long, name string")`.
+
+    `row` is what a row of the table looks like, as DDL or as Spark's type.
 
     With the record's own columns that `table_changes` needs: key, topic, partition, offset and timestamp.
     """
@@ -23,7 +25,10 @@ def envelope_schema(row: "str | StructType") -> str:
 
 
 def row_schema(row: "str | StructType") -> str:
-    """The schema of records that are rows themselves, deleted by a null value, for `.schema(…)`."""
+    """The schema of records that are rows themselves, deleted by a null value, for `.schema(…)`.
+
+    `row` is what a row looks like, as DDL or as Spark's type.
+    """
     return f"{_ddl(row)}, {_RECORD}"
 
 
