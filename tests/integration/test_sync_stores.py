@@ -279,7 +279,7 @@ def test_a_webhook_hears_every_change_in_the_order_of_its_key(tmp_path: Path) ->
             make_topic(broker.bootstrap_servers, "events")
             changes = [upsert(key, {"n": turn}) for turn in range(3) for key in range(20)]
             write(broker.bootstrap_servers, "events", [*changes, *delete(4), upsert(99, {"n": 0})])
-            receiver.answers = {5: [503, 500], 99: [422]}
+            receiver.answers = {5: [503, 500], 99: [422] * 10}  # who refuses once refuses again
             settings = SyncSettings("hook", "events", "webhook", {"url": receiver.url}, first_pause_s=0.02)
             runner = Runner(
                 settings,
