@@ -130,6 +130,11 @@ def _wait_for_parts(folder: Path, up: subprocess.Popen[bytes]) -> None:
 
 def _story(story: Story, up: subprocess.Popen[bytes], seconds: float, victims: Sequence[str]) -> int:
     """Customers buy, the broker and the pipelines are killed, then all sides are compared."""
+    started = time.monotonic()
+    with console.status("waiting for the first results …"):
+        while not _has_results(story.facts) and time.monotonic() < started + READY_WITHIN_S and up.poll() is None:
+            time.sleep(0.5)
+    console.print(f"  first results after {time.monotonic() - started:.1f} s")
     for victim in victims:
         time.sleep(seconds / (len(victims) + 1))
         if story.kill(victim):
@@ -151,6 +156,12 @@ def _story(story: Story, up: subprocess.Popen[bytes], seconds: float, victims: S
         return 0
     console.print(f"[red]the sides differ after {SETTLED_WITHIN_S} s[/red]: {facts['in_step']}")
     return 1
+
+
+def _has_results(facts: dict[str, Any]) -> bool:
+    """Whether the view answers, and orders have found their cities: before that a kill would break nothing."""
+    view, log = facts.get("view") or {}, facts.get("log") or {}
+    return view.get("orders", 0) > 0 and log.get("shop.enriched", 0) > 0
 
 
 def _is_settled(facts: dict[str, Any]) -> bool:
