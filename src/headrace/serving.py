@@ -1,0 +1,92 @@
+"""An application of pages or answers that listens: until it is told to end, or for as long as a `with` block lasts."""
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from headrace.errors import HeadraceError
+
+_END_WITHIN_S = 2
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals alone: uvicorn would raise them once more after its end, and a clean end would look like none."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing is captured."""
+        yield
+
+
+def listening(host: str, port: int, refusal: type[HeadraceError]) -> socket.socket:
+    """A socket that has the port; 0 stands for a free one."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise refusal(f"cannot listen on {host}:{port} ({error.strerror}): choose another --port") from error
+    return made
+
+
+class AppServer:
+    """Serves an application on a socket; `serve` blocks, a `with` block serves from a thread."""
+
+    def __init__(self, app: Any, bound: socket.socket, *, name: str, connections: int) -> None:
+        """At most so many connections are open at once; the thread has the name."""
+        self._bound = bound
+        self._name = name
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                lifespan="on",
+                limit_concurrency=connections,
+                timeout_graceful_shutdown=_END_WITHIN_S,
+            )
+        )
+        self._thread: threading.Thread | None = None
+
+    def serve(self) -> None:
+        """Serve until SIGTERM or Ctrl-C, or until `stop`."""
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.signal(number, lambda *_: self.stop()) for number in _ENDING_SIGNALS}
+        try:
+            with self.beside():
+                self._server.run(sockets=[self._bound])
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def beside(self) -> contextlib.AbstractContextManager[None]:
+        """What goes on while it serves."""
+        return contextlib.nullcontext()
+
+    def stop(self) -> None:
+        """Serve no more; what is open is closed properly."""
+        self._server.should_exit = True
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self.serve, name=self._name, daemon=True)
+        self._thread.start()
+        while not self._server.started and self._thread.is_alive():
+            self._thread.join(0.02)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._thread:
+            self._thread.join()
