@@ -21,10 +21,12 @@ from typing import Any
 
 from database import Customers, prepare
 from facts import Shop
-from page import Served, Story
+from page import Story, served
 from rich.console import Console
 
 from headrace.cli.output import print_table
+from headrace.errors import HeadraceError
+from headrace.serving import listening
 from headrace.stack import state_file
 from headrace.testing.postgres import Postgres
 
@@ -55,9 +57,13 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("ended; the next [bold]make demo[/bold] goes on from here")
         return 0
+    except HeadraceError as error:
+        console.print(f"demo: {error}")
+        return 1
 
 
 def _run(stack: ExitStack, folder: Path, args: argparse.Namespace, began: float) -> int:
+    bound = listening("127.0.0.1", args.port, HeadraceError)  # before anything is started
     with _step("PostgreSQL"):
         database = stack.enter_context(Postgres(folder / "postgres"))
         prepare(database.url)
@@ -70,7 +76,8 @@ def _run(stack: ExitStack, folder: Path, args: argparse.Namespace, began: float)
     stack.callback(lambda: (stop.set(), watching.join(10)))
     story.customers.start()
     stack.callback(story.customers.stop)
-    url = stack.enter_context(Served(story, args.port))
+    stack.enter_context(served(story, bound))
+    url = f"http://127.0.0.1:{bound.getsockname()[1]}/"
     story.tell("the shop is open")
     console.print(f"[bold]the shop is open[/bold] after {time.monotonic() - began:.0f} s: [bold]{url}[/bold]")
     if args.story or not sys.stdout.isatty():

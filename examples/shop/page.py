@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import threading
 import time
 from collections import deque
@@ -13,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from database import Customers
 from facts import Shop
 from starlette.applications import Starlette
@@ -22,6 +22,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+
+from headrace.serving import AppServer
 
 HERE = Path(__file__).parent
 MORTAL = ("broker", "cdc.shop", "pipelines.shop", "views.keep", "sync.warehouse")
@@ -111,25 +113,6 @@ def application(story: Story, token: str) -> Starlette:
     )
 
 
-class Served:
-    """The page, served on loopback from a thread."""
-
-    def __init__(self, story: Story, port: int) -> None:
-        config = uvicorn.Config(
-            application(story, secrets.token_urlsafe(16)), host="127.0.0.1", port=port, log_level="warning",
-            timeout_graceful_shutdown=1,
-        )  # fmt: skip
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, name="page", daemon=True)
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        while not self._server.started and self._thread.is_alive():
-            time.sleep(0.05)
-        if not self._server.started:
-            raise SystemExit("the page could not be served: is its port taken? Choose another with --port")
-        return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}/"
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(5)
+def served(story: Story, bound: socket.socket) -> AppServer:
+    """The page, on a socket that has its port."""
+    return AppServer(application(story, secrets.token_urlsafe(16)), bound, name="page", connections=50)
