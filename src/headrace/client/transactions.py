@@ -9,8 +9,8 @@ and committing what was aborted is refused, so after a crash the outcome can be 
 Kafka from 0.11 to today takes these versions.
 """
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
@@ -34,6 +34,10 @@ _ENDED_OTHERWISE = (
     ErrorCode.PRODUCER_FENCED,  # it ran out of time, or the id was taken over: both abort it
     ErrorCode.INVALID_PRODUCER_EPOCH,
 )
+# A transaction that has just ended is busy until its markers are written, which takes the broker a few milliseconds:
+# much less than a pause after real trouble.
+_BUSY_PAUSES_S: Final = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
+R = TypeVar("R")
 
 
 class Transaction(NamedTuple):
@@ -60,7 +64,7 @@ class Transactions:
             _check(transactional_id, response.error_code)
             return Transaction(transactional_id, response.producer_id, response.producer_epoch)
 
-        return self._coordinators.ask(transactional_id, ask)
+        return self._ask(transactional_id, ask)
 
     def add(self, transaction: Transaction, partitions: Iterable[TopicPartition]) -> None:
         """Make these partitions part of the transaction, before anything is written to them."""
@@ -80,7 +84,7 @@ class Transactions:
                 for result in topic.results_by_partition:
                     _check(transaction.transactional_id, result.partition_error_code)
 
-        self._coordinators.ask(transaction.transactional_id, ask)
+        self._ask(transaction.transactional_id, ask)
 
     def commit(self, transaction: Transaction) -> bool:
         """Commit; whether it is committed now, be it by this call or an earlier one. If not, it was aborted.
@@ -115,7 +119,22 @@ class Transactions:
             response = connection.request(request, EndTxnResponse, highest=_LAST_END)
             _check(transaction.transactional_id, response.error_code)
 
-        self._coordinators.ask(transaction.transactional_id, ask)
+        self._ask(transaction.transactional_id, ask)
+
+    def _ask(self, transactional_id: str, question: Callable[[Connection], R]) -> R:
+        """What the id's coordinator answers, once it is no longer busy with the transaction before."""
+
+        def patient(connection: Connection) -> R:
+            for pause_s in _BUSY_PAUSES_S:
+                try:
+                    return question(connection)
+                except Refused as refusal:
+                    if refusal.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                        raise
+                self._cluster.pause(pause_s)
+            return question(connection)
+
+        return self._coordinators.ask(transactional_id, patient)
 
     def open_ids(self, prefix: str, *, but: Collection[str] = ()) -> list[str]:
         """The transactional ids that begin so and have a transaction open, anywhere in the cluster."""

@@ -8,6 +8,7 @@ from headrace.client.address import Address
 from headrace.protocol.api import APIS
 from headrace.protocol.frame import decode_request, encode_response
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 EVERYTHING = [
     ApiVersion(api_key=api.key, min_version=api.versions[0], max_version=api.versions[-1]) for api in APIS.values()
@@ -56,3 +57,25 @@ def listening(*scripts):
         yield Address(*server.getsockname()[:2])
         server.shutdown(socket.SHUT_RDWR)
         thread.join(5)
+
+
+class Scripted:
+    """A broker that says to each kind of request what is next on its list."""
+
+    def __init__(self, answers, api_keys=EVERYTHING):
+        self.answers = {kind: iter(bodies) for kind, bodies in answers.items()}
+        self.api_keys = api_keys
+        self.asked = []
+        self.address = None
+
+    def __call__(self, connection):
+        negotiate(connection, self.api_keys)
+        while True:
+            request = read_request(connection)
+            kind = type(request.body)
+            if kind is MetadataRequest:
+                broker = MetadataResponseBroker(node_id=1, host=self.address.host, port=self.address.port)
+                answer(connection, request, MetadataResponse(brokers=[broker], controller_id=1))
+                continue
+            self.asked.append(kind)
+            answer(connection, request, next(self.answers[kind]))

@@ -10,7 +10,6 @@ from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import ApiVersion
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -21,31 +20,9 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from tests.unit.client.scripted_broker import EVERYTHING, answer, listening, negotiate, read_request
+from tests.unit.client.scripted_broker import EVERYTHING, Scripted, listening
 
 ORDERS = TopicPartition("orders", 0)
-
-
-class Scripted:
-    """A broker that says to each kind of request what is next on its list."""
-
-    def __init__(self, answers, api_keys=EVERYTHING):
-        self.answers = {kind: iter(bodies) for kind, bodies in answers.items()}
-        self.api_keys = api_keys
-        self.asked = []
-        self.address = None
-
-    def __call__(self, connection):
-        negotiate(connection, self.api_keys)
-        while True:
-            request = read_request(connection)
-            kind = type(request.body)
-            if kind is MetadataRequest:
-                broker = MetadataResponseBroker(node_id=1, host=self.address.host, port=self.address.port)
-                answer(connection, request, MetadataResponse(brokers=[broker], controller_id=1))
-                continue
-            self.asked.append(kind)
-            answer(connection, request, next(self.answers[kind]))
 
 
 def talk(script, question):
