@@ -72,8 +72,8 @@ def trickle(url: str, per_s: int, seconds: float, first: int) -> int:
     """Orders one by one at an even pace, each with the time of its commit in its note; how many."""
     count = int(per_s * seconds)
     with psycopg.connect(url, autocommit=True) as db:
-        # A commit that does not wait for the disk is sent when the server's writer wakes, every 200 ms: that would be all
-        # one sees.
+        # A commit that does not wait for the disk is sent when the server's writer wakes, every 200 ms: nothing else
+        # would be seen.
         db.execute("SET synchronous_commit = on")
         started = time.monotonic()
         for number in range(count):
