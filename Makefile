@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|clean]
+# Usage: make [demo|test|test-fast|test-peers|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -7,9 +7,12 @@ STAMP  := .venv/.installed
 PEERS  := kafka streams servers
 BENCH_PEERS := spark flink
 CDC_PEERS := debezium
+POSTGRES_VERSIONS := 14 15 16 17 18
+POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_kill.py test_cdc_triggers.py test_cdc_keys.py \
+	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-cdc requirements peers clean
+.PHONY: help setup demo test test-fast test-peers test-mysql test-services lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-cdc requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -28,10 +31,21 @@ demo: setup     ## run the main job: an online shop, live in one page, from its 
 	@$(BIN)/python examples/shop/demo.py
 
 test: lint peers ## linters, types, layers, then every test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
 
 test-fast: setup ## the tests that need no Java
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not java"
+
+test-peers: $(POSTGRES_VERSIONS:%=test-postgres-%) test-mysql test-services ## on every PostgreSQL, MySQL 8, OpenSearch, a schema registry
+
+$(POSTGRES_VERSIONS:%=test-postgres-%): test-postgres-%: setup .cache/peers/postgres-%/.resolved
+	HEADRACE_POSTGRES=.cache/peers/postgres-$*/home/bin $(BIN)/python -m pytest -m "not java" $(POSTGRES_TESTS)
+
+test-mysql: setup .cache/peers/mysql/.resolved ## change capture on a real MySQL 8
+	HEADRACE_MYSQL=.cache/peers/mysql/home/bin/mysqld $(BIN)/python -m pytest tests/integration/cdc_mysql
+
+test-services: setup .cache/peers/opensearch/.resolved .cache/peers/apicurio/.resolved ## OpenSearch and a schema registry
+	HEADRACE_PEERS=1 $(BIN)/python -m pytest tests/peers
 
 lint: setup     ## ruff, mypy and the layers
 	$(BIN)/ruff format --check .
@@ -75,6 +89,11 @@ peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are meas
 
 .cache/peers/%/.resolved: peers/%/pom.xml peers/fetch | setup
 	@peers/fetch $*
+
+.cache/peers/postgres-%/.resolved: peers/postgres/pom.xml peers/postgres/archive peers/fetch peers/archives.py | setup
+	@peers/fetch postgres-$*
+
+.cache/peers/mysql/.resolved .cache/peers/apicurio/.resolved: peers/archives.py
 
 .cache/peers/servers/.resolved: peers/servers peers/debian.sh
 	@peers/servers

@@ -7,7 +7,7 @@ from typing import Any
 SPAN_START_MS = 1_767_225_600_000  # the first of January 2026
 SPAN_MS = 300_000
 LATENESS_S = 30
-RECORDS_PER_BATCH = 500_000
+RECORDS_PER_BATCH = 1_100_000
 COMPRESSION = "lz4"
 FLUSH = -1  # the id of what only moves the watermarks
 

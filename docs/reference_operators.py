@@ -22,7 +22,7 @@ _SIZE = {"size": "How long a window is.", "offset": "How much later than multipl
 _CHANGES = {
     "key": "The columns of the primary key.",
     "form": "`envelope` (Debezium's) or `rows`.",
-    "truncates": "A truncate stops the query; `ignore` keeps the rows.",
+    "truncates": "`apply` has a truncate take back all rows, `refuse` stops the query, `ignore` keeps the rows.",
     "table": "What versions call the table; by default the topic.",
 }
 _ASIDE = {"frame": "What an operator with `side_output()` gave."}

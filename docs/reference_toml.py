@@ -44,7 +44,8 @@ SOURCE: Mapping[str, str] = {
     "batch_messages": "At most so many messages of the log at once.",
     "batch_rows": "At most so many rows at once.",
     "busy_timeout_s": "How long to wait for a lock of the file.",
-    "capture": "What the added tables and triggers begin with; by default `headrace_` and the capture's name.",
+    "capture": "What added tables and triggers begin with, and by what a signal means this capture alone; "
+    "by default `headrace_` and the capture's name.",
     "chunk_rows": "So many rows at once are read by a snapshot beside the stream.",
     "failover": "The slot survives a change of the primary (PostgreSQL 17 and later).",
     "heartbeat_s": "How often the place in the log is told, and new tables are looked for, while nothing happens.",
@@ -57,13 +58,15 @@ SOURCE: Mapping[str, str] = {
     "publication": "Its name; by default the slot's.",
     "schema_changes": "`evolve` goes on, `block` stops, `skip` leaves the table out.",
     "server_id": "The replica's number; by default one that is made up.",
-    "signal_table": "A table through which a snapshot can be asked for.",
+    "signal_table": "`schema.table` through which a snapshot can be asked for; of MariaDB and MySQL by default "
+    "`headrace_signal` in the URL's database.",
     "slot": "The replication slot; by default `headrace_` and the capture's name.",
     "snapshot": "`initial`, `initial-only`, `never` or `when-needed`.",
     "snapshot_range_rows": "Of a larger table each so many rows are read by themselves.",
     "snapshot_workers": "How many read at once.",
     "streaming": "Take large transactions while they run.",
-    "unavailable": "A large value that was not sent again: `placeholder`, or `reselect` reads it.",
+    "unavailable": "A large value that was not sent again: `placeholder`, or `reselect` reads it, as is always done "
+    "where the row moved to another key.",
 }  # fmt: skip
 FOLLOW: Mapping[str, str] = {
     "topic": "The topic to follow.",

@@ -26,17 +26,32 @@ class PeerNotFetchedError(PeerError):
     """A peer's jars are not on this machine."""
 
     def __init__(self, peer: str) -> None:
-        super().__init__(f"{peer} is not in .cache/peers: run `make peers` to fetch it")
+        super().__init__(f"{peer} is not in .cache/peers: run `peers/fetch {peer}` to fetch it")
         self.peer = peer
 
 
 def jars_of(peer: str) -> Path:
     """Return the folder that holds the jars of `peer`, whole; `PeerNotFetchedError` if they were not fetched."""
+    return _fetched(peer, "lib")
+
+
+def home_of(peer: str) -> Path:
+    """Return the folder where `peer`, which came in an archive, is unpacked; see `jars_of`."""
+    return _fetched(peer, "home")
+
+
+def java() -> str:
+    """Return the `java` that runs the peers."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def _fetched(peer: str, part: str) -> Path:
     home = _CACHE / peer
     # The stamp comes last: a folder without it may be what a broken-off fetch left.
-    if not (home / ".resolved").exists() or not (home / "lib").is_dir():
+    if not (home / ".resolved").exists() or not (home / part).is_dir():
         raise PeerNotFetchedError(peer)
-    return home / "lib"
+    return home / part
 
 
 def java_command(
@@ -48,9 +63,8 @@ def java_command(
     system_properties: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Return the command line that runs `main_class` from the jars of `peer`."""
-    home = os.environ.get("JAVA_HOME")
     return [
-        str(Path(home) / "bin" / "java") if home else "java",
+        java(),
         f"-Xmx{heap}",
         *flags,
         "-Djava.awt.headless=true",

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from database import Customers, prepare
 from facts import Shop
 from page import Story, served
+from proof import is_same
 from rich.console import Console
 
 from headrace.cli.output import print_table
@@ -33,7 +34,7 @@ from headrace.testing.postgres import Postgres
 HERE = Path(__file__).parent
 STACK = ("headrace.toml", "jobs.py", "views.py", "tables.py")
 READY_WITHIN_S, SETTLED_WITHIN_S = 300, 300
-VICTIMS = ("broker", "pipelines.shop", "views.keep")
+VICTIMS = ("broker", "pipelines.shop")
 console = Console(highlight=False)
 
 
@@ -43,7 +44,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8400, help="of the page; 0 takes a free one")
     parser.add_argument("--story", action="store_true", help="play it through, compare, and end")
     parser.add_argument("--seconds", type=float, default=30, help="how long customers buy in the story")
-    parser.add_argument("--kill", action="append", choices=VICTIMS, help="what is killed in the story; all three")
+    parser.add_argument("--kill", action="append", choices=VICTIMS, help="what is killed in the story; both")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
@@ -68,17 +69,18 @@ def _run(stack: ExitStack, folder: Path, args: argparse.Namespace, began: float)
         database = stack.enter_context(Postgres(folder / "postgres"))
         prepare(database.url)
     up = stack.enter_context(_stack(folder, database.url))
-    _wait_for_parts(folder, up)
     story = Story(Shop(folder, database.url), Customers(database.url))
     stop = threading.Event()
     watching = threading.Thread(target=story.watch, args=(stop,), daemon=True)
     watching.start()
     stack.callback(lambda: (stop.set(), watching.join(10)))
-    story.customers.start()
-    stack.callback(story.customers.stop)
     stack.enter_context(served(story, bound))
+    stack.callback(story.close)
     url = f"http://127.0.0.1:{bound.getsockname()[1]}/"
-    story.tell("the shop is open")
+    story.tell("the stack starts")
+    console.print(f"  the page              [bold]{url}[/bold] shows how far all of this is")
+    _wait_for_parts(folder, up)
+    story.tell("every part of the stack runs")
     console.print(f"[bold]the shop is open[/bold] after {time.monotonic() - began:.0f} s: [bold]{url}[/bold]")
     if args.story or not sys.stdout.isatty():
         return _story(story, up, args.seconds, args.kill or VICTIMS)
@@ -141,19 +143,22 @@ def _story(story: Story, up: subprocess.Popen[bytes], seconds: float, victims: S
     with console.status("waiting for the first results …"):
         while not _has_results(story.facts) and time.monotonic() < started + READY_WITHIN_S and up.poll() is None:
             time.sleep(0.5)
-    console.print(f"  first results after {time.monotonic() - started:.1f} s")
+    for step in story.steps():
+        console.print(f"  {step['text']:<32} after {step['seconds'] or 0:.0f} s")
+    console.print(f"  first results {time.monotonic() - started:.1f} s after all parts run")
     for victim in victims:
-        time.sleep(seconds / (len(victims) + 1))
+        _let_pass(story, seconds / (len(victims) + 1), up)
         if story.kill(victim):
             console.print(f"  killed {victim} (kill -9)")
     time.sleep(seconds / (len(victims) + 1))
-    story.customers.running.clear()
-    started = time.monotonic()
+    story.want(buying=False)
+    started, rested = time.monotonic(), time.time()
+
+    def is_settled() -> bool:  # by a look that was taken after the last order
+        return story.proof is None and bool(story.facts["at"] > rested) and is_same(story.facts)
+
     with console.status("customers rest; waiting until every side says the same …"):
-        while not (settled := _is_settled(story.facts)) and time.monotonic() < started + SETTLED_WITHIN_S:
-            if up.poll() is not None:
-                break
-            time.sleep(0.5)
+        settled = _wait(is_settled, up)
     facts = story.facts
     for line in reversed(story.lines):
         console.print(f"  {line['text']}")
@@ -165,15 +170,32 @@ def _story(story: Story, up: subprocess.Popen[bytes], seconds: float, victims: S
     return 1
 
 
+def _let_pass(story: Story, seconds: float, up: subprocess.Popen[bytes]) -> None:
+    """Some time in which nothing is killed and nothing compared: somebody may do that on the page."""
+    since = time.monotonic()
+
+    def has_passed() -> bool:
+        nonlocal since
+        since = since if story.proof is None else time.monotonic()
+        return time.monotonic() - since >= seconds
+
+    _wait(has_passed, up)
+
+
+def _wait(is_so: Callable[[], bool], up: subprocess.Popen[bytes]) -> bool:
+    """Wait until something is so; whether it came to that while the stack ran, and in time."""
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    while not is_so():
+        if up.poll() is not None or time.monotonic() > deadline:
+            return False
+        time.sleep(0.5)
+    return True
+
+
 def _has_results(facts: dict[str, Any]) -> bool:
-    """Whether the view answers, and orders have found their cities: before that a kill would break nothing."""
-    view, log = facts.get("view") or {}, facts.get("log") or {}
-    return view.get("orders", 0) > 0 and log.get("shop.enriched", 0) > 0
-
-
-def _is_settled(facts: dict[str, Any]) -> bool:
-    running = all(part["phase"] in ("running", "done") for part in facts["parts"])
-    return running and all(facts["in_step"].values())
+    """Whether the view answers, and a window is told: before that a kill would break nothing."""
+    view, revenue = facts.get("view") or {}, facts.get("revenue") or {}
+    return bool(view.get("orders", 0) > 0 and revenue.get("total", 0) > 0)
 
 
 def _compared(facts: dict[str, Any]) -> Iterator[tuple[object, ...]]:

@@ -25,7 +25,13 @@ _TOTALS = """
 SELECT count(*), count(*) FILTER (WHERE status <> 'cancelled'),
        coalesce(sum(cents) FILTER (WHERE status <> 'cancelled'), 0)::bigint FROM orders
 """
-_WINDOWS = "SELECT window_start, city, orders, cents, revision FROM revenue ORDER BY window_start DESC, city LIMIT 24"
+_WINDOWS = """
+SELECT window_start, sum(orders) AS orders, sum(cents) AS cents, sum(revision > 1) AS again FROM revenue
+GROUP BY window_start ORDER BY window_start DESC LIMIT 18
+"""
+_AGAIN = """
+SELECT window_start, city, orders, cents FROM revenue WHERE revision > 1 ORDER BY window_start DESC, city LIMIT 6
+"""
 _CORRECTED = "SELECT count(*), count(*) FILTER (WHERE revision > 1) FROM revenue"
 TOPICS = ("shop.public.orders", "shop.public.customers", "shop.public.products", "shop.enriched")
 
@@ -55,6 +61,7 @@ class Shop:
             "revenue": _answer(self._revenue),
             "derived": _answer(lambda: self._derived(bootstrap)) if bootstrap else None,
             "products": _answer(self._products),
+            "left_out": _left_out(state.members if state else ()),
         }
         return found | {"in_step": in_step(found)}
 
@@ -89,8 +96,9 @@ class Shop:
     def _revenue(self) -> dict[str, Any]:
         with _sqlite(self.folder / "revenue.sqlite") as db:
             windows = [dict(row) for row in db.execute(_WINDOWS)]
+            again = [dict(row) for row in db.execute(_AGAIN)]
             total, corrected = db.execute(_CORRECTED).fetchone()
-        return {"windows": windows, "total": total, "corrected": corrected}
+        return {"windows": windows[::-1], "again": again, "total": total, "corrected": corrected}
 
     def _products(self) -> dict[str, Any]:
         with _sqlite(self.folder / "cache.sqlite") as db:
@@ -112,6 +120,12 @@ def in_step(found: dict[str, Any]) -> dict[str, bool | None]:
         if lags.get(name) is not None:
             told[name] = lags[name] == 0
     return told
+
+
+def _left_out(members: tuple[state_file.MemberState, ...]) -> int:
+    """Orders that came later than a window is kept open for: the pipelines count them."""
+    reports = [fact for member in members for fact in member.facts.values() if isinstance(fact, dict)]
+    return sum(int(report.get("late_rows") or 0) for report in reports)
 
 
 def _view(url: str) -> dict[str, Any]:

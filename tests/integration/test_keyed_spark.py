@@ -72,7 +72,7 @@ class Quiet:
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         now = counted(batch, state)
-        latest = np.zeros(len(now), np.int64)
+        latest = np.full(len(now), -(2**62), np.int64)
         held = state.timers(Clock.EVENT)
         np.maximum.at(latest, batch.key, batch.rows["time"].cast(pa.int64()).to_numpy() + 10_000_000)
         at_us = np.where(held < 2**62, np.maximum(latest, held), latest)
@@ -117,12 +117,13 @@ class Fed:
         self, frame: "DataFrame", name: str, *, until: Callable[[int], bool] | None = None
     ) -> list[tuple[Any, ...]]:
         """All that is there now; what the run emitted. With `until`, which is told the batches that were read, it goes
-        on till then: a query that is woken by the wall clock has no end of its own."""
+        on till then, with a trigger of some time."""
         out: list[tuple[Any, ...]] = []
         writer = frame.writeStream.outputMode("append").option("checkpointLocation", self.checkpoint(name))
         query = writer.foreachBatch(lambda rows, _: out.extend(tuple(row) for row in rows.collect()))
         if until is None:
-            query.trigger(availableNow=True).start().awaitTermination()
+            running = query.trigger(availableNow=True).start()
+            assert running.awaitTermination(120)
             return out
         running = query.trigger(processingTime="100 milliseconds").start()
         deadline = time.monotonic() + 60
@@ -168,7 +169,7 @@ def test_counts_go_on_after_a_restart_and_buckets_make_no_difference(spark: "Spa
         fed.run(fed.read().transform(keyed(Counting(), by=["name", "real"], buckets=6)), "5")
 
 
-def at(*rows: tuple[str, int]) -> list[tuple[Any, ...]]:
+def at(*rows: tuple[str, float]) -> list[tuple[Any, ...]]:
     return [(name, datetime.fromtimestamp(second, UTC)) for name, second in rows]
 
 
@@ -185,6 +186,16 @@ def test_a_key_that_is_quiet_is_told_once(spark: "SparkSession", tmp_path: Path)
     assert [tuple(row) for row in left] == [("z", 1)]
 
 
+def test_timers_before_1970_and_to_the_millisecond(spark: "SparkSession", tmp_path: Path) -> None:
+    fed = Fed(spark, tmp_path, "name string, time timestamp_ltz")
+    told = fed.read().withWatermark("time", "0 seconds").transform(keyed(Quiet(), by=["name"], buckets=1))
+    # The watermark is a millisecond before a timer, and then at it.
+    fed.give(at(("old", -100), ("a", -10), ("b", -5)), at(("c", 4.999)))
+    assert sorted(fed.run(told, "old")) == [("a", 1), ("old", 1)]
+    fed.give(at(("c", 5)))
+    assert fed.run(told, "old") == [("b", 1)]
+
+
 def test_both_clocks_wake_in_one_query(spark: "SparkSession", tmp_path: Path) -> None:
     fed = Fed(spark, tmp_path, "name string, time timestamp_ltz")
     operator = keyed(Quiet(patience_us=300_000), by=["name"], buckets=2)
@@ -199,6 +210,17 @@ def test_both_clocks_wake_in_one_query(spark: "SparkSession", tmp_path: Path) ->
 
     assert sorted(fed.run(told, "both", until=long_enough)) == [("a", 1), ("z", 1)]
     assert keyed_rows(spark, fed.checkpoint("both"), "counts").collect() == []
+
+
+def test_an_available_now_run_does_not_wait_for_the_wall_clock(spark: "SparkSession", tmp_path: Path) -> None:
+    fed = Fed(spark, tmp_path, "name string, time timestamp_ltz")
+    operator = keyed(Quiet(patience_us=10**12), by=["name"], buckets=2)
+    told = fed.read().withWatermark("time", "0 seconds").transform(operator)
+    # What the last watermark has closed is told, and the rest is there for the next run.
+    fed.give(at(("a", 100)), at(("b", 200)))
+    assert fed.run(told, "now") == [("a", 1)]
+    fed.give(at(("c", 300)))
+    assert fed.run(told, "now") == [("b", 1)]
 
 
 def test_a_key_that_is_not_there_is_refused(spark: "SparkSession") -> None:

@@ -221,18 +221,24 @@ def test_sessions_are_sparks_own(topics: Topics) -> None:
     assert sorted(map(str, keyed)) == sorted(map(str, native))
 
 
-def test_sliding_across_a_restart(topics: Topics) -> None:
+def test_sliding_across_a_restart_with_a_late_row(topics: Topics) -> None:
     def window(frame: DataFrame) -> DataFrame:
-        return timed(frame).transform(sliding("10 seconds", by="shop", keep="cents", n=agg.count()))
+        back = sliding("10 seconds", by="shop", keep="cents", n=agg.count(), stragglers=correct("1 hour"))
+        return timed(frame).transform(back)
 
     topics.produce(*(order(second, second) for second in range(0, 30, 4)))
     first, _ = topics.run(window)
-    topics.produce(*(order(second, second) for second in range(32, 60, 4)), order(500, -1, "z"))
+    topics.produce(order(2, 2), *(order(second, second) for second in range(32, 60, 4)), order(500, -1, "z"))
     second, _ = topics.run(window)
-    counts = {row["cents"]: row["n"] for row in first + second}
-    assert counts == {at: min(at // 4, 2) + 1 for at in range(0, 60, 4)}
-    assert len(first) + len(second) == len(counts)
+    expected = {at: min(at // 4, 2) + 1 for at in range(0, 60, 4)}
     assert first
+    assert all(row["n"] == expected[row["cents"]] and not row["retracted"] for row in first)
+    # In the ten seconds before 4, 8 and 12 there is one row more now.
+    changed = [(row["cents"], row["n"], row["revision"]) for row in second if row["retracted"]]
+    assert sorted(changed) == [(at, expected[at], 1) for at in (4, 8, 12)]
+    standing = {row["cents"]: (row["n"], row["revision"]) for row in first + second if not row["retracted"]}
+    late = {at: (expected[at] + 1, 2) for at in (4, 8, 12)}
+    assert standing == {at: (n, 1) for at, n in expected.items()} | late | {2: (2, 1)}
 
 
 def test_comparison_of_windows(topics: Topics) -> None:

@@ -43,6 +43,10 @@ def sessions(gap: int, maximum: int | None = None, stragglers: Any = None, closi
     return SessionWindows("t", gap * SECOND, maximum, AGGREGATES, stragglers or drop(), closing, SCHEMA)
 
 
+def sliding(seconds: int, stragglers: Any = None) -> SlidingRows:
+    return SlidingRows("t", seconds * SECOND, ("x",), AGGREGATES, stragglers or drop(), ONCE, SCHEMA)
+
+
 def in_windows(found: list[Event], shape: Hops) -> list[Event]:
     size, slide = shape.size, shape.slide
     return asked(
@@ -64,6 +68,15 @@ def in_sessions(found: list[Event], gap: int) -> list[Event]:
                 FROM begun)
         SELECT k, min(t) window_start, make_timestamp(epoch_us(max(t)) + {gap * SECOND}) window_end, {SQL}
         FROM numbered GROUP BY k, number""",
+    )
+
+
+def in_intervals(found: list[Event], seconds: int) -> list[Event]:
+    return asked(
+        found,
+        f"""SELECT one.k, make_timestamp(epoch_us(one.t) - {seconds * SECOND}) window_start, one.t window_end, answer.*
+        FROM events one, LATERAL (SELECT {SQL} FROM events WHERE k IS NOT DISTINCT FROM one.k AND t <= one.t
+            AND epoch_us(t) >= epoch_us(one.t) - {seconds * SECOND}) answer""",
     )
 
 
@@ -102,26 +115,17 @@ def test_sessions_with_a_maximum(found: list[Event], run: Run, gap: int, maximum
 @examples(50)
 @given(events, runs, st.integers(0, 40))
 def test_sliding(found: list[Event], run: Run, seconds: int) -> None:
-    operator = SlidingRows("t", seconds * SECOND, ("x",), AGGREGATES, drop(), ONCE, SCHEMA)
-    out = emitted(operator, found, run, honest(found, run))
-    expected = asked(
-        found,
-        f"""SELECT one.k, make_timestamp(epoch_us(one.t) - {seconds * SECOND}) window_start, one.t window_end, answer.*
-        FROM events one, LATERAL (SELECT {SQL} FROM events WHERE k IS NOT DISTINCT FROM one.k AND t <= one.t
-            AND epoch_us(t) >= epoch_us(one.t) - {seconds * SECOND}) answer""",
-    )
-    assert comparable(out) == comparable(expected)
+    out = emitted(sliding(seconds), found, run, honest(found, run))
+    assert comparable(out) == comparable(in_intervals(found, seconds))
 
 
 def standing(out: list[Event]) -> list[Event]:
     """What is left when all retractions have taken away what they name; each names something told before."""
     left: list[tuple[str, Event]] = []
     for row in out:
-        name = repr(comparable([row]))
+        name = repr((comparable([row]), row["revision"]))
         if row["retracted"]:
-            at = next(index for index, (told, _) in enumerate(left) if told == name)
-            assert left[at][1]["revision"] == row["revision"]
-            del left[at]
+            del left[next(index for index, (told, _) in enumerate(left) if told == name)]
         else:
             left.append((name, row))
     return [row for _, row in left]
@@ -145,6 +149,27 @@ def test_corrections_of_sessions(
 ) -> None:
     out = emitted(sessions(gap, None, correct("1 day"), closing), found, run, watermarks)
     assert comparable(standing(out)) == comparable(in_sessions(found, gap))
+
+
+@examples(50)
+@given(events, runs, marks, st.integers(0, 40))
+def test_corrections_of_sliding(found: list[Event], run: Run, watermarks: list[int], seconds: int) -> None:
+    out = emitted(sliding(seconds, correct("1 day")), found, run, watermarks)
+    assert comparable(standing(out)) == comparable(in_intervals(found, seconds))
+
+
+@examples(50)
+@given(events, runs, marks, st.integers(0, 20), st.integers(1, 30))
+def test_sliding_counts_what_it_corrects_no_more(
+    found: list[Event], run: Run, watermarks: list[int], seconds: int, allowed: int
+) -> None:
+    """Every row has a result that stands, or is counted; and a row's revisions follow each other."""
+    out = emitted(sliding(seconds, correct(f"{allowed} seconds")), found, run, watermarks)
+    results = [row for row in out if row["_aside"] is None]
+    assert len(standing(results)) + sum(row["_aside"]["rows"] for row in out if row["_aside"]) == len(found)
+    told = [row for row in results if not row["retracted"]]
+    later = Counter((row["k"], row["window_end"], row["x"], row["revision"]) for row in told)
+    assert all(later[*name, revision - 1] >= times for (*name, revision), times in later.items() if revision > 1)
 
 
 @examples(50)

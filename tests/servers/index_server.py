@@ -1,7 +1,7 @@
 """A small HTTP server that answers what the OpenSearch sink asks, after OpenSearch's documentation.
 
-It stands in for OpenSearch, which cannot be had here, and proves the transport, the order of requests and what the sink
-makes of versions and statuses; not that OpenSearch agrees.
+It stands in for OpenSearch where no Java is wanted, and shows the transport, the order of requests, and what the sink
+makes of statuses that a real one gives only in need. That OpenSearch agrees is shown in tests/peers.
 """
 
 import itertools

@@ -26,22 +26,29 @@ _SETTINGS = (
 class MariadbServer:
     """With the row-based binary log on, as change capture needs it."""
 
+    name = "MariaDB"
+    is_mariadb = True
+
     def __init__(self, options: Sequence[str] = ()) -> None:
-        program, installer = _found("mariadbd"), _found("mariadb-install-db")
-        if program is None or installer is None:
-            pytest.skip("needs mariadbd: apt-get install mariadb-server")
-        self._program = program
         self._options = list(options)
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-mariadb-"))
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        arguments = ["--auth-root-authentication-method=normal", "--skip-test-db", *_user()]
-        subprocess.run([installer, "--no-defaults", self._data, *arguments], check=True, capture_output=True)
+        self._program = self._install()
         self.start()
         with pymysql.connect(unix_socket=self._socket, user="root", autocommit=True) as db, db.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {DATABASE}")
             cursor.execute(f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}'")
             cursor.execute(f"GRANT ALL ON *.* TO '{USER}'@'%'")
+
+    def _install(self) -> str:
+        """Make the data folder; the program that runs on it."""
+        program, installer = _found("mariadbd"), _found("mariadb-install-db")
+        if program is None or installer is None:
+            pytest.skip("needs mariadbd: apt-get install mariadb-server")
+        arguments = ["--auth-root-authentication-method=normal", "--skip-test-db", *as_user()]
+        subprocess.run([installer, "--no-defaults", self._data, *arguments], check=True, capture_output=True)
+        return program
 
     @property
     def url(self) -> str:
@@ -58,11 +65,11 @@ class MariadbServer:
     def start(self) -> None:
         places = [f"--socket={self._socket}", f"--port={self.port}", f"--log-error={self.folder / 'log'}"]
         self._process = subprocess.Popen(
-            [self._program, "--no-defaults", self._data, *places, *_SETTINGS, *_user(), *self._options],
+            [self._program, "--no-defaults", self._data, *places, *_SETTINGS, *as_user(), *self._options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_for_port(self.port, self._process, "MariaDB")
+        wait_for_port(self.port, self._process, self.name)
 
     def kill(self) -> None:
         """Without a farewell: it recovers when it is started again."""
@@ -80,5 +87,5 @@ def _found(program: str) -> str | None:
     return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
 
 
-def _user() -> list[str]:
+def as_user() -> list[str]:
     return ["--user=root"] if os.geteuid() == 0 else []

@@ -9,7 +9,7 @@ import click
 import uvloop
 
 from headrace.broker.config import Address, BrokerConfig, read_properties
-from headrace.broker.server import BrokerServer
+from headrace.broker.server import BrokerServer, open_listeners
 from headrace.broker.settings import InvalidSetting
 from headrace.cli.output import json_option, print_json
 
@@ -54,7 +54,12 @@ def start(
     until_eof: bool,
     as_json: bool,
 ) -> None:
-    """Run a broker until SIGTERM or Ctrl-C; prints one line when clients can connect."""
+    """Run a broker until SIGTERM or Ctrl-C; prints one line when clients can connect.
+
+    \b
+      headrace broker start --data-dir data
+      headrace broker start --data-dir data --listen 127.0.0.1:0 --set num.partitions=4
+    """
     settings = read_properties(Path(config_file).read_text(), config_file) if config_file else {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -69,6 +74,9 @@ def start(
         Address.parse(advertise) if advertise else None,
         settings,
     )
+    # A port that is taken is refused before a folder is made; the broker itself opens its data first.
+    for taken in open_listeners(config.listeners):
+        taken.close()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, until_eof=until_eof, as_json=as_json))
 

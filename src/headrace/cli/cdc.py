@@ -14,6 +14,7 @@ import click
 from headrace.cli.cdc_view import View
 from headrace.cli.output import human_bytes, human_duration, json_option, print_json, print_table
 from headrace.cli.parameters import PAIR, bootstrap_option, connect
+from headrace.cli.sections import read_sections
 from headrace.client.address import Address
 from headrace.clock import SystemClock
 from headrace.connect.avro.serving import SchemaServer
@@ -21,7 +22,7 @@ from headrace.connect.capture.condition import RUNNING, WAITING, Condition, cond
 from headrace.connect.capture.history import rebuild
 from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, give
 from headrace.connect.capture.running import run_captures
-from headrace.connect.capture.settings import CaptureSettings, from_section, load
+from headrace.connect.capture.settings import SECTION, CaptureSettings, from_section
 from headrace.connect.errors import ConnectError
 from headrace.connect.sections import DEFAULT_FILE
 
@@ -73,7 +74,7 @@ def start(
     """
     if url is None and (tables or options):
         raise click.UsageError("--table and --set go with --url: in a file they are keys of the section")
-    wanted = load(config, names) if url is None else [_one(names, url, tables, options)]
+    wanted = _load(config, names) if url is None else [_one(names, url, tables, options)]
     _collect_rarely()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -90,6 +91,10 @@ def _collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
+
+
+def _load(config: Path, names: tuple[str, ...]) -> list[CaptureSettings]:
+    return [from_section(name, section) for name, section in read_sections(config, SECTION, names).items()]
 
 
 def _one(
@@ -203,7 +208,7 @@ def rebuild_history(name: str, config: Path, bootstrap: tuple[Address, ...]) -> 
 
     For when the topic that holds them was lost. It is right if no table changed its shape since NAME last ran.
     """
-    (settings,) = load(config, (name,))
+    (settings,) = _load(config, (name,))
     with connect(bootstrap) as cluster:
         gtid = rebuild(settings, cluster)
     click.echo(f"{name} goes on at {gtid} with its tables as they are now")

@@ -74,7 +74,10 @@ _PACKAGES: Final = {
 @json_option
 @click.pass_context
 def doctor(context: click.Context, data_dir: Path, as_json: bool) -> None:
-    """Check this machine: Python, Java, Spark, the port, disk, memory. The exit code is 1 if something is broken."""
+    """Check this machine: Python, Java, Spark, the port, disk, memory.
+
+    What is missing is told with what helps. Ends with 1 if something is broken.
+    """
     spark = installed("pyspark") is not None
     checks: list[Callable[[], Finding]] = [
         check_python,

@@ -116,7 +116,11 @@ def segments(data_dir: str, partition: TopicPartition, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=0), help="Show at most so many records.")
 @json_option
 def dump(data_dir: str, partition: TopicPartition, start: int, limit: int | None, as_json: bool) -> None:
-    """Show the records of a PARTITION, markers included; with --json one object a line."""
+    """Show the records of a PARTITION, markers of transactions included; with --json one object a line.
+
+    \b
+      headrace log dump data orders-0 --from 1200 --limit 10
+    """
     for line in islice(_dump(data_dir, partition, start), limit):
         if as_json:
             print_json(line)

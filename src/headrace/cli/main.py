@@ -27,34 +27,40 @@ class CommandsByName(UserDict[str, click.Command]):
 
 
 _NOT_LOADED = click.Command(None)
-_COMMANDS = CommandsByName(
-    dict.fromkeys(
-        (
-            "broker",
-            "cdc",
-            "completion",
-            "dashboard",
-            "doctor",
-            "group",
-            "init",
-            "log",
-            "pipeline",
-            "produce",
-            "status",
-            "sync",
-            "tail",
-            "top",
-            "topic",
-            "up",
-            "view",
-        ),
-        _NOT_LOADED,
-    )
-)
+# What `headrace --help` says of each, without loading any of them.
+SUMMARIES = {
+    "init": "Write headrace.toml, which describes a stack.",
+    "up": "Run the stack that headrace.toml describes.",
+    "status": "Show how each part of the stack stands.",
+    "top": "Show the stack live.",
+    "doctor": "Check this machine: Python, Java, Spark, disk, memory.",
+    "broker": "Run a broker that every Kafka client can talk to.",
+    "topic": "Make topics, look at them, change them, delete them.",
+    "produce": "Write records to a topic.",
+    "tail": "Show the records of a topic, and wait for more.",
+    "group": "Look at consumer groups, move them, delete them.",
+    "log": "Look at a data directory on disk.",
+    "pipeline": "Run pipelines: topics through PySpark to results.",
+    "view": "Look at materialized views, and serve them.",
+    "cdc": "Turn the changes of a database into topics.",
+    "sync": "Keep caches, indexes and tables in step with a topic.",
+    "dashboard": "See all of it live in a browser.",
+    "completion": "Have the shell complete commands and topic names.",
+}
+_COMMANDS = CommandsByName(dict.fromkeys(SUMMARIES, _NOT_LOADED))
 
 
 class QuietGroup(click.Group):
     """Ends without complaint when the reader of our output has seen enough."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """In the order in which somebody meets them."""
+        return list(SUMMARIES)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """A line for each."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; to click a broken pipe is an error, here it is none."""
@@ -83,7 +89,15 @@ class QuietGroup(click.Group):
 )
 @click.option("--log-json", is_flag=True, help="Write log lines as JSON.")
 def cli(log_level: str, log_json: bool) -> None:
-    """Stream processing whole, in one pip install."""
+    """Stream processing whole, in one pip install.
+
+    \b
+    A whole stack from one file:       A broker alone:
+      headrace init                      headrace broker start --data-dir data
+      headrace up                        headrace topic create orders
+      headrace status                    headrace produce orders hello
+                                         headrace tail orders --from earliest
+    """
     logs.configure(level=log_level, as_json=log_json)
 
 
@@ -100,7 +114,9 @@ def main() -> None:
         click.echo(f"headrace: {error}", err=True)
         sys.exit(1)
     except OSError as error:
-        click.echo(f"headrace: {error.strerror or error}: {error.filename or ''}".rstrip(": "), err=True)
+        from headrace.cli.refusals import sentence_of
+
+        click.echo(f"headrace: {sentence_of(error)}", err=True)
         sys.exit(1)
 
 

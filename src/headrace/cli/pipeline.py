@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from headrace.cli.output import human_duration, human_time, json_option, print_json, print_table
-from headrace.cli.parameters import START, bootstrap_option
+from headrace.cli.parameters import PAIR, START, bootstrap_option
 from headrace.cli.pipeline_view import View
 from headrace.client.address import Address
 from headrace.client.starts import Start, StartKind
 from headrace.pipelines.jobs.declare import Job
-from headrace.pipelines.jobs.load import load
+from headrace.pipelines.jobs.load import load, load_files
 
 file_argument = click.argument("file", type=click.Path(path_type=Path))
 job_argument = click.argument("name", metavar="JOB")
@@ -24,6 +24,10 @@ state_option = click.option(
 master_option = click.option(
     "--master", default="local[*]", show_default=True, envvar="HEADRACE_SPARK_MASTER",
     help="Where Spark runs: local[*], spark://HOST:PORT, k8s://…",
+)  # fmt: skip
+conf_option = click.option(
+    "--conf", type=PAIR, multiple=True, metavar="NAME=VALUE",
+    help="A setting of Spark's; what a job sets itself goes before it. Secrets go into HEADRACE_SPARK_CONF, as JSON.",
 )  # fmt: skip
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
@@ -69,11 +73,12 @@ def list_jobs(file: Path, as_json: bool) -> None:
 
 
 @pipeline.command()
-@file_argument
-@click.option("--job", "names", multiple=True, help="Only this job of the file. May be given several times.")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--job", "names", multiple=True, help="Only this job of the files. May be given several times.")
 @bootstrap_option
 @state_option
 @master_option
+@conf_option
 @click.option("--trigger", help="For all jobs, instead of their own: an interval such as '1 second', or available-now.")
 @click.option(
     "--restarts", type=click.IntRange(min=0), default=10, show_default=True,
@@ -84,11 +89,12 @@ def list_jobs(file: Path, as_json: bool) -> None:
 )
 @json_option
 def run(
-    file: Path,
+    files: tuple[Path, ...],
     names: tuple[str, ...],
     bootstrap: tuple[Address, ...],
     state_dir: Path,
     master: str,
+    conf: tuple[tuple[str, str], ...],
     trigger: str | None,
     restarts: int,
     metrics_port: int | None,
@@ -96,13 +102,23 @@ def run(
 ) -> None:
     """Run the jobs of FILE until they are done, or until Ctrl-C, which lets each finish the batch it is in.
 
-    Everything is checked before the first job starts: the file, its topics, its columns, its checkpoints. Progress is
-    shown here and written to the topic __headrace_progress.
-    """
-    from headrace.pipelines.jobs.service import RunSettings, run_jobs
+    \b
+      headrace pipeline run jobs.py
+      headrace pipeline run jobs.py views.py --conf spark.driver.memory=2g
 
-    jobs = load(file, names)
-    settings = RunSettings(_server(bootstrap), state_dir, master, trigger, restarts, metrics_port)
+    The jobs of several files share one Spark session, which saves a start and memory. Everything is checked before
+    the first job starts: the files, their topics, columns and checkpoints. Progress is shown here and written to the
+    topic __headrace_progress.
+    """
+    from headrace.client.surroundings import settings_around
+    from headrace.pipelines.jobs.connections import connected
+    from headrace.pipelines.jobs.service import RunSettings, run_jobs
+    from headrace.pipelines.settings import conf_around
+
+    around = settings_around(bootstrap)
+    jobs = [connected(job, around) for job in load_files(files, names)]
+    chosen = {**conf_around(), **dict(conf)}
+    settings = RunSettings(_server(bootstrap), state_dir, master, trigger, restarts, metrics_port, chosen)
     with View(as_json=as_json) as view:
         run_jobs(jobs, settings, view)
 
@@ -151,6 +167,9 @@ def status(file: Path, bootstrap: tuple[Address, ...], state_dir: Path, as_json:
 def reset(file: Path, name: str, to: Start, bootstrap: tuple[Address, ...], state_dir: Path, yes: bool) -> None:
     """Forget the checkpoint and the state of JOB, so that its next run begins at another place.
 
+    \b
+      headrace pipeline reset jobs.py revenue --to 2h
+
     What the job has written stays where it is. To write it anew without a gap, use rebuild.
     """
     from headrace.pipelines.jobs.reset import reset as reset_job
@@ -184,6 +203,9 @@ def rebuild(
     file: Path, name: str, bootstrap: tuple[Address, ...], state_dir: Path, master: str, switch: bool, as_json: bool
 ) -> None:
     """Build the output of JOB anew from the start of its input, beside the old one, and switch over.
+
+    \b
+      headrace pipeline rebuild jobs.py revenue
 
     A table is built as NAME__v2 and takes over the name at the switch; a topic becomes NAME.v2. The old version may run
     meanwhile; for the switch it has to be stopped. A rebuild that was broken off goes on where it was.

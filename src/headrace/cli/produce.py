@@ -1,5 +1,6 @@
 """`headrace produce`: write records, from the command line or from standard input."""
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from headrace.client.writer import NewRecord, Writer
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
 from headrace.records import Codec, Header
+
+_SHOWN = 60  # bytes of a value that is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class _NotWritten(HeadraceError):
 )
 @click.option("--tombstone", is_flag=True, help="Write a record without a value: a compacted topic forgets the key.")
 @click.option("--key-separator", metavar="TEXT", help="Split each line from standard input into key and value here.")
+@click.option("--check-json", is_flag=True, help="Refuse a value that is no JSON, instead of writing it as it is.")
 @click.option("--json-lines", is_flag=True, help="Read lines of JSON, as headrace tail --json writes them.")
 @bootstrap_option
 @json_option
@@ -71,6 +75,7 @@ def produce(
     compression: str,
     tombstone: bool,
     key_separator: str | None,
+    check_json: bool,
     json_lines: bool,
     bootstrap: tuple[Address, ...],
     as_json: bool,
@@ -78,7 +83,7 @@ def produce(
     """Write each VALUE to TOPIC or, without any, each line of standard input.
 
     \b
-      headrace produce orders '{"cents": 500}' --key c7
+      headrace produce orders '{"cents": 500}' --key c7 --check-json
       headrace produce orders --key-separator : < orders.txt
       headrace tail orders --no-follow --json | headrace produce copy --json-lines
 
@@ -93,6 +98,9 @@ def produce(
         raise click.UsageError("--tombstone takes a --key, and no values")
     if key_separator is not None and (json_lines or not key_separator):
         raise click.UsageError("--key-separator takes a text, and does not go with --json-lines")
+    if check_json:
+        for text in values:  # all of them, before the first is written
+            _check_json(_bytes(text))
     template = _Template(
         None if key is None else _bytes(key),
         tuple(Header(name, _bytes(value)) for name, value in headers),
@@ -108,7 +116,7 @@ def produce(
                 writer.add(template.record(None if value is None else _bytes(value)))
             writer.flush()
         else:
-            _write_lines(writer, _records(template, key_separator, json_lines=json_lines))
+            _write_lines(writer, _records(template, key_separator, json_lines, check_json))
     _report(topic, writer, as_json=as_json)
 
 
@@ -117,7 +125,17 @@ def _bytes(argument: str) -> bytes:
     return argument.encode(errors="surrogateescape")
 
 
-def _records(template: _Template, separator: str | None, *, json_lines: bool) -> Iterator[NewRecord | None]:
+def _check_json(value: bytes) -> None:
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError) as error:
+        shown = value[:_SHOWN].decode(errors="replace") + ("…" if len(value) > _SHOWN else "")
+        raise InvalidLine(f"{shown!r} is no JSON ({error}): mend it, or leave --check-json out") from None
+
+
+def _records(
+    template: _Template, separator: str | None, is_json_lines: bool, is_checked: bool
+) -> Iterator[NewRecord | None]:
     """A record for each line; None whenever the next line is not there yet."""
     number = 0
     for line in lines_as_they_come(sys.stdin.buffer):
@@ -126,10 +144,13 @@ def _records(template: _Template, separator: str | None, *, json_lines: bool) ->
             continue
         number += 1
         try:
-            if json_lines:
+            if is_json_lines:
                 yield _from_json(line, template) if line.strip() else None
-            else:
-                yield _from_line(line, template, separator)
+                continue
+            record = _from_line(line, template, separator)
+            if is_checked:
+                _check_json(record.value or b"")
+            yield record
         except InvalidLine as error:
             raise InvalidLine(f"line {number} of the input: {error}") from None
 

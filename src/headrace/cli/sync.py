@@ -9,12 +9,13 @@ import click
 
 from headrace.cli.output import human_duration, json_option, print_json, print_table
 from headrace.cli.parameters import bootstrap_option, connect
+from headrace.cli.sections import read_sections
 from headrace.client.address import Address
 from headrace.clock import SystemClock
 from headrace.connect.sections import DEFAULT_FILE
 from headrace.connect.sync.rebuilding import rebuild as rebuild_target
 from headrace.connect.sync.registry import make_sink
-from headrace.connect.sync.settings import SyncSettings, load
+from headrace.connect.sync.settings import SECTION, SyncSettings, from_section
 from headrace.connect.sync.status import SyncStatus, status_of
 from headrace.connect.sync.supervision import connector, run_all
 from headrace.connect.sync.verification import Report
@@ -47,7 +48,7 @@ def run(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...]) ->
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    failures = run_all(load(config, names), _text(bootstrap), stop)
+    failures = run_all(_load(config, names), _text(bootstrap), stop)
     for name, error in failures.items():
         click.echo(f"headrace: {name}: {error}", err=True)
     sys.exit(1 if failures else 0)
@@ -60,7 +61,7 @@ def run(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...]) ->
 @json_option
 def status(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
     """Show how far each derived system is behind, in records and in seconds."""
-    wanted = load(config, names)
+    wanted = _load(config, names)
     with connect(bootstrap) as cluster:
         found = [status_of(cluster, settings, SystemClock().now_ms()) for settings in wanted]
     if as_json:
@@ -95,7 +96,7 @@ def verify(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...],
     Ends with 1 if anything differs.
     """
     reports = []
-    for settings in load(config, names):
+    for settings in _load(config, names):
         sink = make_sink(settings, _text(bootstrap))
         reports.append((settings, verify_target(settings, sink, connector(_text(bootstrap), settings.name))))
     if as_json:
@@ -117,7 +118,7 @@ def rebuild(name: str, config: Path, bootstrap: tuple[Address, ...], incomplete:
 
     Who keeps NAME in step may go on meanwhile and notices the switch.
     """
-    (settings,) = load(config, [name])
+    (settings,) = _load(config, (name,))
     counted = 0
 
     def progress(records: int) -> None:
@@ -135,6 +136,10 @@ def rebuild(name: str, config: Path, bootstrap: tuple[Address, ...], incomplete:
         print_json({"name": name, "records": counted, "offsets": offsets})
     else:
         click.echo(f"rebuilt {name} from {counted:,} records of {settings.topic}, and switched to it")
+
+
+def _load(config: Path, names: tuple[str, ...]) -> list[SyncSettings]:
+    return [from_section(name, section) for name, section in read_sections(config, SECTION, names).items()]
 
 
 def _text(bootstrap: tuple[Address, ...]) -> str:

@@ -1,5 +1,6 @@
 """`headrace top`: a stack live in a terminal: processes, what they use, rates and lags."""
 
+import os
 import select
 import sys
 import termios
@@ -25,6 +26,9 @@ from headrace.clock import SystemClock
 from headrace.dashboard.history import smoothed
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.watch import State, Watch
+from headrace.errors import HeadraceError
+from headrace.stack.kinds.broker import connection_environment
+from headrace.stack.loading import load
 from headrace.stack.overview import Row, member_row, topic_rows
 from headrace.stack.state_file import StackState
 from headrace.stack.usage import Usage, processes, usage_of
@@ -46,6 +50,7 @@ def top(config: Path, interval_s: float) -> None:
     In a pipe it looks twice, prints what it saw, and ends.
     """
     logs.configure(level="error")  # a broker that is away is shown, not logged into the picture
+    os.environ.update(_connection(config))
     looks = _Looks(config, interval_s)
     with looks:
         if not sys.stdout.isatty() or not sys.stdin.isatty():
@@ -59,6 +64,14 @@ def top(config: Path, interval_s: float) -> None:
         ):
             while not _is_q_pressed(interval_s):
                 live.update(looks.look())
+
+
+def _connection(config: Path) -> dict[str, str]:
+    """How the stack reaches its Kafka; a file that is wrong by now does not hinder a look at what runs."""
+    try:
+        return connection_environment(load(config, explore=False))
+    except HeadraceError:
+        return {}
 
 
 class _Looks:

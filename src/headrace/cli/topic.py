@@ -9,7 +9,10 @@ from headrace.cli.output import console, human_bytes, json_option, print_json, p
 from headrace.cli.parameters import PAIR, bootstrap_option, complete_topic, connect, topic_argument
 from headrace.client import admin
 from headrace.client.address import Address
+from headrace.client.errors import Refused
 from headrace.client.topics import TopicDescription, alter_topic, describe_topic
+from headrace.errors import HeadraceError
+from headrace.protocol.errors import ErrorCode
 
 _partitions_type = click.IntRange(min=1)
 _config_option = click.option(
@@ -20,6 +23,10 @@ _config_option = click.option(
     metavar="NAME=VALUE",
     help="A topic setting under Kafka's name, as in retention.ms=3600000. May be given several times.",
 )
+
+
+class _AlreadyThere(HeadraceError):
+    """A topic of that name is there."""
 
 
 @click.group()
@@ -40,9 +47,22 @@ def create(
     bootstrap: tuple[Address, ...],
     as_json: bool,
 ) -> None:
-    """Make a topic called NAME."""
+    """Make a topic called NAME.
+
+    \b
+      headrace topic create orders --partitions 3
+      headrace topic create customers --config cleanup.policy=compact
+    """
     with connect(bootstrap) as cluster:
-        admin.create_topic(cluster, name, partitions=partitions or admin.BROKERS_CHOICE, configs=dict(configs))
+        try:
+            admin.create_topic(cluster, name, partitions=partitions or admin.BROKERS_CHOICE, configs=dict(configs))
+        except Refused as refusal:
+            if refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise _AlreadyThere(
+                    f"topic {name!r} already exists at {cluster}: choose another name, or change this one with "
+                    f"headrace topic alter {name}"
+                ) from None
+            raise
         count = len(cluster.topic(name).partitions)
     if as_json:
         print_json({"topic": name, "partitions": count, "configs": dict(configs)})

@@ -1,6 +1,7 @@
 """`headrace up`: run a whole stack under one supervisor."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from headrace.cli.output import json_option, print_json
 from headrace.connect.sections import DEFAULT_FILE
 from headrace.stack.errors import InvalidStack
 from headrace.stack.journal import Journal
+from headrace.stack.kinds.broker import connection_environment
 from headrace.stack.loading import load
 from headrace.stack.lock import held
 from headrace.stack.plan import chosen, members_of
@@ -57,6 +59,7 @@ def up(config: Path, names: tuple[str, ...], is_check: bool, as_json: bool) -> N
             click.echo(f"{config} is in order: {', '.join(parts)}")
         return
     with held(stack.folder):
+        os.environ.update(connection_environment(stack))  # for our own questions, and for all that we start
         if taken := taken_ports(stack, {member.kind for member in members}):
             raise InvalidStack(taken)
         journal = Journal(

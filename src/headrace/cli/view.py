@@ -78,7 +78,11 @@ def status(file: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def get(name: str, key: tuple[str, ...], file: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
-    """Print the row of VIEW with this KEY: a value for each column of the key. Ends with 1 if there is none."""
+    """Print the row of VIEW with this KEY: a value for each column of the key. Ends with 1 if there is none.
+
+    \b
+      headrace view get cities Porto --file views.py
+    """
     from headrace.pipelines.views.errors import NoSuchView
     from headrace.pipelines.views.question import read_key
     from headrace.pipelines.views.values import shown_row

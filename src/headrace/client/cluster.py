@@ -22,6 +22,7 @@ from headrace.client.errors import (
     UnknownTopic,
 )
 from headrace.client.metadata import Brokers, Topic, brokers_in, topic_in
+from headrace.client.surroundings import reached_as
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -61,7 +62,7 @@ class Cluster:
     ) -> None:
         """Remember where the cluster is; the first question connects."""
         self._bootstrap = tuple(bootstrap)
-        self._settings = settings
+        self._settings = reached_as(self._bootstrap, settings)
         self.retry = retry
         self._sleep = sleep
         self._connections: dict[Address, Connection] = {}

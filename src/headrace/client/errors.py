@@ -47,7 +47,8 @@ class RequestTimedOut(LostConnection):
 
     def __init__(self, address: Address, doing: str, timeout_s: float) -> None:
         super().__init__(
-            f"{address} did not answer {doing} within {timeout_s:g} s: check the broker's load and log, or wait longer"
+            f"{address} did not answer {doing} within {timeout_s:g} s: check that a Kafka broker listens there, "
+            "and its load"
         )
         self.address = address
         self.doing = doing

@@ -6,7 +6,7 @@ aborted, and the earlier instance is refused at its next step, which it takes as
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,6 +66,11 @@ class Delivery:
         self._open = self._transactions.begin(f"headrace-connect-{self._connector}", self._timeout_ms)
         self._sequences.clear()
         return read_position(self._cluster, self._connector)
+
+    def prepare(self, topics: Mapping[str, bool]) -> None:
+        """Make topics before their first record, so that a reader can begin; each with whether records have a key."""
+        for topic, has_key in topics.items():
+            self._partitions_of(topic, has_key=has_key)
 
     def deliver(self, records: Iterable[OutRecord], position: Position, now_ms: int) -> int:
         """Write records and position; how many records it was. They are durable when this returns."""

@@ -36,7 +36,7 @@ from headrace.connect.json_form import JsonForm
 from headrace.connect.keys import keyed, refuse_nulls
 from headrace.connect.naming import TopicNames
 from headrace.connect.outbox import route
-from headrace.connect.table import Row, Table
+from headrace.connect.table import Row, Table, TableName
 from headrace.connect.transactions import TransactionLog
 
 EVERY_PARTITION: Final = -1
@@ -103,6 +103,15 @@ class EnvelopeWriter:
     def topic_of(self, table: Table) -> str:
         """The topic of a table."""
         return self._settings.names.table(self._settings.database, table.schema, table.name)
+
+    def topics_of(self, tables: Iterable[TableName]) -> dict[str, bool]:
+        """The topics of tables, and whether every record of one has a key."""
+        found: dict[str, bool] = {}
+        for schema, name, is_keyed in tables:
+            topic = self._settings.names.table(self._settings.database, schema, name)
+            has_key = is_keyed or bool(self._filters.key_of(f"{schema}.{name}"))
+            found[topic] = found.get(topic, True) and has_key
+        return found
 
     def stamped(self, position: Position) -> Position:
         """A position with what is needed to go on writing there: the numbers of a transaction that is not complete."""

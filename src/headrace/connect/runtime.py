@@ -23,7 +23,7 @@ from headrace.connect.change import Batch, Position
 from headrace.connect.delivery import Delivery, TopicSettings
 from headrace.connect.envelope import EnvelopeWriter, OutRecord
 from headrace.connect.errors import ConnectError, DeliveryExpired, RecordRefused, SourceUnavailable
-from headrace.connect.source import Source, TellsFacts
+from headrace.connect.source import KnowsTables, Source, TellsFacts
 from headrace.protocol.errors import ErrorCode
 from headrace.telemetry.logs import get_logger
 
@@ -125,6 +125,8 @@ class Runtime:
                 self.progress.is_waiting = False
                 writer = self.make_writer(source)
                 writer.resume(position)
+                if isinstance(source, KnowsTables):
+                    delivery.prepare(writer.topics_of(source.table_names()))
                 log.info("connector runs", connector=self.name, fresh=position is None)
                 with ThreadPoolExecutor(1, thread_name_prefix=f"headrace-{self.name}") as sender:
                     self._pump(source, writer, delivery, sender)

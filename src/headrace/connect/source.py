@@ -13,6 +13,7 @@ What always holds:
 from typing import Any, Protocol, runtime_checkable
 
 from headrace.connect.change import Batch, Position
+from headrace.connect.table import TableName
 
 
 class Source(Protocol):
@@ -40,8 +41,17 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class KnowsTables(Protocol):
+    """A source that knows its tables before their first row."""
+
+    def table_names(self) -> list[TableName]:
+        """The captured tables, once it is open."""
+        ...
+
+
+@runtime_checkable
 class TellsFacts(Protocol):
-    """A source that knows something about itself: its slot, the log that is kept for it, how far its snapshot is."""
+    """A source that knows something about itself: its slot, the log that is kept for it, how far snapshots are."""
 
     def facts(self) -> dict[str, Any]:
         """What is known now; asked from another thread than the one that reads."""

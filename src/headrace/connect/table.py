@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from json import dumps
 from json.encoder import encode_basestring
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 Raw: TypeAlias = Any
 Row: TypeAlias = tuple[Raw, ...]
@@ -87,6 +87,14 @@ class Column:
         return {**self.codec.schema, "optional": self.optional, "field": self.name}
 
 
+class TableName(NamedTuple):
+    """A table before anything is known of its columns; `is_keyed` is whether its rows have a key."""
+
+    schema: str
+    name: str
+    is_keyed: bool
+
+
 @dataclass(frozen=True)
 class Table:
     """One table in one of its shapes; a change of shape makes another `Table`."""
@@ -107,6 +115,11 @@ class Table:
     def key_columns(self) -> tuple[Column, ...]:
         """The columns of the key."""
         return tuple(self.columns[index] for index in self.key)
+
+    @property
+    def as_name(self) -> TableName:
+        """What the table is called."""
+        return TableName(self.schema, self.name, bool(self.key))
 
     def key_of(self, row: Row) -> Row:
         """The key's raw values in a row."""

@@ -94,8 +94,10 @@ def start_gateway(java: "Java", conf: Mapping[str, str]) -> Any:
         command += ["--conf", f"{name}={value}"]
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         answer = Path(folder) / "gateway"
-        # With an address given, Spark need not ask the network for this machine's name.
-        environment = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0"}
+        # With an address given, Spark need not ask the network for this machine's name. It is not told its own home: it
+        # would have every Python process import pyspark from an archive there, compiled anew each time, instead of as
+        # it is installed.
+        environment = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "SPARK_CONNECT_MODE": "0"}
         process = subprocess.Popen(
             [*command, "pyspark-shell"],
             stdin=subprocess.PIPE,  # the JVM ends when this pipe does, so it never outlives us

@@ -1,5 +1,7 @@
 """What a Spark session is given, as a pure function of where it runs. Each line can be overridden."""
 
+import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ from headrace.pipelines.errors import PipelineError
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9]\d*)(?:,\s*\d+)?\])?")
 _CLUSTER: Final = re.compile(r"(?:spark|k8s|yarn|local-cluster).*")
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+CONF_VARIABLE: Final = "HEADRACE_SPARK_CONF"
 DAEMON: Final = "spark.python.daemon.module"
 
 
@@ -38,6 +41,8 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
         **STATE_STORE,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # With any other limit Spark adds up the size of all columns after each row that it hands to Python.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
         "spark.python.worker.reuse": "true",
         "spark.ui.showConsoleProgress": "false",
@@ -82,6 +87,20 @@ def merged(defaults: Mapping[str, str], conf: Mapping[str, object]) -> dict[str,
     if JAVA_OPTIONS in defaults and JAVA_OPTIONS in chosen:
         chosen[JAVA_OPTIONS] = f"{defaults[JAVA_OPTIONS]} {chosen[JAVA_OPTIONS]}"
     return {**defaults, **chosen}
+
+
+def conf_around(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Settings of Spark's from the environment, as a JSON object, where others cannot see them; errors show none."""
+    text = environment.get(CONF_VARIABLE, "").strip()
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+        return {str(name): _text(value) for name, value in found.items()}
+    except (ValueError, AttributeError):
+        raise PipelineError(
+            f'{CONF_VARIABLE} is no JSON object: write for example {{"spark.driver.memory": "2g"}}'
+        ) from None
 
 
 def _text(value: object) -> str:

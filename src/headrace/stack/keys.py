@@ -32,6 +32,7 @@ class Key:
     least: float | None = None
     most: float | None = None
     is_port: bool = False  # two of a stack must not take the same one
+    is_secret: bool = False  # what it holds is never shown
     check: Callable[[Any], object] | None = None  # raises a `HeadraceError` for what cannot be
 
 
@@ -73,13 +74,14 @@ def with_defaults(keys: Sequence[Key], section: Mapping[str, Any]) -> dict[str, 
 
 
 def _wrong(key: Key, value: Any) -> Iterable[str]:
+    shown = "not shown here" if key.is_secret else repr(value)
     is_number = key.type is float and isinstance(value, int)
     if not (isinstance(value, key.type) or is_number) or (isinstance(value, bool) and key.type is not bool):
-        yield f"is {value!r}: it must be {_WORDS[key.type]}"
+        yield f"is {shown}: it must be {_WORDS[key.type]}"
     elif key.type is list and not all(isinstance(part, str) for part in value):
-        yield f"is {value!r}: it must be {_WORDS[list]}"
+        yield f"is {shown}: it must be {_WORDS[list]}"
     elif key.choices and value not in key.choices:
-        yield f"is {value!r}: {nearest(value, key.choices, 'choose among')}"
+        yield f"is {shown}: {nearest(value, key.choices, 'choose among')}"
     elif key.least is not None and value < key.least:
         yield f"is {value}: it must be at least {key.least:g}"
     elif key.most is not None and value > key.most:
@@ -88,4 +90,4 @@ def _wrong(key: Key, value: Any) -> Iterable[str]:
         try:
             key.check(value)
         except HeadraceError as error:
-            yield f"is {value!r}: {error}"
+            yield f"is {shown}: {error}"

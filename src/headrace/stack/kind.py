@@ -4,7 +4,7 @@ What always holds: everything that a member is told stands in its arguments, its
 never a secret in its arguments, because others can see those.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,6 +15,10 @@ from headrace.stack.lines import Said, read_line
 CONFIG: Final = "{config}"  # in arguments: the file that holds the member's configuration
 COMMAND: Final = ("headrace.cli.main", "--log-json")
 ONCE: Final = ""  # the name of a section that a file has at most once
+
+
+# All sections of a file: kinds, and the names of each.
+Names = Mapping[str, Collection[str]]
 
 
 class Section(NamedTuple):
@@ -81,6 +85,10 @@ def _no_complaints(_section: Section) -> Iterable[Complaint]:
     return ()
 
 
+def _no_relations(_section: Section, _names: Names) -> Iterable[Complaint]:
+    return ()
+
+
 def _no_members(_stack: Stack) -> Iterable[Member]:
     return ()
 
@@ -98,3 +106,4 @@ class Kind:
     check: Callable[[Section], Iterable[Complaint]] = _no_complaints
     members: Callable[[Stack], Iterable[Member]] = _no_members
     explore: Callable[[Section], Iterable[Complaint]] = _no_complaints  # takes a second: runs code of the user's
+    relate: Callable[[Section, Names], Iterable[Complaint]] = _no_relations  # what it says of other sections

@@ -11,10 +11,6 @@ _LEVELS: Final = {"debug": INFO, "info": INFO, "warning": WARNING, "error": ERRO
 # Colours of a child's own are dropped, and so is whatever else could move the cursor of whoever reads.
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
-# Spark's own log, which has a time before each line as ours has.
-_SPARK: Final = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>INFO|WARN|ERROR|FATAL) (?P<rest>.*)")
-_SPARK_LEVELS: Final = {"INFO": INFO, "WARN": WARNING, "ERROR": ERROR, "FATAL": ERROR}
-
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -54,6 +50,4 @@ def read_line(text: str) -> Said:
     refusal = text.removeprefix("headrace: ")
     if refusal != text:
         return Said(plain(refusal), ERROR, problem=plain(refusal))
-    if spark := _SPARK.fullmatch(text):
-        return Said(plain(spark["rest"]), _SPARK_LEVELS[spark["level"]])
     return Said(plain(text))

@@ -14,6 +14,7 @@ from headrace.stack.kind import ONCE, Kind, Section, Stack
 from headrace.stack.overrides import Override, applied, read_overrides
 from headrace.stack.positions import key_lines, line_of
 from headrace.stack.registry import KINDS
+from headrace.stack.secret_files import with_files
 
 _NAME_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 Place = tuple[str, ...]
@@ -52,7 +53,7 @@ def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: boo
     overrides, misnamed = read_overrides(KINDS, document, environment)
     document = applied(document, overrides)
     folder = file.absolute().parent
-    values, mistakes = _expanded(document, environment)
+    values, mistakes = _expanded(document, environment, folder)
     unset = {mistake.path for mistake in mistakes}  # what else is wrong with these is no news
     sections = {}
     for kind in KINDS:
@@ -68,6 +69,9 @@ def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: boo
     ]
     if not mistakes:
         mistakes += _ports_twice(sections)
+        names = {kind.name: [section.name for section in found] for kind, found in sections.items()}
+        for kind, found in sections.items():
+            mistakes += _wrong_with(kind, found, lambda kind, section: kind.relate(section, names))
     if explore and not mistakes and not misnamed:
         for kind, found in sections.items():
             mistakes += _wrong_with(kind, found, lambda kind, section: kind.explore(section))
@@ -97,8 +101,10 @@ def _told(mistakes: Sequence[Mistake], overrides: Sequence[Override], file: Path
     return [sentence for _, sentence in sorted(map(told, mistakes), key=lambda one: one[0])]
 
 
-def _expanded(document: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[dict[str, Any], list[Mistake]]:
-    """Every text with its `${VARIABLE}` replaced."""
+def _expanded(
+    document: Mapping[str, Any], environment: Mapping[str, str], folder: Path
+) -> tuple[dict[str, Any], list[Mistake]]:
+    """Every text with its `${file:PATH}` and its `${VARIABLE}` replaced."""
     mistakes: list[Mistake] = []
 
     def put(value: Any, path: Place) -> Any:
@@ -109,10 +115,12 @@ def _expanded(document: Mapping[str, Any], environment: Mapping[str, str]) -> tu
         if not isinstance(value, str):
             return value
         try:
-            return expanded(".".join(path), value, environment)
+            return expanded(".".join(path), with_files(".".join(path), value, folder), environment)
         except InvalidSettingsFile as error:
             mistakes.append(Mistake(path, f"{error}: set it, or write the value"))
-            return value
+        except StackError as error:
+            mistakes.append(Mistake(path, str(error)))
+        return value
 
     return {name: put(value, (name,)) for name, value in document.items()}, mistakes
 

@@ -2,21 +2,22 @@
 
 The rule: `HEADRACE`, the section and the key, in capitals, with two underscores between them; whatever in a name is no
 letter and no digit is one underscore (`[topics.orders-raw]` is `HEADRACE__TOPICS__ORDERS_RAW__…`). Inside a table of
-Kafka's settings an underscore is a dot (`…__CONFIGS__RETENTION_MS`). The value is read as TOML would read it where the
-key is not a text: a number, `true`, a list.
+Kafka's or Spark's settings an underscore is a dot (`…__CONFIGS__RETENTION_MS`). The value is read as TOML would read it
+where the key is not a text: a number, `true`, a list.
 """
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from headrace.stack.errors import InvalidStack
 from headrace.stack.keys import Key, nearest
 from headrace.stack.kind import Kind
 
 PREFIX: Final = "HEADRACE__"
 _OTHER: Final = re.compile(r"[^A-Za-z0-9]+")
-_TABLES: Final = ("configs", "settings")
+_TABLES: Final = ("configs", "settings", "conf", "connection")
 
 
 class Override(NamedTuple):
@@ -110,3 +111,23 @@ def _put(table: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[st
         return {**table, path[0]: value}
     inner = table.get(path[0])
     return {**table, path[0]: _put(inner if isinstance(inner, Mapping) else {}, path[1:], value)}
+
+
+def overridden(
+    kind: Kind, sections: Mapping[str, Mapping[str, Any]], names: Collection[str], environment: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Sections of one kind with the environment over them, for a command that runs them without the rest of a stack.
+
+    It is told of variables of its own kind alone; and where `names` says which sections it runs, of theirs alone.
+    """
+    chosen = {_word(name) for name in names}
+
+    def is_meant(variable: str) -> bool:
+        words = [_word(word) for word in variable.removeprefix(PREFIX).split("__")]
+        return words[0] == _word(kind.name) and (not chosen or words[1:2] == [] or words[1] in chosen)
+
+    meant = {name: value for name, value in environment.items() if name.startswith(PREFIX) and is_meant(name)}
+    found, wrong = read_overrides([kind], {kind.name: sections}, meant)
+    if wrong:
+        raise InvalidStack([f"{variable}: {sentence}" for variable, sentence in wrong])
+    return {name: dict(section) for name, section in applied({kind.name: sections}, found)[kind.name].items()}

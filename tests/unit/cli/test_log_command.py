@@ -268,7 +268,8 @@ def test_what_the_operating_system_refuses_is_one_sentence_with_the_path(headrac
     (data_dir / FIRST).symlink_to(data_dir / "gone")
     for command in (["list", data_dir], ["verify", data_dir], ["dump", data_dir, "orders-0"]):
         code, out, err = headrace("log", *command)
-        assert (code, out, err) == (1, "", f"headrace: No such file or directory: {data_dir}/{FIRST}\n")
+        remedy = "check the name, and whether its folder is there"
+        assert (code, out, err) == (1, "", f"headrace: {data_dir}/{FIRST}: no such file or directory: {remedy}\n")
 
 
 @pytest.mark.parametrize(

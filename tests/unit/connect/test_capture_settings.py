@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from headrace.connect.capture.condition import FAILED, RUNNING, Condition
-from headrace.connect.capture.settings import from_section, load
+from headrace.connect.capture.settings import SECTION, from_section
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sections import InvalidSettingsFile, expanded
+from headrace.connect.sections import InvalidSettingsFile, expanded, load_sections
 
 URL = "postgresql://me:secret@127.0.0.1/shop"
 
@@ -52,15 +52,15 @@ def test_mistakes_are_told_in_one_sentence(section: dict[str, object], said: str
 def test_a_file_is_read_whole_or_by_name(tmp_path: Path) -> None:
     file = tmp_path / "headrace.toml"
     file.write_text(f'[cdc.one]\nurl = "{URL}"\n[cdc.two]\nurl = "sqlite:///x.db"\n')
-    assert [found.name for found in load(file)] == ["one", "two"]
-    assert [found.name for found in load(file, ("two",))] == ["two"]
+    assert list(load_sections(file, SECTION)) == ["one", "two"]
+    assert list(load_sections(file, SECTION, ("two",))) == ["two"]
     with pytest.raises(InvalidSettingsFile, match=r"no section \[cdc.three\], only one, two"):
-        load(file, ("three",))
+        load_sections(file, SECTION, ("three",))
     file.write_text("[cdc.one\n")
     with pytest.raises(InvalidSettingsFile, match="is no TOML"):
-        load(file)
+        load_sections(file, SECTION)
     with pytest.raises(InvalidSettingsFile, match="is not there"):
-        load(tmp_path / "none.toml")
+        load_sections(tmp_path / "none.toml", SECTION)
 
 
 def test_secrets_come_from_the_environment() -> None:

@@ -195,3 +195,14 @@ def test_a_change_of_shape_is_an_event() -> None:
     assert record.topic == "srv.schema-changes"
     (described,) = value_of(record)["tableChanges"]
     assert (described["id"], described["change"]) == ("shop.public.people", "column name was added")
+
+
+def test_topics_are_known_before_their_first_record() -> None:
+    names = [table.as_name for table in (TABLE, KEYLESS)]
+    chosen = EnvelopeSettings("postgresql", "shop", "1.0", TopicNames("srv"))
+    writer = EnvelopeWriter(chosen, Filters())
+    assert writer.topics_of(names) == {"srv.public.people": True, "srv.public.lines": False}
+    keyed = EnvelopeWriter(chosen, Filters(key_columns={"public.lines": ["text"]}))
+    assert keyed.topics_of(names) == {"srv.public.people": True, "srv.public.lines": True}
+    one = EnvelopeSettings("postgresql", "shop", "1.0", TopicNames("srv", "{prefix}.all"))
+    assert EnvelopeWriter(one, Filters()).topics_of(names) == {"srv.all": False}

@@ -1,7 +1,12 @@
 """Values from the environment: names, places, kinds."""
 
+from pathlib import Path
+
 import pytest
 
+from headrace.cli.sections import read_sections
+from headrace.connect.sections import InvalidSettingsFile
+from headrace.stack.errors import InvalidStack
 from headrace.stack.overrides import Override, applied, environment_name, read_overrides
 from headrace.stack.registry import KINDS
 
@@ -66,3 +71,25 @@ def test_the_document_stays_as_it_was() -> None:
     assert changed["topics"]["orders-raw"]["partitions"] == 9
     assert changed["a"] == {"b": 1}
     assert DOCUMENT["topics"]["orders-raw"]["partitions"] == 1
+
+
+def test_a_command_that_runs_one_kind_sees_the_same_values(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text('[cdc.shop]\nurl = "x"\n[cdc.two-shops]\nurl = "y"\n[broker]\nport = 1\n')
+    environment = {
+        "HEADRACE__CDC__SHOP__URL": "123",
+        "HEADRACE__CDC__TWO_SHOPS__PARTITIONS": "4",
+        "HEADRACE__SYNC__CACHE__URL": "of another kind",
+        "HEADRACE__BROKER__PROT": "of another kind",
+    }
+    shop, two = {"url": "123"}, {"url": "y", "partitions": 4}
+    assert read_sections(file, "cdc", (), environment) == {"shop": shop, "two-shops": two}
+    assert read_sections(file, "cdc", ("two-shops",), environment) == {"two-shops": two}
+    assert read_sections(file, "cdc", ("shop",), {}) == {"shop": {"url": "x"}}
+    wrong = environment | {"HEADRACE__CDC__SHPO__URL": "z"}
+    with pytest.raises(InvalidStack, match=r"HEADRACE__CDC__SHPO__URL: .*did you mean 'shop'\?"):
+        read_sections(file, "cdc", (), wrong)
+    # Whoever runs one section alone, as a stack's member does, is not told of others.
+    assert read_sections(file, "cdc", ("shop",), wrong) == {"shop": shop}
+    with pytest.raises(InvalidSettingsFile, match=r"has no section \[cdc\.market\]"):
+        read_sections(file, "cdc", ("market",), environment)

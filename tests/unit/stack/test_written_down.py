@@ -27,8 +27,6 @@ def test_a_line_of_our_log_is_read_as_one() -> None:
     assert (refused.sentence, refused.level, refused.problem) == ("port 9092 is taken", "error", "port 9092 is taken")
     assert read_line("just a text").sentence == "just a text"
     assert read_line('{"half": ').sentence == '{"half":'
-    spark = read_line("26/11/15 18:20:57 WARN ResolveWriteToStream: not supported")
-    assert (spark.sentence, spark.level) == ("ResolveWriteToStream: not supported", "warning")
 
 
 def test_a_line_cannot_move_the_cursor() -> None:

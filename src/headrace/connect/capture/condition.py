@@ -51,6 +51,8 @@ class Condition:
     @property
     def snapshot(self) -> str:
         """How far the snapshot is, in words; empty if there is none."""
+        if left := self.facts.get("snapshot_left"):
+            return f"reading {', '.join(left)}"
         done, total = self.facts.get("snapshot_done"), self.facts.get("snapshot_total")
         if done is None:
             return ""

@@ -16,7 +16,7 @@ def rebuild(settings: CaptureSettings, cluster: Cluster) -> str:
     if settings.kind.connector != "mysql":
         raise SourceRefused(f"capture {settings.name!r} keeps no history: only those of MariaDB and MySQL need one")
     from headrace.connect.mysql.history import TopicHistory
-    from headrace.connect.mysql.source import rebuild_history
+    from headrace.connect.mysql.memory import rebuild_history
 
     delivery = Delivery(cluster, settings.name, settings.topics)
     position = delivery.begin()

@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from headrace.client.cluster import Cluster
-from headrace.connect.errors import InvalidConnectSetting, SourceRefused
+from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 from headrace.connect.source import Source
 
@@ -81,13 +81,14 @@ def _triggers() -> Kind:
 
 def _mysql() -> Kind:
     from headrace.connect.mysql.history import TopicHistory
+    from headrace.connect.mysql.requests import request_snapshot
     from headrace.connect.mysql.settings import MysqlSettings, TypeModes
     from headrace.connect.mysql.source import MysqlSource
 
     def make(settings: Any, cluster: Cluster, connector: str) -> Source:
         return MysqlSource(settings, TopicHistory(cluster, connector))
 
-    return Kind("mysql", MysqlSettings, TypeModes, make, _cannot)
+    return Kind("mysql", MysqlSettings, TypeModes, make, request_snapshot)
 
 
 def _sqlite() -> Kind:
@@ -96,13 +97,6 @@ def _sqlite() -> Kind:
     from headrace.connect.sqlite.source import SqliteSource
 
     return Kind("sqlite", SqliteSettings, None, lambda settings, *_: SqliteSource(settings), read_anew)
-
-
-def _cannot(_settings: Any, _tables: Sequence[str]) -> None:
-    raise SourceRefused(
-        "tables of MariaDB and MySQL are not read anew beside the stream",
-        "stop this capture and start another one, with another name and prefix, that begins with a snapshot",
-    )
 
 
 def _kind_of(default: Any) -> type:

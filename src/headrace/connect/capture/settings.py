@@ -10,7 +10,6 @@ What is not listed here belongs to the source: see the settings of its kind.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from headrace.connect.capture.kinds import LOG, Kind, kind_of
@@ -19,7 +18,7 @@ from headrace.connect.envelope import AVRO, FORMATS, JSON
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 from headrace.connect.naming import TopicNames
-from headrace.connect.sections import InvalidSettingsFile, checked, expanded, load_sections
+from headrace.connect.sections import InvalidSettingsFile, checked, expanded
 from headrace.records import Codec
 
 SECTION: Final = "cdc"
@@ -94,8 +93,3 @@ def _named(name: str, kind: Kind) -> dict[str, str]:
     """What a capture is called in the database, unless it is said: two of them must not take each other's place."""
     word = "headrace_" + re.sub(r"[^a-z0-9_]", "_", name.lower())[:32]
     return {key: word for key in ("slot", "capture") if key in kind.options}
-
-
-def load(path: Path, names: tuple[str, ...] = ()) -> list[CaptureSettings]:
-    """The captures of a file: all of them, or those that are named."""
-    return [from_section(name, section) for name, section in load_sections(path, SECTION, names).items()]

@@ -14,18 +14,19 @@ from headrace.connect.mysql.shape import Shape, ShapeColumn
 
 SYSTEM = ("mysql", "information_schema", "performance_schema", "sys")
 _NOT_SYSTEM = "table_schema NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')"
+# In each, {which} says of which tables.
 _TABLES = (
-    "SELECT t.table_schema, t.table_name, t.engine, c.character_set_name FROM information_schema.tables t "
-    "LEFT JOIN information_schema.collations c ON c.collation_name = t.table_collation "
-    f"WHERE t.table_type = 'BASE TABLE' AND t.{_NOT_SYSTEM} ORDER BY 1, 2"
+    "SELECT table_schema, table_name, engine, c.character_set_name FROM information_schema.tables "
+    "LEFT JOIN information_schema.collations c ON c.collation_name = table_collation "
+    "WHERE table_type = 'BASE TABLE' AND {which} ORDER BY 1, 2"
 )
 _COLUMNS = (
     "SELECT table_schema, table_name, column_name, column_type, character_set_name, is_nullable "
-    f"FROM information_schema.columns WHERE {_NOT_SYSTEM} ORDER BY table_schema, table_name, ordinal_position"
+    "FROM information_schema.columns WHERE {which} ORDER BY table_schema, table_name, ordinal_position"
 )
 _KEYS = (
     "SELECT table_schema, table_name, index_name, column_name, nullable, sub_part FROM information_schema.statistics "
-    f"WHERE non_unique = 0 AND {_NOT_SYSTEM} "
+    "WHERE non_unique = 0 AND {which} "
     "ORDER BY table_schema, table_name, index_name <> 'PRIMARY', index_name, seq_in_index"
 )
 _JSON_CHECKS = (
@@ -42,23 +43,29 @@ class CatalogTable:
     engine: str
 
 
-def read_tables(connection: Connection, *, is_mariadb: bool) -> dict[Name, CatalogTable]:
-    """Every table that is no system's."""
+def read_tables(connection: Connection, *, is_mariadb: bool, only: Name | None = None) -> dict[Name, CatalogTable]:
+    """Every table that is no system's, or one alone."""
+    which = _NOT_SYSTEM
+    checks = _JSON_CHECKS
+    if only is not None:
+        database, name = map(literal, only)
+        which = f"table_schema = {database} AND table_name = {name}"
+        checks += f" AND constraint_schema = {database} AND table_name = {name}"
     columns: dict[Name, list[ShapeColumn]] = {}
     json_columns = set()
     if is_mariadb:  # there JSON is a text with a check
-        for schema, table, clause in ask(connection, _JSON_CHECKS):
+        for schema, table, clause in ask(connection, checks):
             json_columns.add((schema, table, clause.removeprefix("json_valid(").rstrip(")").strip("`")))
-    for schema, table, name, kind, charset, nullable in ask(connection, _COLUMNS):
+    for schema, table, name, kind, charset, nullable in ask(connection, _COLUMNS.format(which=which)):
         is_json = (schema, table, name) in json_columns
         kept = "utf8mb4" if kind == "json" else charset
         columns.setdefault((schema, table), []).append(ShapeColumn(name, kind, kept, nullable == "YES", is_json))
     indexes: dict[Name, dict[str, list[tuple[str, bool]]]] = {}
-    for schema, table, index, name, nullable, part in ask(connection, _KEYS):
+    for schema, table, index, name, nullable, part in ask(connection, _KEYS.format(which=which)):
         usable = nullable != "YES" and part is None and name is not None
         indexes.setdefault((schema, table), {}).setdefault(index, []).append((name, usable))
     found = {}
-    for schema, table, engine, charset in ask(connection, _TABLES):
+    for schema, table, engine, charset in ask(connection, _TABLES.format(which=which)):
         key: tuple[str, ...] = ()
         for parts in indexes.get((schema, table), {}).values():
             if all(usable for _, usable in parts):
@@ -73,10 +80,10 @@ def database_charset(connection: Connection) -> Callable[[str], str]:
     """A function that says which character set a database gives new tables."""
 
     def charset_of(database: str) -> str:
-        escaped = database.replace("\\", "\\\\").replace("'", "\\'")
         rows = ask(
             connection,
-            f"SELECT default_character_set_name FROM information_schema.schemata WHERE schema_name = '{escaped}'",
+            "SELECT default_character_set_name FROM information_schema.schemata "
+            f"WHERE schema_name = {literal(database)}",
         )
         return str(rows[0][0]) if rows else "utf8mb4"
 
@@ -84,11 +91,15 @@ def database_charset(connection: Connection) -> Callable[[str], str]:
 
 
 class Selection:
-    """Which tables are captured: by the filters, and by the database in the URL if there are no others."""
+    """Which tables are captured: by the filters, and by the database in the URL if there are no others.
 
-    def __init__(self, filters: Filters, database: str) -> None:
+    The one that is `hidden` holds what is ours alone.
+    """
+
+    def __init__(self, filters: Filters, database: str, hidden: Name | None = None) -> None:
         self._filters = filters
         self._database = database
+        self._hidden = hidden
         self._known: dict[Name, bool] = {}
 
     def __call__(self, name: Name) -> bool:
@@ -99,7 +110,7 @@ class Selection:
         return known
 
     def _decide(self, name: Name) -> bool:
-        if name[0] in SYSTEM:
+        if name[0] in SYSTEM or name == self._hidden:
             return False
         if self._database and not self._filters.include_tables and name[0] != self._database:
             return False
@@ -128,11 +139,11 @@ class Selection:
         for table in found:
             if not self.is_keyed(table.shape):
                 raise no_key(table.shape)
-        # A table without a key is read in the order of what was chosen as one.
-        return [
-            table if table.shape.key else replace(table, shape=replace(table.shape, key=self._chosen(table.shape)))
-            for table in found
-        ]
+        return [replace(table, shape=self.ordered(table.shape)) for table in found]
+
+    def ordered(self, shape: Shape) -> Shape:
+        """A shape with the key in whose order its rows are read: its own, or what was chosen as one."""
+        return shape if shape.key else replace(shape, key=self._chosen(shape))
 
     def _chosen(self, shape: Shape) -> tuple[str, ...]:
         return self._filters.key_of(shape.full_name)
@@ -153,3 +164,9 @@ def no_key(shape: Shape) -> SourceRefused:
 def quote(name: str) -> str:
     """A name as SQL wants it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A text as SQL wants it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -84,8 +84,12 @@ class Decoder:
         modes: TypeModes,
         left_out: set[Name],
         is_keyed: Callable[[Shape], bool] = lambda shape: bool(shape.key),
+        internal: Name | None = None,
     ) -> None:
+        """Of the table that is `internal` rows are told, whatever else is captured, and nothing of its shape."""
         self.progress = progress
+        self.has_internal = False  # whether there were any so far; whoever looks takes it back
+        self._internal = internal
         self.events: list[Event] = []
         self.changes = 0
         self.left_out = left_out
@@ -136,6 +140,11 @@ class Decoder:
             handler(header, logged.checked_body(data, has_checksum=self._has_checksum))
         if header.end:
             self.progress.end = header.end
+
+    @property
+    def captured(self) -> list[Shape]:
+        """The captured tables in their shapes at this place."""
+        return [shape for name, shape in self._shapes.items() if self._captures(name) and name not in self.left_out]
 
     def table_of(self, shape: Shape) -> Table:
         """The table of a shape."""
@@ -192,14 +201,15 @@ class Decoder:
     def _table_map(self, _header: Header, body: bytes) -> None:
         announced = read_table_map(body)
         name = (announced.database, announced.table)
-        if not self._captures(name) or name in self.left_out:
+        is_internal = name == self._internal
+        if not is_internal and (not self._captures(name) or name in self.left_out):
             self._mapped[announced.id] = None
             return
         shape = self._shapes.get(name)
         why = "it was never seen" if shape is None else shape.misfit(announced)
         if shape is None or why is not None:
             shape = self._ask_shape(name, announced, why)
-        if not self._is_keyed(shape):
+        if not is_internal and not self._is_keyed(shape):
             raise no_key(shape)
         self._mapped[announced.id] = (self.table_of(shape), row_parser(announced, shape))
 
@@ -226,6 +236,8 @@ class Decoder:
             self._xa(header, body)
         table, parse = mapped
         self._has_rows = True
+        if (table.schema, table.name) == self._internal:
+            self.has_internal = True
         origin, out = self._origin, self.events
         place = f'"file":{json_wire(progress.file)},"pos":{header.end},"row":'
         rows = read_rows(header.kind, body, len(table.columns), parse)

@@ -11,6 +11,7 @@ from headrace.connect.filters import Filters
 _MODES = {"decimal": ("string", "precise", "double"), "time": ("adaptive", "isostring"), "binary": ("base64", "hex")}
 _SCHEMES = ("mysql", "mariadb")
 _OPTIONS = ("ssl", "ssl_ca", "ssl_cert", "ssl_key")
+SIGNAL_TABLE = "headrace_signal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,22 @@ class MysqlSettings:
     server_id: int = field(default_factory=_new_server_id)
     heartbeat_s: float = 10.0
     batch_rows: int = 8192
+    capture: str = "headrace"  # the name by which a signal means this source alone
+    signal_table: str = ""  # database.table with columns id, type, data; headrace_signal of the URL's database
 
     def __post_init__(self) -> None:
         parse_url(self.url)
+        if self.signal_table and not all(self.signal_table.partition(".")):
+            raise InvalidConnectSetting("signal_table", self.signal_table, "write database.table")
         check_choices(self, counts=("batch_rows",), seconds=("heartbeat_s",))
         if not 0 < self.server_id < 1 << 32:
             raise InvalidConnectSetting("server_id", self.server_id, "use a number from 1 to 4294967295")
+
+    @property
+    def signal_name(self) -> tuple[str, str] | None:
+        """Database and name of the signal table; None if neither the setting nor the URL tells."""
+        if self.signal_table:
+            database, _, table = self.signal_table.partition(".")
+            return database, table
+        database = parse_url(self.url).database
+        return (database, SIGNAL_TABLE) if database else None

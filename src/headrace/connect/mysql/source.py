@@ -3,90 +3,37 @@
 A position is `{"gtid": …, "history": n}`: the transactions that were seen, and which record of the schema history is
 the last that counts. Inside a large transaction it also has `"transaction"` and how many of its events were seen; while
 the snapshot goes on, the table and the key up to which it was read. A snapshot that was interrupted goes on at a later
-instant, after the changes up to that instant; so no row is ever older than one that came before.
+instant, after the changes up to that instant; so no row is ever older than one that came before. What is left of tables
+that are read anew beside the log stands under `"incremental"`.
 """
 
-import contextlib
 import time
 from typing import Any
 
-import pymysql
-
 from headrace.connect.change import READ, Batch, Change, Event, Origin, Position
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
-from headrace.connect.mysql.catalog import CatalogTable, Selection, database_charset, read_tables
-from headrace.connect.mysql.connection import Connection, PlaceLost, connect, translated
+from headrace.connect.incremental import Incremental
+from headrace.connect.mysql.catalog import CatalogTable, Selection
+from headrace.connect.mysql.chunks import ChunkReader
+from headrace.connect.mysql.connection import PlaceLost, connect, translated
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.decode import Decoder, Progress
-from headrace.connect.mysql.flavor import Server, current_state, examine
+from headrace.connect.mysql.flavor import examine
 from headrace.connect.mysql.gtid import GtidState
-from headrace.connect.mysql.history import HistoryRecord, SchemaHistory, shapes_at
-from headrace.connect.mysql.settings import Address, MysqlSettings, parse_url
+from headrace.connect.mysql.history import SchemaHistory, shapes_at
+from headrace.connect.mysql.memory import DatabaseMemory
+from headrace.connect.mysql.settings import MysqlSettings, parse_url
 from headrace.connect.mysql.shape import Shape
+from headrace.connect.mysql.signal_table import SignalTable
 from headrace.connect.mysql.snapshot import Snapshot
 from headrace.connect.mysql.stream import BinlogStream
+from headrace.connect.ranges import Remaining
+from headrace.connect.rereading import Rereading
+from headrace.connect.table import TableName, json_wire
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
-_SHAPES_A_RECORD = 200
 _FIRST_EVENT_S = 15.0
-
-
-class _Memory:
-    """The decoder's view of the database and of the history."""
-
-    def __init__(self, address: Address, server: Server, side: Connection, history: SchemaHistory, number: int) -> None:
-        self._address = address
-        self._server = server
-        self._connection = side
-        self._history = history
-        self.number = number
-
-    def _side(self) -> Connection:
-        """The connection for questions; the server may have ended it for being silent."""
-        try:
-            self._connection.ping(reconnect=False)
-        except (pymysql.err.MySQLError, OSError):
-            self._connection = connect(self._address)
-        return self._connection
-
-    def charset_of(self, database: str) -> str:
-        side = self._side()
-        with translated(self._address):
-            return database_charset(side)(database)
-
-    def live_tables(self) -> dict[Name, CatalogTable]:
-        side = self._side()
-        with translated(self._address):
-            return read_tables(side, is_mariadb=self._server.is_mariadb)
-
-    def current_state(self) -> GtidState:
-        side = self._side()
-        with translated(self._address):
-            return current_state(side, self._server)
-
-    def close(self) -> None:
-        with contextlib.suppress(pymysql.err.MySQLError, OSError):
-            self._connection.close()
-
-    def live_shapes(self) -> dict[Name, Shape]:
-        return {name: table.shape for name, table in self.live_tables().items()}
-
-    def remember(self, gtid: str, statement: str, shapes: dict[Name, Shape | None]) -> None:
-        self.number += 1
-        named = {f"{database}.{table}": shape for (database, table), shape in shapes.items()}
-        self._history.append(HistoryRecord(self.number, gtid, statement, named))
-
-    def begin(self, gtid: str, shapes: dict[Name, Shape]) -> None:
-        """Begin the history anew with every table."""
-        old = [record.number for record in self._history.load()]
-        names = list(shapes)
-        self.number = max([self.number, *old])
-        for first in range(0, max(len(names), 1), _SHAPES_A_RECORD):
-            self.number += 1
-            some = {f"{n[0]}.{n[1]}": shapes[n] for n in names[first : first + _SHAPES_A_RECORD]}
-            self._history.append(HistoryRecord(self.number, gtid, "(as the database has it)", dict(some), first == 0))
-        self._history.forget(old)
 
 
 class MysqlSource:
@@ -97,8 +44,9 @@ class MysqlSource:
         self._address = parse_url(settings.url)
         self._history = history
         self.database = self._address.database or self._address.host
-        self._captures = Selection(settings.filters, self._address.database)
-        self._memory: _Memory | None = None
+        self._signals = SignalTable(self._address, settings.signal_name)
+        self._captures = Selection(settings.filters, self._address.database, hidden=settings.signal_name)
+        self._memory: DatabaseMemory | None = None
         self._stream: BinlogStream | None = None
         self._snapshot: Snapshot | None = None
         self._catch_up_to: GtidState | None = None
@@ -116,7 +64,7 @@ class MysqlSource:
         side = connect(self._address)
         with translated(self._address):
             self._server = server = examine(side)
-        self._memory = memory = _Memory(self._address, server, side, self._history, 0)
+        self._memory = memory = DatabaseMemory(self._address, server, side, self._history, 0)
         self._failed = None
         self._beat_at = time.monotonic() + self._settings.heartbeat_s
         self._ended = bool(position and position.get("ended"))
@@ -142,7 +90,7 @@ class MysqlSource:
             memory.number = position["history"]
             self._begin_anew(memory, snapshot=True)
 
-    def _begin_anew(self, memory: _Memory, *, snapshot: bool) -> None:
+    def _begin_anew(self, memory: DatabaseMemory, *, snapshot: bool) -> None:
         if snapshot:
             every = self._begin_snapshot(memory, None)
             assert self._snapshot is not None
@@ -153,13 +101,13 @@ class MysqlSource:
             state = memory.current_state()
         shapes = {name: table.shape for name, table in every.items()}
         memory.begin(str(state), shapes)
-        self._make_decoder(memory, Progress(state), shapes, set())
+        self._make_decoder(memory, Progress(state), shapes, set(), Remaining())
         self._catch_up_to = state if snapshot else None
         self._resumed = None
         if not snapshot:
             self._start_stream()
 
-    def _begin_snapshot(self, memory: _Memory, place: dict[str, Any] | None) -> dict[Name, CatalogTable]:
+    def _begin_snapshot(self, memory: DatabaseMemory, place: dict[str, Any] | None) -> dict[Name, CatalogTable]:
         """Begin to read at an instant; answers the tables as they were then."""
         every = memory.live_tables()
         while True:
@@ -170,7 +118,7 @@ class MysqlSource:
             self._snapshot.close()  # somebody changed a table in between
             every = again
 
-    def _go_on(self, memory: _Memory, position: Position) -> None:
+    def _go_on(self, memory: DatabaseMemory, position: Position) -> None:
         number = position["history"]
         records = self._history.load()
         shapes = shapes_at(records, number)
@@ -190,7 +138,9 @@ class MysqlSource:
             position.get("file", ""),
             position.get("pos", 0),
         )
-        self._make_decoder(memory, progress, by_name, {_name(text) for text in position.get("left_out", ())})
+        left_out = {_name(text) for text in position.get("left_out", ())}
+        remaining = Remaining.from_json(position.get("incremental", []))
+        self._make_decoder(memory, progress, by_name, left_out, remaining)
         self._handed = position
         if "snapshot" in position:
             self._resumed = position["snapshot"]
@@ -201,18 +151,36 @@ class MysqlSource:
             self._start_stream()
 
     def _make_decoder(
-        self, memory: _Memory, progress: Progress, shapes: dict[Name, Shape], left_out: set[Name]
+        self,
+        memory: DatabaseMemory,
+        progress: Progress,
+        shapes: dict[Name, Shape],
+        left_out: set[Name],
+        remaining: Remaining,
     ) -> None:
-        self._decoder = Decoder(
+        settings, signals = self._settings, self._signals
+        self._decoder = decoder = Decoder(
             progress,
             shapes,
             self._captures,
             memory,
             has_checksum=self._server.has_checksum,
-            policy=self._settings.schema_changes,
-            modes=self._settings.types,
+            policy=settings.schema_changes,
+            modes=settings.types,
             left_out=left_out,
             is_keyed=self._captures.is_keyed,
+            internal=settings.signal_name,
+        )
+        chunks = ChunkReader(
+            memory, self._server, signals, self._captures, left_out, settings.types, settings.batch_rows
+        )
+        self._rereading = Rereading(
+            Incremental(remaining, chunks.read_between, signals.mark_in),
+            reader=settings.capture,
+            signal_table=signals.full_name,
+            knows=lambda name: any(shape.full_name == name for shape in decoder.captured),
+            check=lambda: signals.check(memory.side(), self._server),
+            origin=self._incremental_origin,
         )
 
     def _start_stream(self) -> None:
@@ -252,12 +220,7 @@ class MysqlSource:
         if not snapshot.is_done:
             shape, rows = snapshot.read(self._settings.batch_rows)
             table = self._decoder.table_of(shape)
-            now_us = time.time_ns() // 1000
-            members = (
-                f'"ts_ms":{now_us // 1000},"ts_us":{now_us},"ts_ns":{now_us}000,"snapshot":"true","server_id":0,'
-                f'"gtid":"{snapshot.state}"'
-            )
-            origin = Origin(None, now_us, members)
+            origin = _read_origin("true", snapshot.state)
             events = [Change(table, READ, None, row, origin, f'"row":{number}') for number, row in enumerate(rows)]
         self._resumed = None
         if snapshot.is_done:
@@ -273,6 +236,9 @@ class MysqlSource:
     def _next_of_log(self, timeout_s: float) -> Batch | None:
         decoder, stream = self._decoder, self._stream
         assert stream is not None
+        incremental = self._rereading.incremental
+        if incremental.is_active and self._snapshot is None:
+            incremental.begin()
         deadline = time.monotonic() + timeout_s
         decoder.changes = 0
         try:
@@ -293,6 +259,9 @@ class MysqlSource:
                 raise
             self._failed = blocked  # after what stands before it
         events, decoder.events = decoder.events, []
+        if incremental.is_active or decoder.has_internal:
+            decoder.has_internal = False
+            events = list(self._rereading.through(events))
         now = time.monotonic()
         is_caught_up = self._snapshot is not None and self._is_caught_up()
         if not events and not is_caught_up:
@@ -300,6 +269,11 @@ class MysqlSource:
                 return None
             self._beat_at = now + self._settings.heartbeat_s
         return self._batch(events)
+
+    def _incremental_origin(self) -> tuple[Origin, str]:
+        progress = self._decoder.progress
+        place = f'"file":{json_wire(progress.file)},"pos":{progress.end},"row":0'
+        return _read_origin("incremental", progress.state), place
 
     def _batch(self, events: list[Event]) -> Batch:
         self._handed = self.position()
@@ -324,11 +298,27 @@ class MysqlSource:
             found |= {"transaction": progress.gtid, "events": progress.row_events}
         if self._snapshot is not None and not self._snapshot.is_done:
             found["snapshot"] = self._snapshot.place if self._is_caught_up() else self._resumed
+        remaining = self._rereading.incremental.remaining
+        if remaining:
+            found["incremental"] = remaining.as_json()
         if self._decoder.left_out:
             found["left_out"] = sorted(f"{database}.{table}" for database, table in self._decoder.left_out)
         if self._ended:
             found["ended"] = True
         return found
+
+    def table_names(self) -> list[TableName]:
+        """The captured tables."""
+        return (
+            []
+            if self._ended
+            else [TableName(shape.database, shape.table, bool(shape.key)) for shape in self._decoder.captured]
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Which tables are read again beside the log; any thread may ask."""
+        left = [] if self._ended else self._rereading.incremental.remaining.tables
+        return {"snapshot_left": left} if left else {}
 
     def acknowledge(self, position: Position) -> None:
         """The server keeps its log by its own rules; there is nothing to tell it."""
@@ -349,18 +339,11 @@ def _name(full_name: str) -> Name:
     return database, table
 
 
-def rebuild_history(settings: MysqlSettings, history: SchemaHistory, position: Position) -> Position:
-    """Begin the history anew with the tables as they are now; answers the position to store.
-
-    It is right if no table changed its shape behind the position; what does not fit is refused when its rows come.
-    """
-    address = parse_url(settings.url)
-    with translated(address):
-        side = connect(address)
-        try:
-            memory = _Memory(address, examine(side), side, history, int(position["history"]))
-            shapes = memory.live_shapes()
-        finally:
-            side.close()
-    memory.begin(position["gtid"], shapes)
-    return {**position, "history": memory.number}
+def _read_origin(kind: str, state: GtidState) -> Origin:
+    """Of rows that were read and not logged."""
+    now_us = time.time_ns() // 1000
+    members = (
+        f'"ts_ms":{now_us // 1000},"ts_us":{now_us},"ts_ns":{now_us}000,"snapshot":"{kind}","server_id":0,'
+        f'"gtid":"{state}"'
+    )
+    return Origin(None, now_us, members)

@@ -1,14 +1,35 @@
 """A chunk of a table as it is now, read between two watermarks in the log."""
 
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
+from headrace.connect.change import Event, Message
+from headrace.connect.errors import SourceRefused
+from headrace.connect.incremental import HIGH, LOW, ReadChunk, mark_of
 from headrace.connect.postgres.catalog import Catalog
-from headrace.connect.postgres.incremental import WATERMARK, ReadChunk
-from headrace.connect.postgres.ranges import Range
 from headrace.connect.postgres.rows import RowQuery, read_rows
 from headrace.connect.postgres.shapes import Shapes
+from headrace.connect.ranges import Range
+
+WATERMARK: Final = "headrace.watermark"
+
+
+def mark_in(event: Event) -> str | None:
+    """The watermark that an event is: a message in the database's log."""
+    if isinstance(event, Message) and event.prefix == WATERMARK:
+        return event.content.decode(errors="replace")
+    return None
+
+
+def check_marks(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Refuse a database into whose log nothing can be written."""
+    row = connection.execute("select pg_is_in_recovery()").fetchone()
+    if row == (True,):
+        raise SourceRefused(
+            "the database is a standby, and tables are read again between marks that are written into its log",
+            "capture the primary, or start another capture with a name of its own, which begins with a snapshot",
+        )
 
 
 def read_between(
@@ -29,17 +50,17 @@ def read_between(
         return None
     table = shapes.view(catalog.relation(found))
     query = RowQuery(found, table, catalog.key_types(found))
-    _emit(connection, f"{name}:low")
+    _emit(connection, mark_of(name, LOW))
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         row = connection.execute("select pg_current_snapshot()::text").fetchone()
         assert row is not None
         rows = list(read_rows(connection, query.statement(wanted, limit)))
-    _emit(connection, f"{name}:high")
+    _emit(connection, mark_of(name, HIGH))
     # xmin:xmax:running, with 64 bits each; the log has the lower 32 of them.
     running = frozenset(str(int(xid) & 0xFFFFFFFF) for xid in row[0].split(":")[2].split(",") if xid)
     last_key = query.key_of(rows[-1]) if rows and query.has_key else None
-    return ReadChunk(table, rows, running, last_key, len(rows) < limit or not query.has_key)
+    return ReadChunk(table, rows, last_key, len(rows) < limit or not query.has_key, running)
 
 
 def _emit(connection: psycopg.Connection[tuple[Any, ...]], content: str) -> None:

@@ -9,6 +9,7 @@ a count means the same after a change of settings.
 """
 
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
@@ -36,6 +37,7 @@ _IN_A_STREAM: Final = frozenset(b"IUDTMRYO")
 _new: Final = tuple.__new__  # a change without the detour through its keyword arguments
 _ALL: Final = 1 << 62  # more changes than any transaction has
 _NOBODY: Final = Origin(None, 0, "")
+_REMEMBERED: Final = 4096  # transactions that went by
 
 
 class Decoder:
@@ -43,6 +45,8 @@ class Decoder:
 
     def __init__(self, resolve: Resolve, start: LogPosition, *, assembly: Assembly | None = None) -> None:
         self.events: list[Event] = []
+        self.went_by: deque[str] = deque(maxlen=_REMEMBERED)  # the transactions that were told last
+        self.has_short_moves = False  # whether rows moved to another key without all of them being sent, so far
         self._resolve = resolve
         self._start = start
         self._assembly = assembly or Assembly()
@@ -165,10 +169,14 @@ class Decoder:
             is_whole = data[at] == _OLD
             before, at = parse(data, text, at + 1)
             after = parse(data, text, at + 1)[0]
-            if UNCHANGED in after:
+            is_short = UNCHANGED in after
+            if is_short:
                 after = _completed(before, after)
-            if not is_whole and table.key_of(before) == table.key_of(after):
-                before = None  # only the key was sent, and it is the same
+            if not is_whole:
+                if table.key_of(before) == table.key_of(after):
+                    before = None  # only the key was sent, and it is the same
+                elif is_short:
+                    self.has_short_moves = True
         else:
             after = parse(data, text, at + 1)[0]
         place = f'{self._place}{lsn}\\"]","lsn":{lsn}'
@@ -261,6 +269,7 @@ class Decoder:
     def _leave(self, end_lsn: int) -> None:
         if end_lsn > self._done_lsn:
             self.events.append(TransactionEnd(self._origin))
+            self.went_by.append(str(self._origin.transaction_id))
             self._done_lsn = end_lsn
         self._commit_lsn = 0
         self._origin = _NOBODY

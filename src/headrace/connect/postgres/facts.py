@@ -14,6 +14,7 @@ class SourceFacts:
     tables: tuple[str, ...] = ()
     snapshot_done: int | None = None
     snapshot_total: int | None = None  # as the database estimates it
+    snapshot_left: tuple[str, ...] = ()  # tables that are read beside the log
 
     def begin_snapshot(self, rows: int) -> None:
         """There are about so many rows to be read."""
@@ -32,5 +33,6 @@ class SourceFacts:
             "tables": list(self.tables),
             "snapshot_done": self.snapshot_done,
             "snapshot_total": self.snapshot_total,
+            "snapshot_left": list(self.snapshot_left) or None,
         }
         return {name: value for name, value in found.items() if value is not None}

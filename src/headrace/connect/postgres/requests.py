@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from headrace.connect.postgres.catalog import Catalog, unknown_table
+from headrace.connect.postgres.chunks import check_marks
 from headrace.connect.postgres.connection import connect
-from headrace.connect.postgres.signals import SIGNAL, signal_message
 from headrace.connect.postgres.slot import SlotState, slot_state
+from headrace.connect.signals import EXECUTE, SIGNAL, STOP, signal_message
 
 
 def request_snapshot(url: str, tables: Sequence[str], *, slot: str = "") -> None:
@@ -15,14 +16,15 @@ def request_snapshot(url: str, tables: Sequence[str], *, slot: str = "") -> None
         for name in tables:
             if all(table.full_name != name for table in every):
                 raise unknown_table(name, every)
-        content = signal_message("execute-snapshot", tables, slot)
+        check_marks(connection)
+        content = signal_message(EXECUTE, tables, slot)
         connection.execute("select pg_logical_emit_message(true, %s, %s::text)", [SIGNAL, content])
 
 
 def stop_snapshot(url: str, tables: Sequence[str] = (), *, slot: str = "") -> None:
     """Have these tables not read on, or none at all if none is named; what was read stays."""
     with connect(url) as connection:
-        content = signal_message("stop-snapshot", tables, slot)
+        content = signal_message(STOP, tables, slot)
         connection.execute("select pg_logical_emit_message(true, %s, %s::text)", [SIGNAL, content])
 
 

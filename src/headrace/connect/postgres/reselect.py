@@ -1,8 +1,10 @@
-"""Large values that the log did not repeat, read from the table: for who needs the whole row in every record.
+"""Large values that the log did not repeat, read from the table.
 
-PostgreSQL does not send a large value again that an update left as it was, and a compacted topic keeps the last record
-of a key alone. The value is read as it is now, which may be newer than the change; then the change that made it so
-comes later, with the value. A row that is gone keeps the placeholder, and its delete comes later too.
+PostgreSQL does not send a large value again that an update left as it was. Who holds the row has the value, unless the
+update moved the row to another key: under the new key nobody has it, and under the old one it is forgotten. So of rows
+that moved it is always read, and of others for who needs the whole row in every record (a compacted topic keeps the
+last record of a key alone). It is read as it is now, which may be newer than the change; then the change that made it
+so comes later, with the value. A row that is gone keeps the placeholder, and its delete comes later too.
 """
 
 from collections.abc import Callable
@@ -20,12 +22,17 @@ _KEYS_A_QUERY = 500
 
 
 def complete(
-    connection: psycopg.Connection[tuple[Any, ...]], events: list[Event], types_of: Callable[[Table], dict[str, str]]
+    connection: psycopg.Connection[tuple[Any, ...]],
+    events: list[Event],
+    types_of: Callable[[Table], dict[str, str]],
+    *,
+    only_moved: bool = False,
 ) -> list[Event]:
-    """The events, with what was not sent again filled in as far as it can be had."""
+    """The events, with what was not sent again filled in as far as it can be had; of rows that moved, or of all."""
     wanted: dict[int, tuple[Table, set[Row]]] = {}
-    for event in events:
-        if _lacks(event):
+    lacking = [_lacks(event) and not (only_moved and event.before is None) for event in events]
+    for event, is_lacking in zip(events, lacking, strict=True):
+        if is_lacking and isinstance(event, Change):
             table = event.table
             wanted.setdefault(id(table), (table, set()))[1].add(table.key_of(event.after or ()))
     if not wanted:
@@ -36,7 +43,10 @@ def complete(
         rows = found[id(table)] = {}
         for start in range(0, len(listed), _KEYS_A_QUERY):
             rows |= _rows(connection, table, listed[start : start + _KEYS_A_QUERY], types_of(table))
-    return [_filled(event, found) if _lacks(event) else event for event in events]
+    return [
+        _filled(event, found) if is_lacking and isinstance(event, Change) else event
+        for event, is_lacking in zip(events, lacking, strict=True)
+    ]
 
 
 def _lacks(event: Event) -> TypeGuard[Change]:

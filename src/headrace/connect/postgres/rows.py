@@ -12,7 +12,7 @@ from psycopg import pq
 
 from headrace.connect.errors import SourceRefused, SourceUnavailable
 from headrace.connect.postgres.catalog import CatalogTable, quote
-from headrace.connect.postgres.ranges import Key, Range
+from headrace.connect.ranges import Key, Range
 from headrace.connect.table import Row, Table, from_wire
 
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)

@@ -18,8 +18,8 @@ import psycopg
 from headrace.connect.errors import ConnectError, SourceUnavailable
 from headrace.connect.postgres.catalog import CatalogTable
 from headrace.connect.postgres.connection import connect
-from headrace.connect.postgres.ranges import Range, Remaining
 from headrace.connect.postgres.rows import RowQuery, read_rows
+from headrace.connect.ranges import Range, Remaining
 from headrace.connect.table import Row
 
 

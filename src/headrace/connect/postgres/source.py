@@ -11,37 +11,26 @@ from typing import Any
 import psycopg
 
 from headrace.connect.change import READ, Batch, Change, Event, Message, Origin, Position, TransactionEnd
-from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceRefused, SourceUnavailable
-from headrace.connect.postgres.catalog import Catalog, CatalogTable
+from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceUnavailable
+from headrace.connect.incremental import Incremental
+from headrace.connect.postgres.captured import CapturedTables
 from headrace.connect.postgres.checks import check_server
-from headrace.connect.postgres.chunks import read_between
+from headrace.connect.postgres.chunks import check_marks, mark_in
 from headrace.connect.postgres.connection import connect
 from headrace.connect.postgres.decode import Decoder
 from headrace.connect.postgres.facts import SourceFacts
-from headrace.connect.postgres.incremental import Incremental, ReadChunk
+from headrace.connect.postgres.initial import InitialSnapshot
 from headrace.connect.postgres.positions import LogPosition
-from headrace.connect.postgres.publication import ensure_publication
-from headrace.connect.postgres.ranges import Range, Remaining
-from headrace.connect.postgres.relation import Relation
 from headrace.connect.postgres.replication import ReplicationStream
 from headrace.connect.postgres.reselect import complete
-from headrace.connect.postgres.rows import RowQuery
 from headrace.connect.postgres.settings import PostgresSettings
-from headrace.connect.postgres.shapes import Shapes
-from headrace.connect.postgres.signals import SIGNAL, signal_in
-from headrace.connect.postgres.slot import (
-    CreatedSlot,
-    check_slot,
-    create_slot,
-    drop_slot,
-    slot_lost,
-    slot_over_cap,
-    slot_state,
-    when_free,
-)
+from headrace.connect.postgres.slot import CreatedSlot, check_slot, create_slot, drop_slot, slot_state, when_free
 from headrace.connect.postgres.snapshot import SnapshotReader, plan_ranges
 from headrace.connect.postgres.start import Begin, decide_start
-from headrace.connect.table import Table
+from headrace.connect.postgres.watch import look_after_slot
+from headrace.connect.ranges import Remaining
+from headrace.connect.rereading import Rereading
+from headrace.connect.table import TableName
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -56,12 +45,9 @@ class PostgresSource:
         self._side: psycopg.Connection[tuple[Any, ...]] | None = None
         self._stream: ReplicationStream | None = None
         self._decoder: Decoder | None = None
-        self._snapshot: SnapshotReader | None = None
-        self._moved: dict[Range, Range] = {}
-        self._remaining = Remaining()
-        self._queries: dict[str, RowQuery] = {}
-        self._tables: dict[str, Table] = {}
-        self._refused: set[str] = set()
+        self._snapshot: InitialSnapshot | None = None
+        self._remaining = Remaining()  # until the log runs
+        self._tables: CapturedTables | None = None
         self._failed: ConnectError | None = None
         self._position = LogPosition(0)
         self._ended = False
@@ -84,13 +70,9 @@ class PostgresSource:
         self._side = side = connect(settings.url)
         check_server(side)
         self.database = side.info.dbname
-        self._catalog = catalog = Catalog(side)
-        self._captured = {table.full_name: table for table in self._all_tables(catalog)}
         stored = position or {}
-        self._learn_tables(stored.get("shapes", {}))
-        ensure_publication(
-            side, settings.publication_name, list(self._captured.values()), managed=settings.managed_publication
-        )
+        self._tables = tables = CapturedTables(side, settings, stored.get("shapes", {}))
+        tables.publish()
         state = slot_state(side, settings.slot)
         start = decide_start(position, state, settings.snapshot, settings.slot, goes_on=settings.goes_on)
         if state is not None and not start.drop_slot:
@@ -99,78 +81,58 @@ class PostgresSource:
         self._remaining = Remaining.from_json(stored.get("snapshot", []))
         if position is not None and settings.snapshot in ("initial", "when-needed"):
             # Tables that came since the position was stored, or that the filters left out then.
-            fresh = [name for name in self._captured if name not in stored.get("shapes", {})]
-            self._remaining = self._remaining.with_tables([name for name in fresh if name != settings.signal_table])
+            names = [table.full_name for table in tables.listed]
+            self._remaining = self._remaining.with_tables(
+                [name for name in names if name not in stored.get("shapes", {})]
+            )
         self._ended = start.begin is Begin.ENDED
         if self._ended:
             return
         if start.drop_slot:
             when_free(lambda: drop_slot(side, settings.slot))
         if start.begin in (Begin.SNAPSHOT, Begin.NEW_SLOT):
-            self._begin_anew(snapshot=start.begin is Begin.SNAPSHOT)
+            self._begin_anew(side, tables, snapshot=start.begin is Begin.SNAPSHOT)
         else:
             self._position = LogPosition.from_json(position) if position else LogPosition(start.lsn)
         if self._snapshot is None:
             self._start_stream()
 
-    def _all_tables(self, catalog: Catalog) -> list[CatalogTable]:
-        found = catalog.captured(self._settings.filters)
-        name = self._settings.signal_table
-        if name and all(table.full_name != name for table in found):
-            found += [table for table in catalog.tables() if table.full_name == name]
-        return found
-
-    def _learn_tables(self, known: dict[str, str]) -> None:
-        settings, catalog = self._settings, self._catalog
-        self._shapes = Shapes(settings.schema_changes, settings.types, catalog.type, self._key_of, known)
-        for table in self._captured.values():
-            self._prepare(table)
-
-    def _key_of(self, relation: Relation) -> tuple[str, ...]:
-        """The key of a table whose whole row is its identity: its own, or else the chosen one."""
-        return self._catalog.key_of(relation) or self._settings.filters.key_of(relation.full_name)
-
-    def _prepare(self, table: CatalogTable) -> None:
-        relation = self._catalog.relation(table)
-        made = self._tables[table.full_name] = self._shapes.learn(relation)
-        self._queries[table.full_name] = RowQuery(table, made, self._catalog.key_types(table))
-
-    def _begin_anew(self, *, snapshot: bool) -> None:
+    def _begin_anew(self, side: psycopg.Connection[tuple[Any, ...]], tables: CapturedTables, *, snapshot: bool) -> None:
         settings = self._settings
-        assert self._side is not None
         stream = ReplicationStream(settings.url)
         created: CreatedSlot = create_slot(
             stream.connection,
             settings.slot,
             temporary=settings.temporary,
             failover=settings.failover,
-            server_version=self._side.info.server_version,
+            server_version=side.info.server_version,
         )
         self._position = LogPosition(created.lsn)
-        self._learn_tables({})  # once more: one may have been altered before the slot was there
+        tables.learn({})  # once more: one may have been altered before the slot was there
         self._is_new = True
         self._remaining = Remaining()
         if snapshot:
-            tables = [table for name, table in self._captured.items() if name != settings.signal_table]
-            self._remaining = plan_ranges(self._side, tables, self._queries, settings.snapshot_range_rows)
-            self._moved = {one: one for one in self._remaining.ranges}
-            self._facts.begin_snapshot(sum(max(table.rows, 0) for table in tables))
-            self._snapshot = SnapshotReader(
+            listed = tables.listed
+            self._remaining = plan_ranges(side, listed, tables.queries, settings.snapshot_range_rows)
+            self._facts.begin_snapshot(sum(max(table.rows, 0) for table in listed))
+            reader = SnapshotReader(
                 settings.url,
                 created.snapshot,
                 self._remaining,
-                self._queries,
+                tables.queries,
                 workers=settings.snapshot_workers,
                 chunk_rows=settings.chunk_rows,
             )
-            log.info("snapshot begun", slot=settings.slot, tables=len(tables), ranges=len(self._remaining.ranges))
+            self._snapshot = InitialSnapshot(reader, self._remaining, tables.queries)
+            log.info("snapshot begun", slot=settings.slot, tables=len(listed), ranges=len(self._remaining.ranges))
         if settings.temporary:
             self._stream = stream  # the slot lives as long as this connection does
         else:
             stream.close()
 
     def _start_stream(self) -> None:
-        settings = self._settings
+        settings, tables = self._settings, self._tables
+        assert tables is not None
         options = {"proto_version": "1", "publication_names": settings.publication_name, "messages": "true"}
         if settings.streaming:
             options |= {"proto_version": "2", "streaming": "on"}
@@ -186,21 +148,15 @@ class PostgresSource:
                 raise
 
         when_free(start)
-        self._decoder = Decoder(self._resolve, self._position)
-        self._incremental = Incremental(self._remaining, self._read_between)
-
-    def _resolve(
-        self, relation: Relation, origin: Origin, place: str, is_known: bool
-    ) -> tuple[Table | None, list[Event]]:
-        name = relation.full_name
-        if not self._settings.filters.captures(name) and name != self._settings.signal_table:
-            return None, []
-        if is_known:
-            return self._shapes.recall(relation), []
-        table, events = self._shapes.take(relation, origin, place)
-        if table is not None:
-            self._tables[name] = table
-        return table, list(events)
+        self._decoder = decoder = Decoder(tables.resolve, self._position)
+        self._rereading = Rereading(
+            Incremental(self._remaining, tables.read_between, mark_in, decoder.went_by),
+            reader=settings.slot,
+            signal_table=settings.signal_table,
+            knows=tables.__contains__,
+            check=self._check_marks,
+            origin=lambda: self._snapshot_origin("incremental"),
+        )
 
     # --- batches
 
@@ -217,24 +173,18 @@ class PostgresSource:
 
     def _next_of_snapshot(self, timeout_s: float) -> Batch | None:
         assert self._snapshot is not None
+        assert self._tables is not None
         events: list[Event] = []
         if self._remaining:
             chunk = self._snapshot.next_chunk(timeout_s)
             if chunk is None:
                 return None
+            self._remaining = self._snapshot.remaining
             table = self._tables[chunk.range.table]
             origin, place = self._snapshot_origin("true")
             new = tuple.__new__  # a change without the detour through its keyword arguments
             events = [new(Change, (table, READ, None, row, origin, place)) for row in chunk.rows]
             self._facts.count_rows(len(events))
-            current = self._moved[chunk.range]
-            if chunk.is_last:
-                self._remaining = self._remaining.done(current)
-            else:
-                query = self._queries[chunk.range.table]
-                if query.has_key:
-                    self._remaining, moved = self._remaining.moved(current, query.key_of(chunk.rows[-1]))
-                    self._moved[chunk.range] = moved
         if not self._remaining:
             self._snapshot.close()
             self._snapshot = None
@@ -256,9 +206,10 @@ class PostgresSource:
     def _next_of_log(self, timeout_s: float) -> Batch | None:
         if self._failed is not None:
             raise self._failed
-        decoder, stream, incremental = self._decoder, self._stream, self._incremental
+        decoder, stream = self._decoder, self._stream
         assert decoder is not None
         assert stream is not None
+        incremental = self._rereading.incremental
         if decoder.advance(_REPLAYED_MESSAGES):
             if incremental.is_active:
                 incremental.begin()
@@ -266,10 +217,13 @@ class PostgresSource:
             self._receive(stream, decoder, timeout_s)
         events, decoder.events = decoder.events, []
         if incremental.is_active or self._has_internal(events):
-            events = self._looked_through(events)
-        if self._settings.unavailable == "reselect":
+            events = list(self._rereading.through(events))
+        is_reselecting = self._settings.unavailable == "reselect"
+        if is_reselecting or decoder.has_short_moves:
+            decoder.has_short_moves = False
             assert self._side is not None
-            events = complete(self._side, events, lambda table: self._catalog.types_of(table.id))
+            assert self._tables is not None
+            events = complete(self._side, events, self._tables.types_of, only_moved=not is_reselecting)
         now = time.monotonic()
         is_due = now >= self._beat_at
         if is_due:
@@ -295,109 +249,48 @@ class PostgresSource:
     def _has_internal(self, events: list[Event]) -> bool:
         return any(isinstance(event, Message) for event in events) or bool(self._settings.signal_table)
 
-    def _looked_through(self, events: list[Event]) -> list[Event]:
-        found: list[Event] = []
-        for event in self._incremental.through(events, lambda: self._snapshot_origin("incremental")):
-            signal = signal_in(event, self._settings.signal_table)
-            if signal is not None and signal.slot in ("", self._settings.slot):
-                self._obey(signal.kind, list(signal.tables))
-            is_signal = isinstance(event, Message) and event.prefix == SIGNAL
-            is_signal |= isinstance(event, Change) and event.table.full_name == self._settings.signal_table
-            if not is_signal:
-                found.append(event)
-        return found
-
-    def _obey(self, kind: str, tables: list[str]) -> None:
-        incremental = self._incremental
-        if kind == "stop-snapshot":
-            chosen = tables or [one.table for one in incremental.remaining.ranges]
-            incremental.remaining = incremental.remaining.without(chosen)
-        else:
-            known = [name for name in tables if name in self._tables and name != self._settings.signal_table]
-            for name in set(tables) - set(known):
-                log.warning("snapshot of unknown table asked for", table=name, slot=self._settings.slot)
-            incremental.remaining = incremental.remaining.with_tables(known)
-        log.info("signal obeyed", signal=kind, tables=",".join(tables), slot=self._settings.slot)
-
-    def _read_between(self, wanted: Range, name: str) -> ReadChunk | None:
+    def _check_marks(self) -> None:
         assert self._side is not None
-        return read_between(self._side, self._catalog, self._shapes, wanted, name, self._settings.chunk_rows)
+        check_marks(self._side)
 
     # --- heartbeat
 
     def _beat(self, now: float) -> None:
         """Look after the slot, and let the position move even if nothing happens."""
-        settings = self._settings
-        self._beat_at = now + settings.heartbeat_s
+        self._beat_at = now + self._settings.heartbeat_s
         assert self._side is not None
-        state = slot_state(self._side, settings.slot)
-        if state is None:
-            return
-        self._facts.lag_bytes = state.lag_bytes
-        if state.is_lost:
-            raise slot_lost(settings.slot)
-        if settings.lag_cap_bytes is not None and state.lag_bytes > settings.lag_cap_bytes:
-            self._give_up(state.lag_bytes)
-        self._take_new_tables()
-        if state.lag_bytes > settings.lag_alarm_bytes:
-            log.warning(
-                "slot lags", slot=settings.slot, lag_bytes=state.lag_bytes, alarm_bytes=settings.lag_alarm_bytes
-            )
-
-    def _take_new_tables(self) -> None:
-        """Tables that were made since the start: publish them, and read what they held before that."""
-        assert self._side is not None
-        settings = self._settings
-        new = [
-            table
-            for table in self._catalog.capturable(settings.filters)
-            if table.full_name not in self._captured and table.full_name not in self._refused
-        ]
-        if not new:
-            return
-        try:
-            ensure_publication(
-                self._side,
-                settings.publication_name,
-                [*self._captured.values(), *new],
-                managed=settings.managed_publication,
-            )
-        except SourceRefused as refusal:  # no reason to stop what runs
-            self._refused.update(table.full_name for table in new)
-            log.warning("new tables not captured", reason=str(refusal), slot=settings.slot)
-            return
-        for table in new:
-            self._prepare(table)
-            self._captured[table.full_name] = table
-        names = [table.full_name for table in new]
-        log.info("new tables captured", tables=",".join(names), slot=self._settings.slot)
-        if self._settings.snapshot != "never":
-            self._incremental.remaining = self._incremental.remaining.with_tables(names)
-
-    def _give_up(self, lag_bytes: int) -> None:
         assert self._stream is not None
-        assert self._side is not None
-        side, slot = self._side, self._settings.slot
-        self._stream.close()
-        when_free(lambda: drop_slot(side, slot))
-        raise slot_over_cap(slot, lag_bytes, self._settings.lag_cap_bytes)
+        look_after_slot(self._side, self._settings, self._facts, let_go=self._stream.close)
+        assert self._tables is not None
+        new = self._tables.take_new()
+        if new and self._settings.snapshot != "never":  # what they held before they were published
+            incremental = self._rereading.incremental
+            incremental.remaining = incremental.remaining.with_tables(new)
 
     # --- the rest of the contract
 
     def position(self) -> Position:
         """Behind the last batch."""
         found: Position = self._position.as_json()
-        remaining = self._remaining if self._decoder is None else self._incremental.remaining
+        remaining = self._remaining if self._decoder is None else self._rereading.incremental.remaining
         if remaining:
             found["snapshot"] = remaining.as_json()
-        found["shapes"] = dict(self._shapes.known)
+        assert self._tables is not None
+        found["shapes"] = dict(self._tables.shapes.known)
         if self._ended:
             found["ended"] = True
         return found
 
+    def table_names(self) -> list[TableName]:
+        """The captured tables."""
+        return [] if self._tables is None else [table.as_name for table in self._tables.every]
+
     def facts(self) -> dict[str, Any]:
         """The slot, what the server keeps for it, and how far the snapshot is; any thread may ask."""
-        self._facts.tables = tuple(self._tables)
+        tables = [] if self._tables is None else self._tables.every
+        self._facts.tables = tuple(table.full_name for table in tables)
+        if self._decoder is not None:
+            self._facts.snapshot_left = tuple(self._rereading.incremental.remaining.tables)
         return self._facts.as_json()
 
     def acknowledge(self, position: Position) -> None:

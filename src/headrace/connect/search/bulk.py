@@ -1,7 +1,7 @@
 """OpenSearch's bulk interface: what is sent, and what the answer means. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from headrace.connect.sink import RowChange, RowRefused, SinkError, SinkUnavailable
@@ -9,19 +9,47 @@ from headrace.connect.sink import RowChange, RowRefused, SinkError, SinkUnavaila
 _HAS_NEWER: Final = 409  # the version it holds is not older: this change, or a later one, was written before
 _NOT_THERE: Final = 404  # what was to be deleted
 _LATER: Final = (408, 429)
+_LONGEST_ID_BYTES: Final = 512
+_MOST_CHANGES: Final = 2_000
+_LARGEST_BYTES: Final = 8 * 1024 * 1024  # OpenSearch takes 100 MiB unless told otherwise, and holds it in memory
 
 
-def bulk_body(changes: Sequence[RowChange], base: int) -> bytes:
-    """One line a deletion, two lines a row; each with a version that the log's order gives."""
-    lines = []
+def bulk_bodies(
+    changes: Sequence[RowChange], base: int, largest_bytes: int = _LARGEST_BYTES
+) -> Iterator[tuple[list[RowChange], bytes]]:
+    """Requests, each with the changes that it holds: not more than so many bytes, unless one row alone is larger."""
+    held: list[RowChange] = []
+    body = bytearray()
     for change in changes:
-        action = {"_id": change.key_text, "version": base + change.offset + 1, "version_type": "external"}
-        if change.row is None:
-            lines.append(_line({"delete": action}))
-        else:
-            lines.append(_line({"index": action}))
-            lines.append(_line(change.row))
-    return ("\n".join(lines) + "\n").encode()
+        if not _is_possible(change):
+            continue
+        lines = _lines(change, base)
+        if held and (len(body) + len(lines) > largest_bytes or len(held) == _MOST_CHANGES):
+            yield held, bytes(body)
+            held, body = [], bytearray()
+        held.append(change)
+        body += lines
+    if held:
+        yield held, bytes(body)
+
+
+def _is_possible(change: RowChange) -> bool:
+    """Whether the index can hold such a key; a deletion of one that it cannot hold is done already."""
+    size = len(change.key_text.encode())
+    if 0 < size <= _LONGEST_ID_BYTES:
+        return True
+    if change.row is None:
+        return False
+    what = f"is longer than {_LONGEST_ID_BYTES} bytes" if size else "is empty"
+    raise RowRefused(f"the index refuses the row: its key {what}", partition=change.partition, offset=change.offset)
+
+
+def _lines(change: RowChange, base: int) -> bytes:
+    """One line for a deletion, two for a row; with a version that the log's order gives."""
+    action = {"_id": change.key_text, "version": base + change.offset + 1, "version_type": "external"}
+    if change.row is None:
+        return _line({"delete": action})
+    return _line({"index": action}) + _line(change.row)
 
 
 def check_bulk(answer: Mapping[str, Any], changes: Sequence[RowChange]) -> None:
@@ -45,5 +73,5 @@ def check_bulk(answer: Mapping[str, Any], changes: Sequence[RowChange]) -> None:
         raise worst
 
 
-def _line(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _line(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

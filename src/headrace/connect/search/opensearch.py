@@ -6,7 +6,8 @@ what is newer than what it has: a batch that is applied again changes nothing. T
 meanwhile.
 
 Readers use the alias `INDEX`. Behind it is `INDEX-g1`, then `INDEX-g2`: a rebuild fills the next one, and the switch
-moves the alias in one step. When a topic gets more partitions a key may go on in another one, at lower offsets;
+moves the alias in one step. How columns are indexed is OpenSearch's to decide, or an index template's for `INDEX-g*`;
+the document is the row in any case. When a topic gets more partitions a key may go on in another one, at lower offsets;
 versions count on from the highest so far then.
 """
 
@@ -18,11 +19,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from headrace.connect.errors import InvalidConnectSetting, TakenOver
-from headrace.connect.search.bulk import bulk_body, check_bulk
+from headrace.connect.search.bulk import bulk_bodies, check_bulk
 from headrace.connect.sink import (
     ChangeBatch,
     Place,
-    RowChange,
     SinkRefused,
     SinkUnavailable,
     StoredRow,
@@ -36,8 +36,21 @@ from headrace.connect.sync.partial_rows import completed
 _STATES: Final = "headrace-sync"
 _JSON: Final = {"Content-Type": "application/json"}
 _LINES: Final = {"Content-Type": "application/x-ndjson"}
-_BULK_CHANGES: Final = 2_000
 _PAGE: Final = 2_000
+# The first value of a column decides how it is indexed. A value of another row that does not fit is then not found by
+# it, but the row is kept; and a text that looks like a date is a text. Inside of documents, where one list may hold
+# numbers and texts, all values are indexed as texts are.
+_TEXT: Final = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
+_NEW_INDEX: Final = {
+    "settings": {"index.mapping.ignore_malformed": True},
+    "mappings": {
+        "date_detection": False,
+        "dynamic_templates": [
+            {f"{kind}_inside": {"match_mapping_type": kind, "path_match": "*.*", "mapping": _TEXT}}
+            for kind in ("long", "double", "boolean")
+        ],
+    },
+}
 _LATER: Final = (408, 409, 429)
 
 
@@ -76,23 +89,19 @@ class OpenSearchSink:
         self._check_owner()
         self._grow(batch.place)
         if batch.clears:
+            self._ask("POST", f"/{self._index}/_refresh")  # a query does not find what was written a moment ago
             query = json.dumps({"query": {"match_all": {}}}).encode()
-            path = f"/{self._index}/_delete_by_query?conflicts=proceed&refresh=true"
-            self._ask("POST", path, query)
+            self._ask("POST", f"/{self._index}/_delete_by_query?conflicts=proceed", query)
         partial = [change.key for change in batch.changes if change.partial]
         stored = {row.key: row.values for row in self._found(self._index, partial)} if partial else {}
         changes = completed(batch.changes, stored)
-        for at in range(0, len(changes), _BULK_CHANGES):
-            self._bulk(changes[at : at + _BULK_CHANGES])
+        for held, body in bulk_bodies(changes, self._base):
+            check_bulk(self._read(self._host.ask("POST", f"/{self._index}/_bulk", body, _LINES)), held)
         self._write_state(batch.place)
 
     def close(self) -> None:
         """Disconnect."""
         self._host.close()
-
-    def _bulk(self, changes: Sequence[RowChange]) -> None:
-        answer = self._host.ask("POST", f"/{self._index}/_bulk", bulk_body(changes, self._base), _LINES)
-        check_bulk(self._read(answer), changes)
 
     def _grow(self, place: Place) -> None:
         known = self._place
@@ -142,7 +151,7 @@ class OpenSearchSink:
 
     def _create(self, number: int, *, alias: bool) -> str:
         index = f"{self._alias}-g{number}"
-        body: dict[str, Any] = {"aliases": {self._alias: {}}} if alias else {}
+        body: dict[str, Any] = {**_NEW_INDEX, "aliases": {self._alias: {}} if alias else {}}
         answer = self._host.ask("PUT", f"/{index}", json.dumps(body).encode(), _JSON)
         if not (answer.status == 400 and b"already_exists" in answer.body):
             self._read(answer)

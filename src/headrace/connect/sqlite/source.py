@@ -18,7 +18,7 @@ from headrace.connect.sqlite.settings import SqliteSettings
 from headrace.connect.sqlite.shape import Shape, difference
 from headrace.connect.sqlite.snapshot import Snapshot
 from headrace.connect.sqlite.statements import FIXED_COLUMNS
-from headrace.connect.table import Row, Table
+from headrace.connect.table import Row, Table, TableName
 
 _PRUNE_EVERY_S = 1.0
 
@@ -223,6 +223,11 @@ class SqliteSource:
         if self._ended:
             found["ended"] = True
         return found
+
+    def table_names(self) -> list[TableName]:
+        """The captured tables."""
+        active = (known for known in self._capture.known() if known.active)
+        return [self._tables[known.id][1].as_name for known in active if known.shape.table not in self._left_out]
 
     def acknowledge(self, position: Position) -> None:
         """Changes up to here are forgotten, now and then."""

@@ -24,13 +24,14 @@ from headrace.connect.change import (
     SchemaChange,
     TransactionEnd,
 )
-from headrace.connect.errors import SchemaChangeBlocked, SourceRefused, SourceUnavailable
+from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.postgres.catalog import Catalog, CatalogTable
 from headrace.connect.postgres.connection import connect
-from headrace.connect.postgres.ranges import Range
 from headrace.connect.postgres.rows import RowQuery, read_rows
-from headrace.connect.table import Row, to_wire
+from headrace.connect.ranges import Range
+from headrace.connect.table import Row, TableName, to_wire
 from headrace.connect.triggers.capture import Capture
+from headrace.connect.triggers.complaints import translated
 from headrace.connect.triggers.composite import parse_row
 from headrace.connect.triggers.fence import Fences
 from headrace.connect.triggers.settings import TriggerSettings
@@ -69,7 +70,7 @@ class TriggerSource:
 
     def open(self, position: Position | None) -> None:
         """Begin behind this position: with a snapshot, or with the changes."""
-        with _translated():
+        with translated():
             self._open(position)
 
     def _open(self, position: Position | None) -> None:
@@ -162,7 +163,7 @@ class TriggerSource:
         if self._failed is not None:
             raise self._failed
         deadline = time.monotonic() + timeout_s
-        with _translated():
+        with translated():
             if self._reader is not None:
                 return self._next_between() if self._next is not None else self._next_of_snapshot()
             while True:
@@ -365,12 +366,18 @@ class TriggerSource:
             found["ended"] = True
         return found
 
+    def table_names(self) -> list[TableName]:
+        """The captured tables."""
+        with translated():
+            captured = [table for table in self._capture.captured() if table.full_name not in self._shapes.left_out]
+        return [TableName(table.schema, table.name, is_keyed=True) for table in captured]
+
     def acknowledge(self, position: Position) -> None:
         """Changes up to here are forgotten, now and then."""
         now = time.monotonic()
         if now >= self._prune_at and self._side is not None:
             self._prune_at = now + _PRUNE_EVERY_S
-            with _translated():
+            with translated():
                 self._capture.prune(position["through"] if "next" not in position else 0, position["visible"])
 
     def close(self) -> None:
@@ -380,17 +387,6 @@ class TriggerSource:
                 with contextlib.suppress(psycopg.Error):
                     connection.close()
         self._reader = self._side = None
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.OperationalError as error:
-        raise SourceUnavailable(f"the database is not there ({' '.join(str(error).split())})") from error
-    except psycopg.errors.InsufficientPrivilege as error:
-        said = " ".join(str(error).split())
-        raise SourceRefused(f"this user may not do it ({said})", "GRANT SELECT ON TABLE … TO …") from error
 
 
 def _times(at_us: int, snapshot: str) -> str:

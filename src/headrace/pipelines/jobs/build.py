@@ -109,7 +109,8 @@ def start(prepared: Prepared) -> dict[str, "StreamingQuery"]:
                 bootstrap=prepared.bootstrap,
                 checkpoint=prepared.place.checkpoint(word),
                 trigger=prepared.trigger,
-                mode=prepared.job.mode,
+                # A view knows only when its function has been called.
+                mode=getattr(prepared.job.outputs[word], "output_mode", prepared.job.mode),
             )
     except Exception as error:
         for query in started.values():

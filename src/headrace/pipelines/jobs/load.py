@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headrace.errors import HeadraceError
@@ -17,19 +17,34 @@ class BadFile(PipelineError):
 
 def load(file: Path, only: Collection[str] = ()) -> list[Job]:
     """The jobs that a file declares, in its order; with `only`, these."""
-    if not file.is_file():
-        raise BadFile(f"{file} is no file: name the Python file that declares the jobs")
-    found = list(_jobs(file))
-    if not found:
-        raise BadFile(f"{file} declares no job: put @job(…) over a function (from headrace.pipelines import job)")
+    return load_files([file], only)
+
+
+def load_files(files: Sequence[Path], only: Collection[str] = ()) -> list[Job]:
+    """The jobs that files declare, to run in one session; with `only`, these."""
+    stems = [file.stem for file in files]
+    for file in files:
+        if not file.is_file():
+            raise BadFile(f"{file} is no file: name the Python file that declares the jobs")
+        if stems.count(file.stem) > 1:  # a module by this name is what their functions are pickled by
+            raise BadFile(f"two files are called {file.stem}: give one another name, or run it by itself")
+    found = [job for file in files for job in _declared(file)]
+    told = " and ".join(map(str, files))
     names = [job.name for job in found]
     for name in names:
         if names.count(name) > 1:
-            raise BadFile(f"{file} declares two jobs named {name!r}: give one another name=…")
+            raise BadFile(f"{told} declares two jobs named {name!r}: give one another name=…")
     for name in only:
         if name not in names:
-            raise BadFile(f"{file} has no job {name!r}: it has {', '.join(names)}")
+            raise BadFile(f"{told} has no job {name!r}: it has {', '.join(names)}")
     return [job for job in found if not only or job.name in only]
+
+
+def _declared(file: Path) -> list[Job]:
+    found = _jobs(file)
+    if not found:
+        raise BadFile(f"{file} declares no job: put @job(…) over a function (from headrace.pipelines import job)")
+    return found
 
 
 def _jobs(file: Path) -> list[Job]:
@@ -46,6 +61,10 @@ def _jobs(file: Path) -> list[Job]:
         raise
     except SyntaxError as error:
         raise BadFile(f"{error.filename}:{error.lineno}: {error.msg}") from error
+    except ModuleNotFoundError as error:
+        raise BadFile(
+            f"{_place(error, file)}: {type(error).__name__}: {error}: install it where headrace is, or mend the import"
+        ) from error
     except Exception as error:
         raise BadFile(f"{_place(error, file)}: {type(error).__name__}: {error}") from error
     finally:

@@ -2,9 +2,9 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -47,6 +47,7 @@ class RunSettings:
     trigger: str | None = None
     restarts: int = 10
     metrics_port: int | None = None
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # of Spark; what a job says itself goes before
 
 
 def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> None:
@@ -82,7 +83,7 @@ def _prepared(
     spark = session(
         jobs[0].name,
         master=settings.master,
-        conf={name: value for job in jobs for name, value in job.conf.items()},
+        conf={**settings.conf, **{name: value for job in jobs for name, value in job.conf.items()}},
         jvm_kafka=any((settings.trigger or job.trigger) == REAL_TIME for job in jobs),
     )
     stack.callback(spark.stop)

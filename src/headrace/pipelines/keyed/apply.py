@@ -39,7 +39,8 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     from pyspark.sql.functions import col, xxhash64
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    from headrace.pipelines.keyed.processor import KeyedProcessor
+    from headrace.pipelines.keyed.ending import ends_when_read
+    from headrace.pipelines.keyed.stateful import KeyedProcessor
 
     for place, name in enumerate(by):
         if name in by[:place]:
@@ -61,10 +62,12 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
         )
     output = from_arrow_schema(pa.schema([*keys, *plan.output]))
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
-    packed = hashed.mapInArrow(pack(buckets, rows), PACKED_DDL)
+    packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
     told = packed.groupBy("bucket").transformWithStateInPandas(
         KeyedProcessor(operator, plan, keys, buckets), EMITTED_DDL, "append", _MODES[plan.clock]
     )
+    if plan.clock is Clock.WALL and frame.isStreaming:
+        told = ends_when_read(told)
     return told.mapInArrow(unpack, output)
 
 

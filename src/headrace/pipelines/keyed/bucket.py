@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.pipelines.keyed import levels
 from headrace.pipelines.keyed.cache import RunCache
@@ -92,7 +93,10 @@ class Bucket:
 
     def rows(self, hashes: Longs, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch | None:
         """What the operator emits for new rows; `hashes` are those of their keys."""
-        keys, numbers = distinct(encode(rows.select(self._keys.names), hashes))
+        mine = encode(rows.select(self._keys.names), hashes)
+        everyone = self._everyone() if is_for_all(rows, self._plan.to_all) else ()
+        keys, numbers = distinct(joined([mine, *everyone]))
+        numbers = numbers[: rows.num_rows]
         batch = Batch(decode(keys, self._keys), numbers, rows)
         return self._keep(keys, batch.keys, self._operator.on_rows(batch, _View(self, keys), times))
 
@@ -132,6 +136,10 @@ class Bucket:
     def runs(self, table: Table) -> list[Run]:
         """A table's runs, from the oldest to the newest."""
         return [self._run(table, extent.id) for extent in self.manifest.tables.get(table.name, ())]
+
+    def _everyone(self) -> list[Keys]:
+        """All keys that anything is kept of, some of them several times."""
+        return [run.keys for table in self._plan.tables for run in self.runs(table)]
 
     def read(self, table: str, keys: Keys) -> Keyed:
         """What a table has of some keys."""
@@ -260,6 +268,11 @@ class _View:
         at = np.full(len(self._keys), NEVER, np.int64)
         at[held.key] = held.rows.column(0).to_numpy()
         return at
+
+
+def is_for_all(rows: pa.RecordBatch, to_all: str | None) -> bool:
+    """Whether a row is for all keys."""
+    return to_all is not None and bool(pc.any(rows.column(to_all)).as_py())
 
 
 def _now(times: Times) -> dict[Clock, int]:

@@ -1,7 +1,8 @@
 """A table's runs read as one, and merged when their sizes come near each other.
 
 Runs stand from the oldest to the newest. A run is merged into an older one as soon as that is not more than twice what
-is newer, so there are few runs (the logarithm of all entries), and an entry is rewritten as often as that.
+is newer, so there are few runs (the logarithm of all entries), and an entry is rewritten as often as that. Some runs
+whose times follow each other are left as they are, because each will be past as a whole.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from headrace.pipelines.keyed.operator import Keyed, Table
 from headrace.pipelines.keyed.run import NO_TIMES, Run, gather, no_rows, times_of
 
 GROWTH = 2
+_WAITING = 8  # so many runs may wait to be past
 
 
 @dataclass(frozen=True)
@@ -58,25 +60,37 @@ def read(runs: Sequence[Run], table: Table, keys: Keys, bound: int) -> Keyed:
     bases = np.cumsum([0, *(run.rows.num_rows for run in used)])
     whose = np.concatenate(numbers)
     order = np.argsort(whose, kind="stable")
-    entries = [(run, place, base) for run, place, base in zip(used, places, bases, strict=False)]
-    begins = np.concatenate([run.row_begins[place] + base for run, place, base in entries])[order]
-    ends = np.concatenate([run.row_ends[place] + base for run, place, base in entries])[order]
-    replaces = np.concatenate([run.replaces[place] for run, place, _ in entries])[order]
-    times = NO_TIMES if table.time is None else np.concatenate([times_of(run.rows, table) for run in used])
-    rows = np.empty(int((ends - begins).sum()), np.int64)
+    # Only rows of these keys are looked at, however many there are of others: `spots` are their places in the runs.
+    spans = [_spots(run, place) for run, place in zip(used, places, strict=True)]
+    counts = np.concatenate([count for _, count in spans])
+    spots = np.concatenate([spot + base for (spot, _), base in zip(spans, bases, strict=False)])
+    ends = np.cumsum(counts)[order]
+    begins = ends - counts[order]
+    replaces = np.concatenate([run.replaces[place] for run, place in zip(used, places, strict=True)])[order]
+    times = NO_TIMES
+    if table.time is not None:
+        asked = [run.rows.select([table.time]) for run in used]
+        parts = [times_of(part.take(pa.array(spot)), table) for part, (spot, _) in zip(asked, spans, strict=True)]
+        times = np.concatenate(parts)
+    rows = np.empty(len(spots), np.int64)
     row_ends = np.full(len(keys), -1, np.int64)
     hidden = np.zeros(len(keys), np.bool_)
     count = resolve(whose[order], replaces, begins, ends, times, bound, rows, row_ends, hidden)
     known = np.flatnonzero(row_ends >= 0)
     counts = np.diff(row_ends[known], prepend=0)
-    return Keyed(np.repeat(known, counts), gather([run.rows for run in used], rows[:count]))
+    return Keyed(np.repeat(known, counts), gather([run.rows for run in used], spots[rows[:count]]))
 
 
 def _read_one(run: Run, numbers: Longs, places: Longs) -> Keyed:
-    begins, ends = run.row_begins[places], run.row_ends[places]
-    counts = ends - begins
-    index = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
-    return Keyed(np.repeat(numbers, counts), run.rows.take(pa.array(index)))
+    spots, counts = _spots(run, places)
+    return Keyed(np.repeat(numbers, counts), run.rows.take(pa.array(spots)))
+
+
+def _spots(run: Run, places: Longs) -> tuple[Longs, Longs]:
+    """The rows of some entries, and how many each has."""
+    begins = run.row_begins[places]
+    counts = run.row_ends[places] - begins
+    return np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum())), counts
 
 
 def merge(runs: Sequence[Run], table: Table, bound: int, *, oldest: bool) -> Run | None:
@@ -125,7 +139,7 @@ def merge_from(extents: Sequence[Extent], bound: int) -> int:
     weight = [each.entries + each.rows for each in extents]
     newer = weight[-1]
     for place in range(len(extents) - 2, -1, -1):
-        if weight[place] > GROWTH * newer:
+        if weight[place] > GROWTH * newer or _waits(extents, place):
             break
         newer += weight[place]
         start = place
@@ -134,6 +148,13 @@ def merge_from(extents: Sequence[Extent], bound: int) -> int:
         if each.rows and each.last_us > each.first_us and 2 * bound > each.first_us + each.last_us:
             return place
     return start
+
+
+def _waits(extents: Sequence[Extent], place: int) -> bool:
+    """Whether a run ends in time before the next begins: once it is past it goes unread, and merged it would not."""
+    older, newer = extents[place], extents[place + 1]
+    follows = bool(older.rows and newer.rows) and older.last_us < newer.first_us
+    return follows and not older.replaces and len(extents) <= _WAITING
 
 
 def is_gone(extent: Extent, bound: int) -> bool:

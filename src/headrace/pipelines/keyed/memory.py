@@ -23,6 +23,7 @@ from headrace.pipelines.keyed.keys import check_types
 from headrace.pipelines.keyed.manifest import Manifest, from_text, to_text
 from headrace.pipelines.keyed.model import ModelBucket, Row, identity
 from headrace.pipelines.keyed.operator import NO_WATERMARK, Clock, Longs, Operator, Plan, Times
+from headrace.pipelines.keyed.packing import flags_of
 from headrace.pipelines.keyed.run import no_rows
 
 _CACHE_BYTES = 64 << 20
@@ -90,8 +91,10 @@ class MemoryRunner:
         if rows is not None:
             given = self._as_batch(rows)
             hashes = np.array([self._hashed(key) for key in given.select(list(self.by)).to_pylist()], np.int64)
+            to_all = self.plan.to_all
+            everywhere = np.zeros(len(hashes), np.bool_) if to_all is None else flags_of(given, to_all)
             for number, bucket in enumerate(self._buckets):
-                mine = np.flatnonzero(hashes % len(self._buckets) == number)
+                mine = np.flatnonzero((hashes % len(self._buckets) == number) | everywhere)
                 size = self.call_rows or max(len(mine), 1)
                 for at in range(0, len(mine), size):
                     part = mine[at : at + size]

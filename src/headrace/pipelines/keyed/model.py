@@ -68,6 +68,9 @@ class ModelBucket:
             name = tuple(map(identity, key.values()))
             self.keys.setdefault(name, key)
             numbers.append(names.setdefault(name, len(names)))
+        if self.plan.to_all is not None and any(rows.column(self.plan.to_all).to_pylist()):
+            for known in (known for held in self.tables.values() for known in held):
+                names.setdefault(known, len(names))
         batch = Batch(self._key_rows(rows.schema, list(names)), np.array(numbers, np.int64), rows)
         view = _View(self, list(names))
         return self._keep(view, batch.keys, self.operator.on_rows(batch, view, times))

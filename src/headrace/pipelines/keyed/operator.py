@@ -41,7 +41,8 @@ class Clock(Enum):
     """Event timers. Without new rows a micro-batch runs only when the watermark has moved."""
     WALL = "wall"
     """Event timers and wall timers. Micro-batches run with every trigger, also without new rows: give the query a
-    trigger of some time, and not `availableNow`, with which it would have no end."""
+    trigger of some time. An `availableNow` run ends when everything is read and told; wall timers that are yet to come
+    wait for the next run."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Batch:
     """The rows of a call: `rows` has all input columns (the keys' too), `key[i]` is the number of row i's key.
 
     `keys` has a row for each key that occurs, in an order without meaning. The rows keep the order in which they came
-    from each partition of the input. A key has a row at least.
+    from each partition of the input. A key has a row at least, unless a row is for all keys (`Plan.to_all`).
     """
 
     keys: pa.RecordBatch
@@ -185,6 +186,9 @@ class Plan:
     """The columns of `Changes.emit`, without the keys'."""
     tables: tuple[Table, ...] = ()
     clock: Clock = Clock.NONE
+    to_all: str | None = None
+    """A column of flags. A row in which it is set is for all keys: it comes to every bucket, under its own key, and in
+    its call `Batch.keys` has every key that the bucket keeps something of. That is dear, so it is for what is rare."""
 
 
 class Operator(Protocol):

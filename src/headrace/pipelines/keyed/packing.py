@@ -22,12 +22,17 @@ _ROWS = 1 << 18
 _BYTES = 64 << 20
 
 
-def pack(buckets: int, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For `mapInArrow`: rows of `schema`, each with its key's hash in `HASH` behind, as one cell for each bucket."""
+def pack(
+    buckets: int, schema: pa.Schema, to_all: str | None = None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For `mapInArrow`: rows of `schema`, each with its key's hash in `HASH` behind, as one cell for each bucket.
+
+    Rows in which the column `to_all` is set go to all buckets.
+    """
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in together(batches, _ROWS, _BYTES):
-            yield _in_buckets(_with_types(rows, schema), buckets)
+            yield _in_buckets(_with_types(rows, schema), buckets, to_all)
 
     return packed
 
@@ -71,6 +76,11 @@ def together(batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int) -> I
         yield pa.concat_batches(held)
 
 
+def flags_of(rows: pa.RecordBatch, to_all: str) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Which rows are for all keys."""
+    return np.asarray(rows.column(to_all).fill_null(False), np.bool_)
+
+
 def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows with the types that the operator was told of: Spark names its session's time zone in each timestamp."""
     told = pa.schema([*schema, pa.field(HASH, pa.int64())])
@@ -81,11 +91,18 @@ def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=told)
 
 
-def _in_buckets(rows: pa.RecordBatch, buckets: int) -> pa.RecordBatch:
+def _in_buckets(rows: pa.RecordBatch, buckets: int, to_all: str | None) -> pa.RecordBatch:
     hashes = rows.column(rows.schema.get_field_index(HASH)).to_numpy()
     homes = (hashes % buckets).astype(np.uint16)
-    # Sixteen bits are sorted by counting.
-    order = np.argsort(homes, kind="stable")
+    if to_all is None or not (flags := flags_of(rows, to_all)).any():
+        # Sixteen bits are sorted by counting.
+        order = np.argsort(homes, kind="stable")
+    else:
+        times = np.where(flags, buckets, 1)
+        which = np.repeat(np.arange(len(flags)), times)
+        homes = np.repeat(homes, times)
+        homes[flags[which]] = np.tile(np.arange(buckets), np.count_nonzero(flags))
+        order = which[np.argsort(homes, kind="stable")]
     rows = rows.take(pa.array(order))
     ends = np.cumsum(np.bincount(homes, minlength=buckets))
     names = bucket_numbers(buckets)

@@ -1,16 +1,10 @@
-"""The bridge to Spark: a bucket is a key of Spark's state, which has a map; runs and the manifest are its entries.
-
-There is one state variable, because each costs every task of every micro-batch some milliseconds to set up.
-"""
+"""The bridge to Spark: a bucket is a key of Spark's state, which has a map; runs and the manifest are its entries."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from headrace.pipelines.keyed import settings as stored_settings
 from headrace.pipelines.keyed.alarm import alarm_ms
@@ -22,16 +16,11 @@ from headrace.pipelines.keyed.packing import emit_cells, open_cells
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings
 from headrace.pipelines.keyed.shelf import shelved
 
-VARIABLE = "keyed"
 MANIFEST = "manifest"
 """The id of the entry that is no run."""
 CACHE_BYTES = 128 << 20
 # A call's rows; more of one micro-batch and bucket come in further calls, so that memory is bounded.
 CALL_ROWS = 1 << 20
-
-# Types and not their names, which Spark's Python side would have the JVM parse in every task.
-_ID = StructType([StructField("id", StringType())])
-_DATA = StructType([StructField("data", BinaryType())])
 
 _cache = RunCache(CACHE_BYTES)
 
@@ -59,43 +48,33 @@ class _Stored:
         self.state.removeKey((identity,))
 
 
-class KeyedProcessor(StatefulProcessor):
-    """Serves the buckets of one partition, one after the other."""
+class Serving:
+    """Serves the buckets of one partition, one after the other; made for each partition in each micro-batch."""
 
-    def __init__(self, operator: Operator, plan: Plan, keys: pa.Schema, buckets: int) -> None:
+    def __init__(self, handle: Any, state: Any, operator: Operator, plan: Plan, keys: pa.Schema, buckets: int) -> None:
         self.operator = operator
         self.plan = plan
         self.keys = keys
         self.buckets = buckets
-
-    def init(self, handle: Any) -> None:
-        """Called for each partition in each micro-batch, also for those without rows."""
         self._handle = handle
-        self._stored = _Stored(handle.getMapState(VARIABLE, _ID, _DATA))
+        self._stored = _Stored(state)
         self._runs = shelved(self._stored)
-        client = handle._statefulProcessorApiClient  # noqa: SLF001 - the way to a key of our own
-        if client.handle_state is not StatefulProcessorHandleState.PRE_INIT:
-            self._check_settings(client)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
+    def rows(self, rows: Iterator[Any], values: Any) -> Iterator[Any]:
         """New rows of a bucket."""
-        times = _times(timerValues)
+        times = _times(values)
         bucket = self._open()
         cells = (bytes(cell) for frame in rows for cell in frame["packed"])
         for hashes, batch in open_cells(cells, CALL_ROWS):
             yield from _frames(bucket.rows(hashes, batch, times))
         self._close(bucket, times, None)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
+    def alarm(self, values: Any, expiring_ms: int) -> Iterator[Any]:
         """The bucket's alarm."""
-        times = _times(timerValues)
-        expiring = expiredTimerInfo.getExpiryTimeInMs()
+        times = _times(values)
         bucket = self._open()
         yield from _frames(bucket.timers(times))
-        self._close(bucket, times, expiring)
-
-    def close(self) -> None:
-        """Nothing is open between micro-batches."""
+        self._close(bucket, times, expiring_ms)
 
     def _open(self) -> Bucket:
         held = self._stored.manifest()
@@ -116,7 +95,7 @@ class KeyedProcessor(StatefulProcessor):
                 manifest = replace(manifest, alarm_ms=wanted)
         self._stored.put_manifest(to_text(manifest))
 
-    def _check_settings(self, client: Any) -> None:
+    def check_settings(self, client: Any) -> None:
         """Refuse a state that was made otherwise, before any partition goes on with it."""
         now = Settings.of(self.plan, self.keys, self.buckets)
         client.set_implicit_key((SETTINGS_BUCKET,))

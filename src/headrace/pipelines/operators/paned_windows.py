@@ -15,22 +15,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
-from headrace.pipelines.operators.asides import TIME, aside_field, set_aside
+from headrace.pipelines.operators.asides import set_aside
 from headrace.pipelines.operators.closing import Closing
-from headrace.pipelines.operators.fold import Fold, Folded, fold
+from headrace.pipelines.operators.fold import Folded
 from headrace.pipelines.operators.grouping import Longs, find, grouped, lowest
 from headrace.pipelines.operators.hops import EARLY, Hops
 from headrace.pipelines.operators.hops import LATE as LATE_US
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import Stragglers
-from headrace.pipelines.operators.telling import FINAL, Telling, tells_columns
+from headrace.pipelines.operators.telling import FINAL
 from headrace.pipelines.operators.times import some_rows, times_of
+from headrace.pipelines.operators.windowed import Windowed
 
 PANES, TOLD = "panes", "told"
 
 
 @dataclass(frozen=True)
-class PanedWindows:
+class PanedWindows(Windowed):
     """The operator; its settings are checked where it is made."""
 
     time: str
@@ -39,23 +40,6 @@ class PanedWindows:
     stragglers: Stragglers
     closing: Closing
     rows: pa.Schema
-
-    @property
-    def fold(self) -> Fold:
-        """The aggregates over the rows' types."""
-        return fold(self.aggregates, self.rows)
-
-    @property
-    def telling(self) -> Telling:
-        """Whether results are told more than once."""
-        return Telling(self.stragglers.corrects, self.closing.early_us is not None)
-
-    @property
-    def output(self) -> pa.Schema:
-        """What comes out behind the keys."""
-        edges = [pa.field("window_start", TIME), pa.field("window_end", TIME)]
-        told = tells_columns(self.telling)
-        return pa.schema([*edges, *self.fold.results, *told, aside_field(self.rows, self.stragglers)])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """Tables and columns."""

@@ -15,21 +15,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, State, Times, Values
-from headrace.pipelines.operators.asides import TIME, aside_field, set_aside
+from headrace.pipelines.operators.asides import set_aside
 from headrace.pipelines.operators.closing import Closing
-from headrace.pipelines.operators.fold import Fold, Folded, fold
+from headrace.pipelines.operators.fold import Fold, Folded
 from headrace.pipelines.operators.grouping import Groups, Longs, find, grouped, highest, lowest, sorted_by
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.session_cuts import Sessions, cut
 from headrace.pipelines.operators.stragglers import Stragglers
-from headrace.pipelines.operators.telling import FINAL, Telling, results_batch, tells_columns
+from headrace.pipelines.operators.telling import FINAL, Telling, results_batch
 from headrace.pipelines.operators.times import some_rows, times_of
+from headrace.pipelines.operators.windowed import Windowed
 
 SESSIONS, TOLD = "sessions", "told"
 
 
 @dataclass(frozen=True)
-class SessionWindows:
+class SessionWindows(Windowed):
     """The operator; its settings are checked where it is made."""
 
     time: str
@@ -41,22 +42,10 @@ class SessionWindows:
     rows: pa.Schema
 
     @property
-    def fold(self) -> Fold:
-        """The aggregates over the rows' types."""
-        return fold(self.aggregates, self.rows)
-
-    @property
     def telling(self) -> Telling:
         """A window that is told again has another end, so what was told is always taken back."""
         again = self.stragglers.corrects or self.closing.early_us is not None
         return Telling(again, self.closing.early_us is not None)
-
-    @property
-    def output(self) -> pa.Schema:
-        """What comes out behind the keys."""
-        edges = [pa.field("window_start", TIME), pa.field("window_end", TIME)]
-        told = tells_columns(self.telling)
-        return pa.schema([*edges, *self.fold.results, *told, aside_field(self.rows, self.stragglers)])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """Tables and columns."""

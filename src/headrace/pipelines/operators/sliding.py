@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.operators.errors import BadWindow
 from headrace.pipelines.operators.fields import as_names, require
 from headrace.pipelines.operators.frames import Transform, over_keys
 from headrace.pipelines.operators.intervals import Interval, positive
@@ -30,13 +29,13 @@ def sliding(
     """For every row, aggregates of the rows of its key from `size` before it up to its own time, itself included.
 
     One row comes out for each that goes in, with the columns `keep` of it; `window_end` is its time. It comes when the
-    watermark has reached it. Late rows are counted or handed on; they cannot correct what was told.
+    watermark has reached it. With stragglers that correct, a late row is answered when it comes, and the rows up to
+    `size` after it, which have one more in their interval now, are taken back and told again. What was told is kept as
+    long as it can be corrected: with `collect` and `count_distinct` that is a list for every row.
     """
     size_us = positive(size, "the size of sliding windows")
     chosen = windowing("sliding", by=by, time=time, stragglers=stragglers, early=None, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
-    if chosen.stragglers.corrects:
-        raise BadWindow("sliding gives one result for each row, once: write stragglers=drop() or side_output()")
     kept = tuple(name for name in as_names(keep) if name not in chosen.by)  # keys come out anyway
 
     def apply(frame: "DataFrame") -> "DataFrame":

@@ -3,31 +3,38 @@
 State: `buffer`, the rows of each key in the order of time, as long as an interval yet to come can reach back to them. A
 row is answered when the watermark has reached its time: then all rows before it have come. Rows of the same time are in
 each other's intervals, as with SQL's RANGE.
+
+With corrections a row may come later than that. It is answered at once, and the rows of its key up to an interval after
+it have one row more: what was told of them (`told`) is taken back and told again. Rows of a key and time keep the order
+in which they came, so time and place in it name a row.
 """
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
-from headrace.pipelines.operators.asides import TIME, aside_field, set_aside, timestamps
+from headrace.pipelines.operators.asides import set_aside
 from headrace.pipelines.operators.closing import Closing
-from headrace.pipelines.operators.fold import Fold, fold
-from headrace.pipelines.operators.grouping import find, highest, lowest, sorted_by
+from headrace.pipelines.operators.fold import Folded
+from headrace.pipelines.operators.grouping import Longs, find, highest, lowest, sorted_by
 from headrace.pipelines.operators.hops import EARLY
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import Stragglers
+from headrace.pipelines.operators.telling import Remembered, news, results_batch
 from headrace.pipelines.operators.times import some_rows, times_of
+from headrace.pipelines.operators.windowed import Windowed
 
-BUFFER = "buffer"
+BUFFER, TOLD = "buffer", "told"
+_ABOUT = [pa.field("at", pa.int64()), pa.field("place", pa.int64()), pa.field("revision", pa.int32())]
 
 
 @dataclass(frozen=True)
-class SlidingRows:
+class SlidingRows(Windowed):
     """The operator; `keep` are columns of the row that come out beside its results."""
 
     time: str
@@ -39,26 +46,22 @@ class SlidingRows:
     rows: pa.Schema
 
     @property
-    def fold(self) -> Fold:
-        """The aggregates over the rows' types."""
-        return fold(self.aggregates, self.rows)
-
-    @property
-    def output(self) -> pa.Schema:
-        """What comes out behind the keys."""
-        kept = [self.rows.field(name) for name in self.keep]
-        edges = [pa.field("window_start", TIME), pa.field("window_end", TIME)]
-        return pa.schema([*kept, *edges, *self.fold.results, aside_field(self.rows, self.stragglers)])
+    def carried(self) -> list[pa.Field]:
+        """The columns to keep."""
+        return [self.rows.field(name) for name in self.keep]
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """Tables and columns."""
-        return Plan(self.output, (Rows(BUFFER, self._schema(), "at"),), self.closing.clock)
+        tables = [Rows(BUFFER, self._schema(), "at")]
+        if self.telling.again:
+            tables.append(Rows(TOLD, pa.schema([*_ABOUT, *self.fold.state]), "at"))
+        return Plan(self.output, tuple(tables), self.closing.clock)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Rows into the buffer."""
         time, has_time = times_of(batch.rows.column(self.time))
         reached = self.closing.reached(times)
-        late = has_time & (time <= reached)
+        late = has_time & (time <= reached - self.stragglers.allowed_us)
         aside = set_aside(
             self.output,
             batch.key,
@@ -83,37 +86,93 @@ class SlidingRows:
         )
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """Rows whose interval is complete."""
+        """Rows whose interval is complete, or has got another row."""
         reached = self.closing.reached(times)
+        horizon = reached - self.stragglers.allowed_us
         held = state.read(BUFFER)
         time = np.asarray(held.rows.column(0))
         order = sorted_by(held.key, time)
         key, time = held.key[order], time[order]
         ready = np.flatnonzero((time >= self.closing.due_from(due, state)[key]) & (time <= reached))
-        emit = None
+        emit, tell = None, None
         if len(ready):
             lows = find(key, time, key[ready], time[ready] - self.size, side="left")
             highs = find(key, time, key[ready], time[ready], side="right")
-            made = self.fold
-            windows = made.load(held.rows.columns[1 + len(self.keep) :]).take(order).over(lows, highs)
-            taken = pa.array(order[ready])
-            carried = [held.rows.column(1 + at).take(taken) for at in range(len(self.keep))]
-            edges = [timestamps(time[ready] - self.size), timestamps(time[ready])]
-            nothing = pa.nulls(len(ready), self.output.field(self.output.names[-1]).type)
-            columns = [*carried, *edges, *windows.results(), nothing]
-            emit = Keyed(key[ready], pa.RecordBatch.from_arrays(columns, schema=self.output))
+            windows = self.fold.load(held.rows.columns[1 + len(self.keep) :]).take(order).over(lows, highs)
+            carried = _taken(held.rows.columns[1 : 1 + len(self.keep)], order[ready])
+            if self.telling.again:
+                of = find(key, time, key[ready], time[ready], side="left")
+                rows = _Answered(key[ready], time[ready], of, ready - of, carried, windows)
+                told = state.read(TOLD)
+                emit, tell = self._told(rows, told, find(key, time, told.key, np.asarray(told.rows[0]), side="left"))
+            else:
+                emit = Keyed(key[ready], self._results(time[ready], windows, carried))
         waits = time > reached
         timers = lowest(len(due), key[waits], time[waits], NEVER)
         # A key that falls silent is woken once more, when nothing can reach back to its rows any longer.
+        kept_us = self.size + self.stragglers.allowed_us
         latest = highest(len(due), key, time, EARLY)
-        timers = np.where((timers == NEVER) & (latest + self.size >= reached), latest + self.size + 1, timers)
+        timers = np.where((timers == NEVER) & (latest + kept_us >= reached), latest + kept_us + 1, timers)
+        expire = {BUFFER: horizon - self.size} | ({TOLD: horizon + 1} if self.telling.again else {})
         return Changes(
             emit=emit,
-            expire={BUFFER: reached - self.size} if reached > EARLY else {},
+            append={TOLD: tell} if tell is not None else {},
+            expire=expire if reached > EARLY else {},
             event_timers=self.closing.event_timers(timers),
             wall_timers=self.closing.wall_timers(timers, state, times, fresh=False),
         )
 
+    def _told(self, rows: "_Answered", told: Keyed, told_of: Longs) -> tuple[Keyed | None, Keyed | None]:
+        """What to emit for rows, and what to remember of it; `told_of` says where the rows of a telling begin."""
+        old = self.fold.load(told.rows.columns[len(_ABOUT) :])
+        place, revision = (np.asarray(told.rows.column(at), np.int64) for at in (1, 2))
+        remembered = Remembered(told_of, place, revision, np.ones(len(told), np.bool_), old.rows)
+        over = np.ones(len(rows.key), np.bool_)
+        found = news(rows.of, rows.place, rows.windows.rows, over, remembered, corrects=True)
+        fresh, back = rows.take(found.fresh), rows.take(found.back)
+        if not len(fresh.key):
+            return None, None
+        parts = [
+            self._results(back.time, old.take(found.last), back.carried, revision[found.last], retracted=True),
+            self._results(fresh.time, fresh.windows, fresh.carried, found.revision),
+        ]
+        about = [pa.array(fresh.time), pa.array(fresh.place), pa.array(found.revision.astype(np.int32))]
+        kept = pa.RecordBatch.from_arrays([*about, *fresh.windows.stored()], schema=told.rows.schema)
+        return Keyed(np.concatenate([back.key, fresh.key]), pa.concat_batches(parts)), Keyed(fresh.key, kept)
+
+    def _results(
+        self,
+        time: Longs,
+        windows: Folded,
+        carried: list[pa.Array],
+        revision: Longs | None = None,
+        *,
+        retracted: bool = False,
+    ) -> pa.RecordBatch:
+        start = time - self.size
+        return results_batch(self.output, start, time, windows, revision, retracted=retracted, carried=carried)
+
     def _schema(self) -> pa.Schema:
         kept = [pa.field(f"kept.{name}", self.rows.field(name).type) for name in self.keep]
         return pa.schema([pa.field("at", pa.int64()), *kept, *self.fold.state])
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """Rows with their windows; `of` says where the rows of the same key and time begin, `place` which of them it is."""
+
+    key: Longs
+    time: Longs
+    of: Longs
+    place: Longs
+    carried: list[pa.Array]
+    windows: Folded
+
+    def take(self, some: Longs) -> "_Answered":
+        columns = (self.key[some], self.time[some], self.of[some], self.place[some])
+        return _Answered(*columns, _taken(self.carried, some), self.windows.take(some))
+
+
+def _taken(columns: Sequence[pa.Array], rows: Longs) -> list[pa.Array]:
+    index = pa.array(rows)
+    return [column.take(index) for column in columns]

@@ -1,9 +1,12 @@
 """How results are told: once and for good, or again and again with a revision. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import Keyed
 from headrace.pipelines.operators.asides import timestamps
@@ -12,6 +15,8 @@ from headrace.pipelines.operators.grouping import Longs, find, grouped
 from headrace.pipelines.operators.stragglers import ASIDE
 
 REVISION, RETRACTED, FINAL = "revision", "retracted", "final"
+Flags = NDArray[np.bool_]
+_NOBODY: Longs = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -40,47 +45,60 @@ class Telling:
         """The rows to emit for windows, and what to remember of it; `told` is what is remembered so far."""
         over = end <= reached
         if told is None:
-            if not len(key):
-                return None, None
-            return Keyed(key, results_batch(output, start, end, windows)), None
-        before_end = np.asarray(told.rows.column(0))
-        revision = np.asarray(told.rows.column(1), np.int64)
-        # The latest revision of each window told, in the order of keys and ends.
-        groups = grouped(told.key, before_end, then=(revision,))
-        latest = groups.order[groups.ends - 1] if len(groups.starts) else groups.order
-        old_key, old_end = told.key[latest], before_end[latest]
-        old = fold.load(told.rows.columns[3:]).take(latest)
-        at = find(old_key, old_end, key, end, side="left")
-        inside = np.minimum(at, max(len(latest) - 1, 0))
-        known = (
-            (at < len(latest)) & (old_key[inside] == key) & (old_end[inside] == end) if len(latest) else over & False
-        )
-        same = np.zeros(len(key), np.bool_)
-        last_revision = np.zeros(len(key), np.int64)
-        if len(latest):
-            was_final = np.asarray(told.rows.column(2))[latest]
-            unchanged = (old.rows[inside] == windows.rows) & (was_final[inside] | ~over)
-            same = known & (unchanged | (was_final[inside] & (not self.corrects)))
-            last_revision = np.where(known, revision[latest][inside], 0)
-        news = np.flatnonzero(~same)
-        if not len(news):
+            return (Keyed(key, results_batch(output, start, end, windows)) if len(key) else None), None
+        old = fold.load(told.rows.columns[3:])
+        old_end, revision = (np.asarray(told.rows.column(at), np.int64) for at in range(2))
+        remembered = Remembered(told.key, old_end, revision, np.asarray(told.rows.column(2)), old.rows)
+        found = news(key, end, windows.rows, over, remembered, corrects=self.corrects)
+        fresh, back, last = found.fresh, found.back, found.last
+        if not len(fresh):
             return None, None
-        windows, now = windows.take(news), last_revision[news] + 1
-        rows = results_batch(output, start[news], end[news], windows, now, final=over[news], retracted=False)
-        fresh = Keyed(key[news], rows)
-        about = [pa.array(end[news]), pa.array(now.astype(np.int32)), pa.array(over[news])]
-        kept = pa.RecordBatch.from_arrays([*about, *windows.stored()], schema=told.rows.schema)
-        if self.corrects and known[news].any():
-            back = news[known[news]]
-            taken = old.take(inside[back])
-            final = np.asarray(told.rows.column(2))[latest][inside[back]]
-            rows = results_batch(
-                output, start[back], end[back], taken, last_revision[back], final=final, retracted=True
-            )
+        windows = windows.take(fresh)
+        rows = results_batch(output, start[fresh], end[fresh], windows, found.revision, final=over[fresh])
+        if len(back):
             # What is taken back stands before what takes its place.
-            both = pa.concat_batches([rows, fresh.rows])
-            fresh = Keyed(np.concatenate([key[back], fresh.key]), both)
-        return fresh, Keyed(key[news], kept)
+            gone = results_batch(output, start[back], end[back], old.take(last), revision[last],
+                                 final=remembered.final[last], retracted=True)  # fmt: skip
+            rows = pa.concat_batches([gone, rows])
+        about = [pa.array(end[fresh]), pa.array(found.revision.astype(np.int32)), pa.array(over[fresh])]
+        kept = pa.RecordBatch.from_arrays([*about, *windows.stored()], schema=told.rows.schema)
+        return Keyed(np.concatenate([key[back], key[fresh]]), rows), Keyed(key[fresh], kept)
+
+
+class Remembered(NamedTuple):
+    """Tellings, several of a window among them: a window is known by two numbers, `of` and `at`."""
+
+    of: Longs
+    at: Longs
+    revision: Longs
+    final: Flags
+    rows: Longs
+    """How many rows of the input it had: only if that has changed is there anything new in it."""
+
+
+class News(NamedTuple):
+    """What is to be told of windows, by their place: `fresh` with a revision, `back` takes back the telling `last`."""
+
+    fresh: Longs
+    revision: Longs
+    back: Longs
+    last: Longs
+
+
+def news(of: Longs, at: Longs, rows: Longs, over: Flags, told: Remembered, *, corrects: bool) -> News:
+    """Windows that are new, have changed or are over only now, against what was told of them."""
+    groups = grouped(told.of, told.at, then=(told.revision,))
+    if not len(groups.starts):
+        return News(np.arange(len(of)), np.ones(len(of), np.int64), _NOBODY, _NOBODY)
+    latest = groups.order[groups.ends - 1]
+    place = find(told.of[latest], told.at[latest], of, at, side="left")
+    last = latest[np.minimum(place, len(latest) - 1)]
+    known = (place < len(latest)) & (told.of[last] == of) & (told.at[last] == at)
+    final = told.final[last]
+    same = known & (((told.rows[last] == rows) & (final | ~over)) | (final & (not corrects)))
+    fresh = np.flatnonzero(~same)
+    back = fresh[known[fresh]] if corrects else _NOBODY
+    return News(fresh, np.where(known, told.revision[last], 0)[fresh] + 1, back, last[back])
 
 
 def tells_columns(telling: Telling) -> list[pa.Field]:
@@ -97,12 +115,13 @@ def results_batch(
     windows: Folded,
     revision: Longs | None = None,
     *,
-    final: "np.typing.NDArray[np.bool_] | None" = None,
+    final: Flags | None = None,
     retracted: bool = False,
+    carried: Sequence[pa.Array] = (),
 ) -> pa.RecordBatch:
-    """Windows as rows of the output."""
+    """Windows as rows of the output, behind the columns `carried`."""
     count = len(start)
-    columns = [timestamps(start), timestamps(end), *windows.results()]
+    columns = [*carried, timestamps(start), timestamps(end), *windows.results()]
     for field in list(output)[len(columns) :]:
         if field.name == REVISION and revision is not None:
             columns.append(pa.array(revision.astype(np.int32)))

@@ -15,12 +15,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.jobs.declare import BadJob, Job, Topic, job
+from headrace.pipelines.operators.tables.grouped_native import upserts_of
 from headrace.pipelines.sink.tables.target import words
 from headrace.pipelines.views.shape import NAME
-from headrace.pipelines.views.sink import ViewSink
+from headrace.pipelines.views.sink import Telling, ViewSink
 from headrace.pipelines.views.stores.store import Store
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from headrace.pipelines.sink.tables.following import OnNewQuery
 
 _MODES = ("append", "update")
@@ -34,15 +37,18 @@ def view(
     name: str | None = None,
     trigger: str = "500 ms",
     checkpoint: str | None = None,
-    mode: str = "append",
+    mode: str | None = None,
     on_new_query: "OnNewQuery" = "refuse",
     conf: Mapping[str, object] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Any]], Job]:
     """Make a view of a function that takes a DataFrame for each input and returns weighted rows (`_weight`).
 
     `key` are the columns that identify a row of the view. `store` is sqlite(…), postgres(…), duckdb(…), redis(…) or
-    topic(…). `mode` is "update" where Spark's own aggregation gives the rows, so that a row replaces the one before it
-    without taking it back. `on_new_query="replace"` empties the view when its checkpoint was deleted.
+    topic(…). `on_new_query="replace"` empties the view when its checkpoint was deleted.
+
+    Where `group_changes` by the view's key is the last step, and can be left to Spark's own aggregation, it is, and the
+    query runs in Spark's output mode "update": a row replaces the one before it without taking it back. `mode="append"`
+    keeps to changes, and `mode="update"` says that the function returns such rows itself.
     """
 
     def declared(function: Callable[..., Any]) -> Job:
@@ -52,32 +58,47 @@ def view(
             words(key),
             _store(store, inputs),
             tuple(given.name for given in inputs.values() if isinstance(given, Topic)),
-            mode == "update",
+            Telling(mode == "update"),
             on_new_query,
         )
         made = job(
-            inputs=inputs, outputs=sink, name=chosen, trigger=trigger, checkpoint=checkpoint, mode=mode, conf=conf
-        )(_checked(function, sink))
+            inputs=inputs,
+            outputs=sink,
+            name=chosen,
+            trigger=trigger,
+            checkpoint=checkpoint,
+            mode=mode or "append",
+            conf=conf,
+        )(_checked(function, sink, mode))
         _check(made, sink, mode)
         return made
 
     return declared
 
 
-def _checked(function: Callable[..., Any], sink: ViewSink) -> Callable[..., Any]:
+def _checked(function: Callable[..., Any], sink: ViewSink, mode: str | None) -> Callable[..., Any]:
     """The function, and a look at what it returns: columns that make no view are refused before a query starts."""
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         found = function(*args, **kwargs)
         if hasattr(found, "schema"):
+            if mode is None and found.isStreaming:
+                found = _chosen(found, sink)
             sink.shape_of(sink.changed(found))
         return found
 
     return checked
 
 
-def _check(made: Job, sink: ViewSink, mode: str) -> None:
+def _chosen(found: "DataFrame", sink: ViewSink) -> "DataFrame":
+    """The rows as changes, or as upserts if those do: a row of the view is then a group, and nothing comes behind."""
+    upserts = upserts_of(found)
+    sink.telling.upserts = upserts is not None and set(upserts.by) == set(sink.key)
+    return upserts.made() if upserts is not None and sink.telling.upserts else found
+
+
+def _check(made: Job, sink: ViewSink, mode: str | None) -> None:
     where = f"{made.place}: view {made.name!r}"
     if not NAME.fullmatch(made.name):
         raise BadJob(f"{where}: a view's name is letters, digits, dashes and underscores")
@@ -85,7 +106,7 @@ def _check(made: Job, sink: ViewSink, mode: str) -> None:
         raise BadJob(f"{where} has no key: name the columns that identify a row, key=['…']")
     if len(set(sink.key)) < len(sink.key):
         raise BadJob(f"{where}: the key names a column twice")
-    if mode not in _MODES:
+    if mode is not None and mode not in _MODES:
         raise BadJob(f"{where}: mode is {mode!r}: choose one of {', '.join(_MODES)}")
     if sink.on_new_query not in ("refuse", "replace"):
         raise BadJob(

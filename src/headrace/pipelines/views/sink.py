@@ -1,7 +1,7 @@
 """The output of a view, for `foreachBatch`: weighted rows become puts and deletes, and go to the store."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.operators.errors import BadField
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from headrace.pipelines.sink.tables.spool import Spool
 
 
+@dataclass
+class Telling:
+    """How a view's rows come: as changes, or with `upserts` each as its key's row from now on.
+
+    It is known when the view's function has been called, and then holds for all versions of the view.
+    """
+
+    upserts: bool = False
+
+
 @dataclass(frozen=True)
 class ViewSink:
     """Keeps one view in its store; `version` is set for one that is built beside that in use."""
@@ -25,7 +35,7 @@ class ViewSink:
     key: tuple[str, ...]
     store: Store
     sources: tuple[str, ...] = ()
-    upserts: bool = False
+    telling: Telling = field(default_factory=Telling, compare=False)
     on_new_query: "OnNewQuery" = "refuse"
     version: int | None = None
 
@@ -56,12 +66,17 @@ class ViewSink:
                     batch_id,
                     origin,
                     int(time.time() * 1000),
-                    self.upserts,
+                    self.telling.upserts,
                     self.on_new_query,
                 )
             )
         if freshness is not None and self.version is None:
             told(self, freshness, origin)
+
+    @property
+    def output_mode(self) -> str:
+        """The output mode that the query needs."""
+        return "update" if self.telling.upserts else "append"
 
     def changed(self, df: "DataFrame") -> "DataFrame":
         """What a batch does to the view."""

@@ -1,12 +1,16 @@
 """`[broker]`: our own broker, or with `bootstrap` any Kafka that runs already."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from headrace.broker.config import Address as Listener
 from headrace.broker.settings import BROKER_SETTINGS, check_settings
 from headrace.client.address import parse_bootstrap
+from headrace.client.security import settings_from
+from headrace.client.surroundings import BOOTSTRAP, VARIABLE
 from headrace.errors import HeadraceError
+from headrace.stack.blame import blamed
 from headrace.stack.keys import Complaint, Key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
 from headrace.stack.lines import Said, json_object, read_line
@@ -18,7 +22,7 @@ KEYS: Final = (
     Key(
         "bootstrap",
         str,
-        "The addresses of a Kafka to use instead of a broker of our own; then the other keys have no effect.",
+        "The addresses of a Kafka to use instead of a broker of our own; then only connection goes with it.",
         check=parse_bootstrap,
     ),
     port("port", "Where to listen; 0 takes a free one.", 9092),
@@ -33,6 +37,12 @@ KEYS: Final = (
     ),
     Key("advertise", str, "Where clients are told to come back to, if not where they came.", check=Listener.parse),
     Key("settings", dict, "Settings of the broker under Kafka's names."),
+    Key(
+        "connection",
+        dict,
+        "With bootstrap: how that Kafka is reached, TLS and SASL, under the names of Kafka's clients.",
+        is_secret=True,
+    ),
 )
 
 
@@ -47,6 +57,29 @@ def _check(section: Section) -> Iterable[Complaint]:
             check_settings(BROKER_SETTINGS, {name: as_text(value)})
         except HeadraceError as error:
             yield ("settings", name), f"[{section.where}] settings: {error}"
+    connection = section.values.get("connection", {})
+    if connection and not section.values.get("bootstrap"):
+        yield (
+            ("connection",),
+            f"[{section.where}] connection is for a Kafka that runs already: name it with bootstrap, or leave it out",
+        )
+        return
+    nested = [name for name, value in connection.items() if isinstance(value, (dict, list))]
+    if nested:
+        yield (
+            ("connection", nested[0]),
+            f"[{section.where}] connection: {nested[0]} must be in quotes, as {nested[0]!r}",
+        )
+        return
+    try:
+        settings_from(_texts(connection))
+    except HeadraceError as error:
+        key = blamed(str(error), connection)
+        yield ("connection", *filter(None, [key])), f"[{section.where}] connection: {error}"
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: as_text(value) for name, value in values.items()}
 
 
 def is_embedded(stack: Stack) -> bool:
@@ -57,6 +90,14 @@ def is_embedded(stack: Stack) -> bool:
 def bootstrap_of(stack: Stack) -> str:
     """The Kafka that is there already; empty if there is none."""
     return str((stack.one(NAME) or {}).get("bootstrap", ""))
+
+
+def connection_environment(stack: Stack) -> dict[str, str]:
+    """What every process of the stack is told about reaching its Kafka, where others cannot see it."""
+    connection = (stack.one(NAME) or {}).get("connection")
+    if not connection:
+        return {}
+    return {VARIABLE: json.dumps({BOOTSTRAP: bootstrap_of(stack), **_texts(connection)})}
 
 
 def first_needs(stack: Stack) -> tuple[str, ...]:
@@ -105,6 +146,7 @@ KIND = Kind(
 port = 9092
 data_dir = ".headrace/broker"
 # bootstrap = "kafka-1:9092"      # a Kafka that runs already, instead of a broker of our own
+# connection = { "security.protocol" = "SSL", "ssl.ca.location" = "ca.pem" }   # and how it is reached
 # settings = { "num.partitions" = 4 }
 """,
     KEYS,

@@ -66,7 +66,7 @@ port = {DEFAULT_PORT}
         port("port", "Where to listen; 0 takes a free one.", DEFAULT_PORT),
         Key("host", str, "Where to listen; another than loopback needs a token.", "127.0.0.1"),
         Key("allow_writes", bool, "Let it produce records and reset groups; a token is made for it.", False),
-        Key("token", str, "Let in only who has this, 16 characters or more: best as ${VARIABLE}."),
+        Key("token", str, "Let in only who has this, 16 characters or more: best as ${VARIABLE}.", is_secret=True),
         Key("host_names", list, "Further names under which it answers."),
         Key("every_s", float, "How often to look at the cluster, in seconds.", 2.0, least=0.2, most=60),
     ),

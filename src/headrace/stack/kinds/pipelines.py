@@ -5,7 +5,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from typing import Any, Final
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW
 from headrace.stack.keys import Complaint, Key, nearest, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
-from headrace.stack.kinds.spark import spark_of
+from headrace.stack.kinds.spark import spark_environment, spark_of
 from headrace.stack.kinds.topics import needs
 from headrace.stack.lines import Said, json_object, read_line
 
@@ -76,20 +76,34 @@ def topics_read(folder: Path, values: Any) -> tuple[str, ...]:
     return tuple(sorted({topic for job in jobs for topic in job["inputs"].values()}))
 
 
-def _members(stack: Stack) -> Iterable[Member]:
-    spark = spark_of(stack)
-    for name, values in stack.several(NAME).items():
+def guests_of(stack: Stack, name: str) -> str | None:
+    """The file of views that this pipeline's session keeps too, if there is one."""
+    views = stack.one("views")
+    return str(views["file"]) if views is not None and views.get("kept_by") == name else None
 
-        def command(bootstrap: str, values: Any = values) -> Command:
-            arguments = ["pipeline", "run", values["file"], "--json", "--bootstrap", bootstrap]
+
+def _members(stack: Stack) -> Iterable[Member]:
+    spark, environment = spark_of(stack), spark_environment(stack)
+    for name, values in stack.several(NAME).items():
+        guests = guests_of(stack, name)
+        files = (values["file"], *([guests] if guests else []))
+        chosen = values.get("jobs", ())
+        if chosen and guests:
+            chosen = (*chosen, *(job["job"] for job in listed(stack.folder, guests)))
+
+        def command(
+            bootstrap: str, values: Any = values, files: Sequence[str] = files, chosen: Sequence[str] = chosen
+        ) -> Command:
+            arguments = ["pipeline", "run", *files, "--json", "--bootstrap", bootstrap]
             arguments += ["--master", spark["master"], "--state-dir", spark["state_dir"]]
             arguments += ["--restarts", str(values["restarts"])]
-            arguments += [part for job in values.get("jobs", ()) for part in ("--job", job)]
+            arguments += [part for job in chosen for part in ("--job", job)]
             arguments += ["--trigger", values["trigger"]] if "trigger" in values else []
             arguments += ["--metrics-port", str(values["metrics_port"])] if "metrics_port" in values else []
-            return Command((*COMMAND, *arguments))
+            return Command((*COMMAND, *arguments), environment=environment)
 
         topics = topics_read(stack.folder, values)
+        topics += topics_read(stack.folder, {"file": guests}) if guests else ()
         yield Member(f"{NAME}.{name}", NAME, command, needs(stack), topics, may_end=True, read=read)
 
 

@@ -4,10 +4,11 @@ import importlib.util
 from collections.abc import Iterable
 from typing import Final
 
-from headrace.stack.keys import Complaint, Key, port
-from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
+from headrace.stack.keys import Complaint, Key, nearest, port
+from headrace.stack.kind import COMMAND, Command, Kind, Member, Names, Section, Stack
+from headrace.stack.kinds.pipelines import NAME as PIPELINES
 from headrace.stack.kinds.pipelines import check_file, explore, read, topics_read
-from headrace.stack.kinds.spark import spark_of
+from headrace.stack.kinds.spark import spark_environment, spark_of
 from headrace.stack.kinds.topics import needs
 from headrace.stack.lines import Said, json_object, read_line
 
@@ -29,15 +30,24 @@ def _members(stack: Stack) -> Iterable[Member]:
 
     def keep(bootstrap: str) -> Command:
         arguments = ["pipeline", "run", values["file"], "--json", "--bootstrap", bootstrap]
-        return Command((*COMMAND, *arguments, "--master", spark["master"], "--state-dir", spark["state_dir"]))
+        arguments += ["--master", spark["master"], "--state-dir", spark["state_dir"]]
+        return Command((*COMMAND, *arguments), environment=spark_environment(stack))
 
     def serve(bootstrap: str) -> Command:
         arguments = ["view", "serve", values["file"], "--json", "--bootstrap", bootstrap]
         return Command((*COMMAND, *arguments, "--port", str(values["port"])))
 
-    yield Member(KEEPER, NAME, keep, needs(stack), topics_read(stack.folder, values), may_end=True, read=read)
+    if "kept_by" not in values:
+        yield Member(KEEPER, NAME, keep, needs(stack), topics_read(stack.folder, values), may_end=True, read=read)
     # The server answers for a store that is not filled yet, so it does not wait for the keeper.
     yield Member(SERVER, NAME, serve, needs(stack), read=read_server)
+
+
+def _relate(section: Section, names: Names) -> Iterable[Complaint]:
+    host, there = section.values.get("kept_by"), names.get(PIPELINES, ())
+    if host is not None and host not in there:
+        hint = nearest(host, there, "there are") if there else "leave kept_by out, and views have their own session"
+        yield ("kept_by",), f"[{section.where}] kept_by: there is no section [{PIPELINES}.{host}]: {hint}"
 
 
 def read_server(text: str) -> Said:
@@ -55,12 +65,19 @@ KIND = Kind(
 # [views]
 # file = "views.py"
 # port = {DEFAULT_PORT}
+# kept_by = "revenue"             # in the Spark session of that pipeline, which saves one
 """,
     (
         Key("file", str, "The Python file that declares the views.", is_needed=True),
+        Key(
+            "kept_by",
+            str,
+            "The name of a pipeline whose Spark session keeps the views too; by default they have one of their own.",
+        ),
         port("port", "Where they are served; 0 takes a free one.", DEFAULT_PORT),
     ),
     check=_check,
     members=_members,
     explore=explore,
+    relate=_relate,
 )

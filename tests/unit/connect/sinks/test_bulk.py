@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headrace.connect.search.bulk import bulk_body, check_bulk
+from headrace.connect.search.bulk import bulk_bodies, check_bulk
 from headrace.connect.sink import RowChange, RowRefused, SinkUnavailable
 
 CHANGES = [
@@ -15,7 +15,9 @@ CHANGES = [
 
 
 def test_versions_follow_the_offsets() -> None:
-    lines = [json.loads(line) for line in bulk_body(CHANGES, base=100).decode().splitlines()]
+    ((held, body),) = bulk_bodies(CHANGES, base=100)
+    assert held == CHANGES
+    lines = [json.loads(line) for line in body.decode().splitlines()]
     assert lines == [
         {"index": {"_id": "1", "version": 111, "version_type": "external"}},
         {"id": 1, "t": "a\nb"},
@@ -23,6 +25,21 @@ def test_versions_follow_the_offsets() -> None:
         {"index": {"_id": '[1,"x"]', "version": 105, "version_type": "external"}},
         {"a": 1, "b": "x"},
     ]
+
+
+def test_requests_are_no_larger_than_allowed_unless_one_row_is() -> None:
+    changes = [RowChange({"id": n}, {"t": "x" * size}, 0, n, 0) for n, size in enumerate([10, 10, 5000, 10, 10])]
+    bodies = list(bulk_bodies(changes, 0, largest_bytes=300))
+    assert [[change.offset for change in held] for held, _ in bodies] == [[0, 1], [2], [3, 4]]
+    assert [len(body) > 300 for _, body in bodies] == [False, True, False]
+
+
+@pytest.mark.parametrize("key", ["", "ä" * 257])
+def test_a_key_that_the_index_cannot_hold(key: str) -> None:
+    with pytest.raises(RowRefused, match="its key is") as caught:
+        list(bulk_bodies([*CHANGES, RowChange({"id": key}, {"id": key}, 2, 7, 0)], 0))
+    assert (caught.value.partition, caught.value.offset) == (2, 7)
+    assert list(bulk_bodies([RowChange({"id": key}, None, 2, 7, 0)], 0)) == []
 
 
 def test_what_is_there_already_and_what_is_gone_already_is_no_error() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.pipelines import job, topic
 from headrace.pipelines.jobs.declare import BadJob, TopicOutput
-from headrace.pipelines.jobs.load import BadFile, load
+from headrace.pipelines.jobs.load import BadFile, load, load_files
 
 GOOD = """
 from headrace.pipelines import job, topic
@@ -57,6 +57,20 @@ def test_a_file_or_job_that_is_not_there(tmp_path: Path) -> None:
         load(tmp_path / "nothing.py")
     with pytest.raises(BadFile, match="has no job 'third': it has large-orders, other"):
         load(file_of(tmp_path, GOOD), ["third"])
+
+
+def test_several_files_run_as_one_if_they_can_be_told_apart(tmp_path: Path) -> None:
+    first, second = file_of(tmp_path, GOOD), tmp_path / "views.py"
+    second.write_text(GOOD.replace('"other"', '"third"').replace("def large_orders", "def small_orders"))
+    names = [found.name for found in load_files([first, second])]
+    assert names == ["large-orders", "other", "small-orders", "third"]
+    assert [found.name for found in load_files([first, second], ["third"])] == ["third"]
+    second.write_text(GOOD)
+    with pytest.raises(BadFile, match="declares two jobs named 'large-orders'"):
+        load_files([first, second])
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(BadFile, match="two files are called shop: give one another name"):
+        load_files([first, file_of(tmp_path / "inner", GOOD)])
 
 
 def test_what_a_declaration_is_refused_for() -> None:

@@ -85,6 +85,14 @@ def test_a_run_whose_time_is_half_past_is_rewritten_and_one_all_past_is_dropped(
     assert not is_gone(extent(5, first=0, last=1), 100)
 
 
+def test_a_few_runs_that_follow_each_other_in_time_wait_to_be_past() -> None:
+    runs = [extent(10, first=10 * turn, last=10 * turn + 9, replaces=False) for turn in range(9)]
+    assert merge_from(runs[:8], NO_WATERMARK) == 8
+    assert merge_from(runs, NO_WATERMARK) < 8
+    assert merge_from([runs[0], extent(10, first=9, last=20, replaces=False)], NO_WATERMARK) == 0
+    assert merge_from([extent(10, first=0, last=9), runs[1]], NO_WATERMARK) == 0, "it hides what is older, and stays"
+
+
 def test_an_extent_says_what_a_run_spans() -> None:
     run = run_of(BUFFER, keys_of(1, 2), cells((0, 1, 5), (1, 1, 3), (1, 1, 9)))
     assert extent_of(run, BUFFER, "id", 12) == Extent("id", 2, 3, 12, False, 3, 9)

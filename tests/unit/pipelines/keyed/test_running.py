@@ -38,24 +38,32 @@ LATER = Times(5_000_000, 9_000_000)
     [
         (Clock.NONE, NEVER, NEVER, None, None),
         (Clock.EVENT, NEVER, NEVER, 7, None),
-        (Clock.EVENT, 6_000_000, NEVER, None, 5999),
-        (Clock.EVENT, 6_000_001, NEVER, None, 6000),
-        (Clock.EVENT, 5_000_001, NEVER, 4999, 5000),
-        (Clock.EVENT, 5_000_000, NEVER, None, 4999),
-        (Clock.EVENT, 4_000_000, NEVER, 4999, 4998),
-        (Clock.EVENT, -7, NEVER, None, 4999),
+        (Clock.EVENT, 6_000_000, NEVER, None, 6000),
+        (Clock.EVENT, 6_000_001, NEVER, None, 6001),
+        (Clock.EVENT, 5_000_001, NEVER, 5000, 5001),
+        (Clock.EVENT, 5_000_000, NEVER, None, 5000),
+        (Clock.EVENT, 4_000_000, NEVER, 5000, 4999),
+        (Clock.EVENT, -7, NEVER, None, 5000),
         (Clock.WALL, NEVER, NEVER, None, None),
-        (Clock.WALL, NEVER, 9_500_000, None, 9499),
-        (Clock.WALL, 99_000_000, 9_500_000, None, 8999),
-        (Clock.WALL, 99_000_000, NEVER, 8999, 9000),
-        (Clock.WALL, NEVER, 9_000_000, 8999, 9000),
-        (Clock.WALL, NEVER, 9_500_000, 8999, 9499),
+        (Clock.WALL, NEVER, 9_500_000, None, 9500),
+        (Clock.WALL, 99_000_000, 9_500_000, None, 9000),
+        (Clock.WALL, 99_000_000, NEVER, 9000, 9001),
+        (Clock.WALL, NEVER, 9_000_000, 8999, 9001),
+        (Clock.WALL, NEVER, 9_500_000, 8999, 9500),
     ],
 )
 def test_one_alarm_stands_for_all_timers(
     clock: Clock, event_us: int, wall_us: int, expiring: int | None, expected: int | None
 ) -> None:
     assert alarm_ms(clock, event_us, wall_us, LATER, expiring) == expected
+
+
+@pytest.mark.parametrize("at_us", [-7_000_000, -1, 0, 1])
+@pytest.mark.parametrize("expiring", [None, 0])
+def test_an_alarm_for_1970_or_before_does_not_go_off_before_there_is_a_watermark(
+    at_us: int, expiring: int | None
+) -> None:
+    assert alarm_ms(Clock.EVENT, at_us, NEVER, Times(), expiring) == 1
 
 
 def a_run(rows: int) -> Run:

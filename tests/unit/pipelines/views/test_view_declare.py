@@ -34,7 +34,7 @@ def test_a_view_is_a_job_with_its_store_as_output() -> None:
     beside = at_version(made, 2, switched=False).outputs["out"]
     assert isinstance(beside, ViewSink)
     assert beside.version == 2
-    assert declared(mode="update").outputs["out"].upserts
+    assert declared(mode="update").outputs["out"].output_mode == "update"
 
 
 def test_a_topic_is_a_store() -> None:

@@ -36,7 +36,7 @@ from headrace.pipelines.operators.grouping import Longs, lowest
 from headrace.pipelines.operators.hops import EARLY
 from headrace.pipelines.operators.stragglers import NO_TIME
 from headrace.pipelines.operators.tables.as_of_versions import AT, Versions, in_order, last_until, match
-from headrace.pipelines.operators.tables.enrich_sides import LATE_CHANGE, Sides, split, told_together
+from headrace.pipelines.operators.tables.enrich_sides import LATE_CHANGE, Sides, split, told_together, untruncated
 from headrace.pipelines.operators.times import some_rows, times_of
 
 EVENTS, LATE_EVENTS, CHANGES, LATE_CHANGES, VERSIONS = "events", "late events", "changes", "late changes", "versions"
@@ -54,10 +54,11 @@ class AsOf:
         waiting, versions = self._waiting_schema, self.sides.versions
         late = [Rows(LATE_EVENTS, waiting, AT)] if self.allowed else []
         tables = [Rows(EVENTS, waiting, AT), *late, Rows(CHANGES, versions, AT), Rows(LATE_CHANGES, versions, AT)]
-        return Plan(self.sides.output, (*tables, Values(VERSIONS, versions)), Clock.EVENT)
+        return Plan(self.sides.output, (*tables, Values(VERSIONS, versions)), Clock.EVENT, self.sides.to_all)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Everything is put down until the micro-batch is complete; events that are too late are set aside."""
+        batch = untruncated(self.sides, batch, state, (CHANGES, LATE_CHANGES, VERSIONS))
         at, has_time = times_of(batch.rows.column(AT))
         reached = max(times.watermark_us, EARLY)
         bound = reached - self.allowed

@@ -15,6 +15,7 @@ from headrace.pipelines.keyed.operator import Keyed
 from headrace.pipelines.operators.grouping import Longs, sorted_by
 
 AT, OFFSET, PARTITION, GONE, VERSION = "_at", "_offset", "_partition", "_gone", "_id"
+EMPTIED = "_emptied"
 Flags = NDArray[np.bool_]
 
 

@@ -1,6 +1,7 @@
 """`table_changes`: a change topic as a table whose rows appear and disappear."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,14 +11,14 @@ from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.fields import as_names
 from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys
 from headrace.pipelines.operators.tables.changes_reading import ENVELOPE, ROWS, Records, records_of
-from headrace.pipelines.operators.tables.current import GONE, OFFSET, PARTITION, ROW, CurrentRows
+from headrace.pipelines.operators.tables.current import EMPTIED, GONE, OFFSET, PARTITION, ROW, CurrentRows
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT
 from headrace.pipelines.operators.tables.row_bytes import check_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-REFUSE, IGNORE = "refuse", "ignore"
+APPLY, REFUSE, IGNORE = "apply", "refuse", "ignore"
 _NOTHING = "(nothing)"  # the row of a table that is all key
 
 
@@ -26,7 +27,7 @@ def table_changes(
     *,
     form: str = ENVELOPE,
     trust_before: bool = False,
-    truncates: str = REFUSE,
+    truncates: str = APPLY,
     table: str | None = None,
     buckets: int | None = None,
 ) -> Transform:
@@ -41,31 +42,37 @@ def table_changes(
     what its `before` says: right if the topic is read from its beginning, each row was told in one snapshot, and the
     database tells whole rows (`ALTER TABLE … REPLICA IDENTITY FULL`).
 
-    A truncate stops the query: which rows it took away is known to no one here, and the table was empty then, so that a
-    new checkpoint behind it is right. `truncates="ignore"` keeps the rows. `table` is what versions call the table, by
-    default the topic.
+    A truncate takes back all rows that came from its partition: capture writes it to every partition, and a topic of
+    which another writer truncates in one place has to have one partition. With `trust_before=True` it stops the query,
+    because which rows are there is known to no one, and so it does with `truncates="refuse"`; the table was empty then,
+    so that a new checkpoint behind it is right. `truncates="ignore"` keeps the rows. `table` is what versions call the
+    table, by default the topic.
     """
     keys = as_names(key)
     _check(keys, form, trust_before, truncates)
 
     def apply(frame: "DataFrame") -> "DataFrame":
-        records = records_of(_untruncated(frame, form, truncates), keys, form, table)
+        kept = _untruncated(frame, form, truncates)
+        records = records_of(kept, keys, form, table, truncates == APPLY and not trust_before)
         return _stateless(records) if trust_before else _current(records, buckets)
 
     return apply
 
 
 def row_versions(
-    key: str | Sequence[str], *, form: str = ENVELOPE, truncates: str = REFUSE, table: str | None = None
+    key: str | Sequence[str], *, form: str = ENVELOPE, truncates: str = APPLY, table: str | None = None
 ) -> Transform:
     """Each record of a change topic as a version of a row, none left out and nothing kept.
 
     The key's columns; `row`, a struct of the others; `gone`, whether the row is deleted; `partition`, `offset`;
-    `_version`, `_time`. The settings are those of `table_changes`.
+    `_version`, `_time`; and `emptied`, whether the record is a truncate, which ends the versions of all keys. The
+    settings are those of `table_changes`.
     """
     keys = as_names(key)
     _check(keys, form, False, truncates)
-    return lambda frame: _versions(records_of(_untruncated(frame, form, truncates), keys, form, table))
+    return lambda frame: _versions(
+        records_of(_untruncated(frame, form, truncates), keys, form, table, truncates == APPLY)
+    )
 
 
 def _check(keys: Sequence[str], form: str, trust_before: bool, truncates: str) -> None:
@@ -76,8 +83,8 @@ def _check(keys: Sequence[str], form: str, trust_before: bool, truncates: str) -
         )
     if form not in (ENVELOPE, ROWS):
         raise BadOption(f"form={form!r} in table_changes: choose {ENVELOPE!r} or {ROWS!r}")
-    if truncates not in (REFUSE, IGNORE):
-        raise BadOption(f"truncates={truncates!r} in table_changes: choose {REFUSE!r} or {IGNORE!r}")
+    if truncates not in (APPLY, REFUSE, IGNORE):
+        raise BadOption(f"truncates={truncates!r} in table_changes: choose {APPLY!r}, {REFUSE!r} or {IGNORE!r}")
     if trust_before and form != ENVELOPE:
         raise BadOption("trust_before=True in table_changes: rows themselves have no before, so leave it out")
 
@@ -106,6 +113,7 @@ def _versions(records: Records) -> "DataFrame":
         fn.col("_offset").alias(OFFSET),
         records.version().alias(VERSION),
         records.time.alias(TIME),
+        *([records.is_truncate.alias(EMPTIED)] if records.empties else []),
     )
 
 
@@ -113,7 +121,7 @@ def _current(records: Records, buckets: int | None) -> "DataFrame":
     versions = _versions(records)
     row = arrow_schema(versions).field(ROW).type
     check_columns(pa.schema(list(row)), "the table")
-    told = over_keys(versions, records.key, lambda _: CurrentRows(row), buckets)
+    told = over_keys(versions, records.key, lambda _: CurrentRows(row, records.empties), buckets)
     names = [*records.row.fieldNames(), WEIGHT, VERSION, TIME]
     return told.select(*(f"`{name}`" for name in names))
 
@@ -127,6 +135,7 @@ def _stateless(records: Records) -> "DataFrame":
             ".schema(envelope_schema('id long, …')), or leave trust_before out"
         )
     op = fn.col("op")
+    records = replace(records, frame=records.frame.where(op.isNotNull()), has_tombstones=False)
     lost = op.isin("u", "d") & fn.col("before").isNull()
     others = records.others
     for_keys = fn.lit(bool(others)) & (op == "d")
@@ -137,15 +146,14 @@ def _stateless(records: Records) -> "DataFrame":
         (lost, f"has no before, which trust_before=True needs: {mend}"),
         (for_keys, f"has only the key in before, where trust_before=True needs the whole row: {mend}"),
     )
-    gone = _weighted(records, "before", -1, records.version(is_known=False))
-    come = _weighted(records, "after", 1, records.version())
-    changes = fn.array_compact(fn.array(fn.when(op.isin("u", "d"), gone), fn.when(op.isin("c", "r", "u"), come)))
-    checked = fn.when(wrong.isNull(), changes)
-    return records.frame.where(op.isNotNull()).select(fn.inline(checked))
-
-
-def _weighted(records: Records, image: str, weight: int, version: "Column") -> "Column":
-    from pyspark.sql import functions as fn
-
-    row = [records.cell(name, image).alias(name) for name in records.row.fieldNames()]
-    return fn.struct(*row, fn.lit(weight).alias(WEIGHT), version.alias(VERSION), records.time.alias(TIME))
+    checked = records.frame.where(fn.coalesce(wrong, fn.lit(True)))
+    # A turn for what was and one for what is: in Spark cheaper than an array of rows, which it would not compile.
+    turns = checked.select("*", fn.explode(fn.array(fn.lit(-1), fn.lit(1))).alias(WEIGHT))
+    goes = fn.col(WEIGHT) < 0
+    told = turns.where(fn.when(goes, op.isin("u", "d")).otherwise(op.isin("c", "r", "u")))
+    row = [
+        fn.when(goes, records.cell(name, "before")).otherwise(records.cell(name)).alias(name)
+        for name in records.row.fieldNames()
+    ]
+    version = records.version(is_known=~goes)
+    return told.select(*row, WEIGHT, version.alias(VERSION), records.time.alias(TIME))

@@ -36,6 +36,13 @@ class Records:
     key: tuple[str, ...]
     form: str
     table: str | None
+    takes_truncates: bool = False
+    has_tombstones: bool = True
+
+    @property
+    def empties(self) -> bool:
+        """Whether a record may be a truncate."""
+        return self.takes_truncates and self.form == ENVELOPE
 
     @property
     def row(self) -> "StructType":
@@ -79,12 +86,19 @@ class Records:
         return empty
 
     @property
+    def is_truncate(self) -> "Column":
+        """Whether all rows are deleted."""
+        from pyspark.sql import functions as fn
+
+        return fn.col("op").eqNullSafe("t") if self.form == ENVELOPE else fn.lit(False)
+
+    @property
     def is_gone(self) -> "Column":
         """Whether the row is deleted."""
         from pyspark.sql import functions as fn
 
         if self.form == ENVELOPE:
-            return self.is_tombstone | (fn.col("op") == "d")
+            return self.is_tombstone | fn.col("op").isin("d", "t")
         flag = fn.lower(fn.col(DELETED).cast("string")).eqNullSafe("true") if self.has(DELETED) else fn.lit(False)
         return self.is_tombstone | flag
 
@@ -95,7 +109,7 @@ class Records:
         found = self.cell(name)
         if self.form == ENVELOPE and self.has("before"):
             found = fn.coalesce(found, self.cell(name, "before"))
-        if not self.has("_key"):
+        if not self.has("_key") or not self.has_tombstones:
             return found
         text = fn.col("_key").cast("string")
         ways = [fn.get_json_object(text, f"$['{name}']"), fn.get_json_object(text, f"$.payload['{name}']")]
@@ -115,12 +129,13 @@ class Records:
             ways = [fn.col("_timestamp")] if self.has("_timestamp") else []
         return fn.coalesce(*ways, fn.lit(None).cast("timestamp"))
 
-    def version(self, *, is_known: bool = True) -> "Column":
-        """The version's id; of what a change takes back only table and key are known."""
+    def version(self, *, is_known: "Column | None" = None) -> "Column":
+        """The version's id; of what a change takes back, where `is_known` is false, only table and key are known."""
         from pyspark.sql import functions as fn
 
-        offset = fn.col("_offset") if is_known else fn.lit(None)
-        lsn = self._position() if is_known else fn.lit(None).cast("string")
+        offset, lsn = fn.col("_offset"), self._position()
+        if is_known is not None:
+            offset, lsn = fn.when(is_known, offset), fn.when(is_known, lsn)
         parts = {"table": self._table(), "key": self._key_text(), "offset": offset.cast("bigint"), "lsn": lsn}
         return fn.struct(*(part.alias(name) for name, part in parts.items()))
 
@@ -182,13 +197,13 @@ class Records:
             missing = missing | self.key_cell(name).isNull()
         keys = ", ".join(self.key)
         found: list[tuple[Column, str]] = []
+        if self.empties:
+            missing = missing & ~self.is_truncate
+        elif self.form == ENVELOPE:
+            found.append((self.is_truncate, _TRUNCATE))
         if self.form == ENVELOPE:
             op = fn.col("op")
             found += [
-                (
-                    op == "t",
-                    _TRUNCATE,
-                ),
                 (op.isNotNull() & ~op.isin(*_OPERATIONS), "has an op that is none of c, r, u, d and t: leave it out"),
                 (op.isin("c", "r", "u") & fn.col("after").isNull(), "has no after: leave it out"),
             ]
@@ -196,12 +211,12 @@ class Records:
         found.append(
             (missing, f"has no value for the primary key ({keys}): name the columns that identify a row{mend}")
         )
-        result: Column | None = None
-        for condition, words in [*found, *more]:
-            told = fn.raise_error(fn.concat(self._where(), fn.lit(f" {words}"))).cast("boolean")
-            result = fn.when(condition, told) if result is None else result.when(condition, told)
-        assert result is not None
-        return result
+        (first, said), *others = [*found, *more]
+        words = fn.when(first, said)
+        for condition, said in others:
+            words = words.when(condition, said)
+        told = fn.raise_error(fn.concat(self._where(), fn.lit(" "), words)).cast("boolean")
+        return fn.when(words.isNotNull(), told)
 
     def _where(self) -> "Column":
         from pyspark.sql import functions as fn
@@ -211,7 +226,9 @@ class Records:
         return fn.concat(*place, fn.lit(" of "), self._table())
 
 
-def records_of(frame: "DataFrame", key: Sequence[str], form: str, table: str | None) -> Records:
+def records_of(
+    frame: "DataFrame", key: Sequence[str], form: str, table: str | None, takes_truncates: bool = False
+) -> Records:
     """The records, if the DataFrame has what changes are made of."""
     from pyspark.sql import functions as fn
     from pyspark.sql.types import StructType
@@ -231,7 +248,7 @@ def records_of(frame: "DataFrame", key: Sequence[str], form: str, table: str | N
         raise BadField("table_changes tells versions by their offset: declare _offset long in the topic's schema")
     if IDLE in columns:
         frame = frame.where(~fn.col(IDLE).eqNullSafe(True))
-    found = Records(frame, tuple(key), form, table)
+    found = Records(frame, tuple(key), form, table, takes_truncates)
     names = found.row.fieldNames()
     check_row_names(names, "the table")
     for name in key:

@@ -2,7 +2,8 @@
 
 State: `current`, for each key that has a row its columns as bytes, the id of its version, since when it holds, and the
 place of the latest record seen. A record that is not newer than that is left out; one that changes nothing tells
-nothing, and the row keeps its version. A key whose row is deleted is forgotten.
+nothing, and the row keeps its version. A key whose row is deleted is forgotten. A truncate deletes the rows of all
+keys.
 """
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Due, Keyed, Longs, Plan, State, Times, Values
 from headrace.pipelines.operators.grouping import highest, lowest, sorted_by
+from headrace.pipelines.operators.tables.emptying import without_truncates
 from headrace.pipelines.operators.tables.form import (
     TIME,
     TIME_TYPE,
@@ -31,6 +33,7 @@ from headrace.pipelines.operators.tables.row_bytes import from_bytes, to_bytes
 from headrace.pipelines.operators.times import times_of
 
 ROW, GONE, PARTITION, OFFSET = "row", "gone", "partition", "offset"
+EMPTIED: Final = "emptied"
 CURRENT: Final = "current"
 _STATE = pa.schema(
     [
@@ -46,9 +49,13 @@ _IDS = pa.schema(list(VERSION_TYPE))
 
 @dataclass(frozen=True)
 class CurrentRows:
-    """The operator over changes: `row` (the columns beside the key), `gone`, `partition`, `offset`, and the form's."""
+    """The operator over changes: `row` (the columns beside the key), `gone`, `partition`, `offset`, and the form's.
+
+    With `empties`, `emptied` too, which says that a record is a truncate.
+    """
 
     row: pa.StructType
+    empties: bool = False
 
     @property
     def columns(self) -> pa.Schema:
@@ -62,22 +69,26 @@ class CurrentRows:
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """One table with a row a key."""
-        return Plan(self.output, (Values(CURRENT, _STATE),))
+        return Plan(self.output, (Values(CURRENT, _STATE),), to_all=EMPTIED if self.empties else None)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """The latest change of each key against what the key had."""
         count = batch.keys.num_rows
-        latest = _latest(batch)
+        if self.empties:
+            batch = without_truncates(batch, state, EMPTIED, PARTITION, (CURRENT,))
+        if not len(batch):
+            return NOTHING
+        latest, touched = _latest(batch)
         partition = np.asarray(batch.rows.column(PARTITION).fill_null(0), np.int32)[latest]
         offset = np.asarray(batch.rows.column(OFFSET), np.int64)[latest]
         gone = np.asarray(batch.rows.column(GONE).fill_null(False))[latest]
         made = self._kept(batch.rows.take(pa.array(latest)), partition, offset)
         held = state.read(CURRENT)
-        had, newer, equal = np.zeros(count, np.bool_), np.ones(count, np.bool_), np.zeros(count, np.bool_)
+        had, newer, equal = np.zeros(count, np.bool_), touched.copy(), np.zeros(count, np.bool_)
         had[held.key] = True
         # Offsets of two partitions cannot be compared: a key comes to another only when partitions are added.
         same = np.asarray(held.rows.column("partition")) == partition[held.key]
-        newer[held.key] = ~same | (offset[held.key] > np.asarray(held.rows.column("seen")))
+        newer[held.key] &= ~same | (offset[held.key] > np.asarray(held.rows.column("seen")))
         equal[held.key] = np.asarray(pc.equal(made.column("row").take(pa.array(held.key)), held.rows.column("row")))
         pool = pa.concat_batches([held.rows, made])
         old, new = np.full(count, -1, np.int64), len(held) + np.arange(count)
@@ -113,8 +124,11 @@ class CurrentRows:
         return Keyed(np.concatenate([lost, won]), pa.RecordBatch.from_arrays(columns, schema=self.output))
 
 
-def _latest(batch: Batch) -> Longs:
-    """The row of each key that came last: by its offset, or by its time where the key came to another partition."""
+def _latest(batch: Batch) -> tuple[Longs, NDArray[np.bool_]]:
+    """The row of each key that came last, and which keys have rows; of the others it is any.
+
+    It is the last by its offset, or by its time where the key came to another partition.
+    """
     offset = np.asarray(batch.rows.column(OFFSET), np.int64)
     partition = np.asarray(batch.rows.column(PARTITION).fill_null(0), np.int64)
     count = batch.keys.num_rows
@@ -124,8 +138,10 @@ def _latest(batch: Batch) -> Longs:
         order = np.lexsort((offset, time, batch.key))
     else:
         order = sorted_by(batch.key, offset)
-    last = np.append(np.flatnonzero(np.diff(batch.key[order])), len(order) - 1)
-    return np.asarray(order[last], np.int64)
+    last = order[np.append(np.flatnonzero(np.diff(batch.key[order])), len(order) - 1)]
+    found, touched = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    found[batch.key[last]], touched[batch.key[last]] = last, True
+    return found, touched
 
 
 def _seen(pool: pa.RecordBatch, places: Longs, partition: NDArray[np.int32], offset: Longs) -> pa.RecordBatch:

@@ -77,7 +77,7 @@ def enrich(
         def operator(schema: pa.Schema) -> Operator:
             event, row, version = (schema.field(name).type for name in (EVENT, ROW, kept.VERSION))
             late = None if as_of is None else policy
-            shape = Sides(event, row, version, keeps_unmatched, late, prefix, joined)
+            shape = Sides(event, row, version, keeps_unmatched, late, prefix, joined, kept.EMPTIED in schema.names)
             return Latest(shape) if as_of is None else AsOf(shape, policy.allowed_us)
 
         found = over_keys(sides, choice.by, operator, buckets)
@@ -106,7 +106,9 @@ def _versions(table: "DataFrame", choice: Choice) -> "DataFrame":
     # It names the time, so that Spark does not look before the watermark has seen a row: one that only tells the time
     # has no key either.
     missing = " OR ".join(f"`{theirs}` IS NULL" for _, theirs in choice.pairs)
-    there = table.where(f"NOT (({missing}) AND {TIME} IS NOT NULL)")
+    empties = told.EMPTIED in table.columns
+    for_one = f"NOT {told.EMPTIED}" if empties else "TRUE"
+    there = table.where(f"NOT (({missing}) AND {TIME} IS NOT NULL AND {for_one})")
     return there.select(
         *(fn.col(f"`{theirs}`").alias(mine) for mine, theirs in choice.pairs),
         fn.col(TIME).alias(kept.AT),
@@ -115,6 +117,7 @@ def _versions(table: "DataFrame", choice: Choice) -> "DataFrame":
         fn.col(told.OFFSET).cast("bigint").alias(kept.OFFSET),
         fn.coalesce(fn.col(told.PARTITION).cast("int"), fn.lit(0)).alias(kept.PARTITION),
         fn.col(VERSION).cast(VERSION_DDL).alias(kept.VERSION),
+        *([fn.col(told.EMPTIED).alias(kept.EMPTIED)] if empties else []),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.fields import as_names, require
 from headrace.pipelines.operators.stragglers import ASIDE
-from headrace.pipelines.operators.tables.current import GONE, OFFSET, PARTITION, ROW
+from headrace.pipelines.operators.tables.current import EMPTIED, GONE, OFFSET, PARTITION, ROW
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def chosen(
     """The columns of both sides, once they are known to be there, of one type, and called differently in the output."""
     row = _row(table)
     pairs = key_pairs(on)
-    keys = [name for name in table.names if name not in _ABOUT]
+    keys = [name for name in table.names if name not in (*_ABOUT, EMPTIED)]
     require([mine for mine, _ in pairs], events.names, "on in enrich")
     theirs = [name for _, name in pairs]
     if sorted(theirs) != sorted(keys):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Due, Keyed, Plan, State, Times, Values
 from headrace.pipelines.operators.grouping import Longs, highest, lowest, sorted_by
 from headrace.pipelines.operators.tables.as_of_versions import AT, GONE, OFFSET, PARTITION
-from headrace.pipelines.operators.tables.enrich_sides import Sides, split
+from headrace.pipelines.operators.tables.enrich_sides import Sides, split, untruncated
 from headrace.pipelines.operators.times import times_of
 
 CURRENT = "current"
@@ -28,10 +28,11 @@ class Latest:
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """One table."""
-        return Plan(self.sides.output, (Values(CURRENT, self.sides.versions),))
+        return Plan(self.sides.output, (Values(CURRENT, self.sides.versions),), to_all=self.sides.to_all)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Changes are kept, then events are answered."""
+        batch = untruncated(self.sides, batch, state, (CURRENT,))
         events, changes = split(batch)
         held = state.read(CURRENT)
         rows, place = held.rows, np.full(batch.keys.num_rows, -1, np.int64)

@@ -5,20 +5,29 @@ A row of either side has the key's columns, and further:
 - `_at`: the time of the event, or when the version became valid;
 - `_event`: the event's other columns, null on the table's side;
 - `_row`, `_gone`, `_offset`, `_partition`, `_id`: the table's columns that are asked for, whether the row is gone, the
-  version's place in the log and its id; null on the events' side.
+  version's place in the log and its id; null on the events' side;
+- `_emptied`, where the table can say so: whether all its rows are gone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.keyed.operator import Batch, Keyed
+from headrace.pipelines.keyed.operator import Batch, Keyed, State
 from headrace.pipelines.operators.asides import aside_field
 from headrace.pipelines.operators.grouping import Longs
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers
-from headrace.pipelines.operators.tables.as_of_versions import GONE, OFFSET, PARTITION, VERSION, versions_schema
+from headrace.pipelines.operators.tables.as_of_versions import (
+    EMPTIED,
+    GONE,
+    OFFSET,
+    PARTITION,
+    VERSION,
+    versions_schema,
+)
+from headrace.pipelines.operators.tables.emptying import without_truncates
 
 EVENT, ROW = "_event", "_row"
 JOINED = "_joined"
@@ -37,6 +46,12 @@ class Sides:
     stragglers: Stragglers | None = None
     prefix: str = ""
     joined: str = JOINED
+    empties: bool = False
+
+    @property
+    def to_all(self) -> str | None:
+        """The column that marks truncates, if there is one."""
+        return EMPTIED if self.empties else None
 
     @property
     def events(self) -> pa.Schema:
@@ -90,6 +105,11 @@ class Sides:
         aside = pa.array(cells, self.output.field(ASIDE).type)
         columns = [aside if field.name == ASIDE else pa.nulls(len(cells), field.type) for field in self.output]
         return Keyed(np.zeros(len(cells), np.int64), pa.RecordBatch.from_arrays(columns, schema=self.output))
+
+
+def untruncated(sides: Sides, batch: Batch, state: State, tables: Sequence[str]) -> Batch:
+    """The rows of a call, with deletes instead of truncates."""
+    return without_truncates(batch, state, EMPTIED, PARTITION, tables) if sides.empties else batch
 
 
 def split(batch: Batch) -> tuple[Longs, Longs]:

@@ -11,7 +11,7 @@ from headrace.pipelines.operators.tables.distinct import DistinctMarks
 from headrace.pipelines.operators.tables.form import NAMES, TIME, WEIGHT, check_form
 from headrace.pipelines.operators.tables.grouped_aggregates import Grouping, grouping
 from headrace.pipelines.operators.tables.grouped_form import in_form
-from headrace.pipelines.operators.tables.grouped_native import natively, why_not_native
+from headrace.pipelines.operators.tables.grouped_native import Upserts, marked, natively, why_not_native
 from headrace.pipelines.operators.tables.grouped_rows import REVISION, GroupedRows
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def group_changes(
-    by: str | Sequence[str] = (), *, native: bool = False, buckets: int | None = None, **aggregates: Aggregate
+    by: str | Sequence[str] = (), *, native: bool | None = None, buckets: int | None = None, **aggregates: Aggregate
 ) -> Transform:
     """A row for each group, kept up to date: a table as changes in, one out.
 
@@ -32,7 +32,8 @@ def group_changes(
 
     `native=True` leaves the work to Spark's own aggregation, for count, sum and avg of whole numbers and decimals as
     the last step of a query in output mode `update`. It gives upserts: `_weight` +1, this is the group's row from now
-    on; -1, the group is gone. What came before is not taken back.
+    on; -1, the group is gone. What came before is not taken back. A view does so by itself where it can, unless
+    `native=False` says otherwise.
     """
     keys = as_names(by)
     if not aggregates:
@@ -46,11 +47,14 @@ def group_changes(
         check_form(rows, "the input of group_changes")
         _check_names(keys, aggregates, frame.columns)
         made = grouping(aggregates, rows)
+        reason = why_not_native(frame, aggregates) if native is not False else ""
+        upserts = Upserts(keys, lambda: natively(frame, keys, aggregates))
         if native:
-            if reason := why_not_native(frame, aggregates):
+            if reason:
                 raise BadAggregate(f"group_changes cannot be native: {reason}")
-            return natively(frame, keys, aggregates)
-        return _on_keyed_state(frame, keys, made, buckets)
+            return marked(upserts.made(), upserts)
+        found = _on_keyed_state(frame, keys, made, buckets)
+        return marked(found, upserts) if reason is None else found
 
     return apply
 

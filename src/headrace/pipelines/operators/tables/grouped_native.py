@@ -6,7 +6,8 @@ a running double stays in it, and one NaN for ever.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipelines.operators.partials import Aggregate, Count, Mean, Total
@@ -29,6 +30,26 @@ _STATEFUL: Final = (
     "GlobalLimit",
 )
 _ROWS, _CHANGES = "_rows", "_changes"
+_UPSERTS: Final = "_headrace_upserts"
+
+
+@dataclass(frozen=True)
+class Upserts:
+    """The groups that a DataFrame tells as changes, as `natively` would tell them."""
+
+    by: tuple[str, ...]
+    made: "Callable[[], DataFrame]"
+
+
+def marked(frame: "DataFrame", upserts: Upserts) -> "DataFrame":
+    """The DataFrame, which can be asked for its upserts; what is made of it cannot, so it is a query's last step."""
+    setattr(frame, _UPSERTS, upserts)
+    return frame
+
+
+def upserts_of(frame: "DataFrame") -> Upserts | None:
+    """What `marked` has noted."""
+    return getattr(frame, _UPSERTS, None)
 
 
 def why_not_native(frame: "DataFrame", aggregates: Mapping[str, Aggregate]) -> str | None:

@@ -79,7 +79,7 @@ def test_settings_that_cannot_be_are_refused() -> None:
         table_changes("id", form="row")
     with pytest.raises(BadOption, match="trust_before=True in table_changes: rows themselves have no before"):
         table_changes("id", form="rows", trust_before=True)
-    with pytest.raises(BadOption, match="truncates='no' in table_changes: choose 'refuse' or 'ignore'"):
+    with pytest.raises(BadOption, match="truncates='no' in table_changes: choose 'apply', 'refuse' or 'ignore'"):
         table_changes("id", truncates="no")
     with pytest.raises(BadOption, match="how='outer' in join_tables: choose 'inner', 'left', 'right' or 'full'"):
         join_tables(None, on="id", how="outer")  # type: ignore[arg-type]

@@ -1,13 +1,14 @@
 """What is left to read of tables in a snapshot: ranges of keys, each with how far it has come. Pure.
 
 A range is read in the order of its table's key, so its lower bound is all that has to be remembered in between. Keys
-are text, as PostgreSQL writes the values.
+are what the source can write to JSON and read back as it was; nothing here looks inside.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
-Key: TypeAlias = tuple[str, ...]
+Key: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,19 @@ class Remaining:
         """One range is read to its end."""
         return replace(self, ranges=tuple(found for found in self.ranges if found != finished))
 
-    def with_tables(self, tables: list[str]) -> Self:
+    def with_tables(self, tables: Sequence[str]) -> Self:
         """More tables, each from its beginning; one that is being read begins anew."""
         kept = tuple(found for found in self.ranges if found.table not in tables)
         return replace(self, ranges=(*kept, *(Range(table) for table in tables)))
 
-    def without(self, tables: list[str]) -> Self:
+    def without(self, tables: Sequence[str]) -> Self:
         """Some tables are not to be read on."""
         return replace(self, ranges=tuple(found for found in self.ranges if found.table not in tables))
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that are not read to their ends."""
+        return list(dict.fromkeys(found.table for found in self.ranges))
 
     def as_json(self) -> list[dict[str, Any]]:
         """As it is stored."""

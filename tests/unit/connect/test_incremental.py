@@ -1,9 +1,13 @@
 """Chunks between watermarks: what the log says in between wins, and a key's changes stay in order."""
 
-from headrace.connect.change import Change, Event, Message, Origin, TransactionEnd
-from headrace.connect.postgres.incremental import WATERMARK, Incremental, ReadChunk
-from headrace.connect.postgres.ranges import Range, Remaining
+from collections import deque
+from dataclasses import replace
+
+from headrace.connect.change import Change, Event, Message, Origin, SchemaChange, TransactionEnd
+from headrace.connect.incremental import Incremental, ReadChunk
+from headrace.connect.postgres.chunks import WATERMARK, mark_in
 from headrace.connect.postgres.types import TypeModes, codec_of
+from headrace.connect.ranges import Range, Remaining
 from headrace.connect.table import Column, Row, Table
 
 COLUMNS = tuple(Column(name, *codec_of(25, -1, TypeModes(), lambda _: None)) for name in ("id", "v"))
@@ -26,7 +30,11 @@ class Reader:
 
 
 def chunk(*rows: Row, running: frozenset[str] = frozenset(), is_last: bool = False) -> ReadChunk:
-    return ReadChunk(TABLE, list(rows), running, (rows[-1][0],) if rows else None, is_last)
+    return ReadChunk(TABLE, list(rows), (rows[-1][0],) if rows else None, is_last, running)
+
+
+def reading(reader: Reader, went_by: deque[str] | None = None) -> Incremental:
+    return Incremental(Remaining((Range("public.t"),)), reader, mark_in, went_by or ())
 
 
 def origin(xid: str) -> Origin:
@@ -49,7 +57,7 @@ def through(machine: Incremental, *groups: list[Event]) -> list[tuple[str, Row |
 
 def test_rows_changed_between_the_marks_are_dropped_and_the_rest_stands_at_the_high_mark() -> None:
     reader = Reader(chunk(("1", "a"), ("2", "b"), ("3", "c")))
-    machine = Incremental(Remaining((Range("public.t"),)), reader)
+    machine = reading(reader)
     machine.begin()
     name = reader.names[0]
     found = through(
@@ -79,7 +87,7 @@ def test_deletes_key_changes_and_truncates_between_the_marks_count_too() -> None
         (changed("1", "t", None, None), []),
     ):
         reader = Reader(chunk(("1", "a"), ("2", "b"), is_last=True))
-        machine = Incremental(Remaining((Range("public.t"),)), reader)
+        machine = reading(reader)
         machine.begin()
         found = through(machine, mark(reader.names[0], "low"), event, mark(reader.names[0], "high"))
         assert [pair for pair in found if pair[0] == "r"] == left
@@ -89,12 +97,9 @@ def test_deletes_key_changes_and_truncates_between_the_marks_count_too() -> None
 def test_a_chunk_that_did_not_see_a_logged_commit_is_read_again() -> None:
     for before in (True, False):  # it went by before the chunk was read, or after
         reader = Reader(chunk(("1", "stale"), running=frozenset({"5"})), chunk(("1", "new"), is_last=True))
-        machine = Incremental(Remaining((Range("public.t"),)), reader)
-        went_by = changed("5", "u", None, ("1", "new"))
-        if before:
-            through(machine, went_by)
+        machine = reading(reader, deque(["4", "5"] if before else []))
         machine.begin()
-        groups = [] if before else [went_by]
+        groups = [] if before else [changed("5", "u", None, ("1", "new"))]
         found = through(machine, *groups, mark(reader.names[0], "low"), mark(reader.names[0], "high"))
         assert ("r", ("1", "stale")) not in found
         machine.begin()
@@ -103,20 +108,46 @@ def test_a_chunk_that_did_not_see_a_logged_commit_is_read_again() -> None:
         assert not machine.is_active
 
 
+def test_a_chunk_in_whose_window_the_table_changed_its_shape_is_read_again() -> None:
+    reader = Reader(chunk(("1", "a"), is_last=True), chunk(("1", "b"), is_last=True))
+    machine = reading(reader)
+    machine.begin()
+    altered: list[Event] = [SchemaChange(TABLE, TABLE, "another column", origin("7"), "")]
+    assert through(machine, mark(reader.names[0], "low"), altered, mark(reader.names[0], "high")) == []
+    machine.begin()
+    assert through(machine, mark(reader.names[1], "low"), mark(reader.names[1], "high")) == [("r", ("1", "b"))]
+    other: list[Event] = [SchemaChange(OTHER, OTHER, "another column", origin("7"), "")]
+    reader = Reader(chunk(("1", "a"), is_last=True))
+    machine = reading(reader)
+    machine.begin()
+    found = through(machine, mark(reader.names[0], "low"), other, mark(reader.names[0], "high"))
+    assert found == [("r", ("1", "a"))]
+
+
+def test_a_table_without_a_key_of_its_own_is_compared_by_the_chosen_one() -> None:
+    reader = Reader(chunk(("1", "a"), ("2", "b"), is_last=True))
+    machine = reading(reader)
+    machine.begin()
+    keyless = replace(TABLE, key=())
+    written = changed("1", "u", ("1", "a"), ("1", "newer"), keyless)
+    found = through(machine, mark(reader.names[0], "low"), written, mark(reader.names[0], "high"))
+    assert found == [("u", ("1", "newer")), ("r", ("2", "b"))]
+
+
 def test_marks_of_another_run_mean_nothing() -> None:
     reader = Reader(chunk(("1", "a"), is_last=True))
-    machine = Incremental(Remaining((Range("public.t"),)), reader)
+    machine = reading(reader)
     machine.begin()
     assert through(machine, mark("older", "low"), mark("older", "high")) == []
     assert machine.is_active
 
 
 def test_a_table_that_is_gone_or_called_off_is_left() -> None:
-    machine = Incremental(Remaining((Range("public.t"),)), Reader(None))
+    machine = reading(Reader(None))
     machine.begin()
     assert not machine.is_active
     reader = Reader(chunk(("1", "a")))
-    machine = Incremental(Remaining((Range("public.t"),)), reader)
+    machine = reading(reader)
     machine.begin()
     machine.remaining = machine.remaining.without(["public.t"])
     assert through(machine, mark(reader.names[0], "low"), mark(reader.names[0], "high")) == []

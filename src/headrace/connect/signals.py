@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.connect.change import CREATE, Change, Event, Message
+from headrace.connect.change import CREATE, Change, Event, Message, SchemaChange
 
 SIGNAL: Final = "headrace.signal"
+EXECUTE, STOP = "execute-snapshot", "stop-snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Signal:
 
     kind: str
     tables: tuple[str, ...]
-    slot: str = ""  # of the source that is meant; all that read this database if it is empty
+    reader: str = ""  # the source that is meant; all that read this database if it is empty
 
 
 def signal_in(event: Event, signal_table: str) -> Signal | None:
@@ -33,17 +34,24 @@ def signal_in(event: Event, signal_table: str) -> Signal | None:
     return None
 
 
+def is_internal(event: Event, signal_table: str) -> bool:
+    """Whether an event is about signals alone, and no reader's business."""
+    if isinstance(event, Message):
+        return event.prefix == SIGNAL
+    return isinstance(event, Change | SchemaChange) and event.table.full_name == signal_table
+
+
 def _signal(data: Any, kind: Any) -> Signal | None:
     try:
         told = json.loads(data) if isinstance(data, str) else data or {}
         tables = told.get("data-collections") or ()
         names = tuple(str(table) for table in tables)
-        found = Signal(str(kind or told.get("type")), names, str(told.get("slot") or ""))
+        found = Signal(str(kind or told.get("type")), names, str(told.get("reader") or ""))
     except (ValueError, AttributeError, TypeError):
         return None
-    return found if found.kind in ("execute-snapshot", "stop-snapshot") else None
+    return found if found.kind in (EXECUTE, STOP) else None
 
 
-def signal_message(kind: str, tables: Sequence[str], slot: str = "") -> str:
+def signal_message(kind: str, tables: Sequence[str], reader: str = "") -> str:
     """The content of a message that asks for it."""
-    return json.dumps({"type": kind, "data-collections": list(tables), "slot": slot})
+    return json.dumps({"type": kind, "data-collections": list(tables), "reader": reader})

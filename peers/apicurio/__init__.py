@@ -1,0 +1,1 @@
+"""Apicurio, a schema registry that speaks Confluent's interface, started on loopback."""

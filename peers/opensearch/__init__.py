@@ -1,0 +1,1 @@
+"""OpenSearch, started as one node: what the search sink is measured against."""

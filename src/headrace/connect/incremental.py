@@ -1,0 +1,139 @@
+"""Snapshots while the log runs on: chunks of a table, each between two marks in the log (the DBLog paper, section 4).
+
+A chunk is read between a low and a high watermark, which its reader writes into the database's own log. What the log
+says between the two is newer than the chunk, or in it already: rows of the chunk whose key occurs there are dropped,
+and the others are handed out where the high watermark stands. So a key's changes stay in the order of commits. If the
+table changed its shape between the two, nobody knows in which of its shapes the chunk was read, and it is read again.
+
+One race is closed besides, for databases that have it: a transaction whose commit stands in the log before the low
+watermark may, for an instant, be invisible to the chunk all the same. Such a chunk says which transactions it saw as
+running; if one of them has already gone by in the log, it is read again.
+
+Pure but for the reader and the names of the marks.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import uuid4
+
+from headrace.connect.change import READ, TRUNCATE, Change, Event, Origin, SchemaChange, TransactionEnd
+from headrace.connect.ranges import Key, Range, Remaining
+from headrace.connect.table import Row, Table
+
+LOW, HIGH = "low", "high"
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChunk:
+    """Rows read between two watermarks, and the transactions that its snapshot saw as running."""
+
+    table: Table
+    rows: list[Row]
+    last_key: Key | None  # None if there is no row left in the range
+    is_last: bool
+    running: frozenset[str] = _NOTHING
+
+
+# Reads the next rows of a range between watermarks of this name; None if the table is not there any more.
+ReadBetween = Callable[[Range, str], ReadChunk | None]
+# The watermark that an event is, None if it is something else.
+MarkIn = Callable[[Event], str | None]
+
+
+def mark_of(name: str, which: str) -> str:
+    """What a watermark says."""
+    return f"{name}:{which}"
+
+
+class Incremental:
+    """The ranges that are left, and the chunk that is on its way.
+
+    `went_by` are the last transactions that the log has told; only who reads chunks with `running` in them needs it.
+    """
+
+    def __init__(self, remaining: Remaining, read: ReadBetween, mark_in: MarkIn, went_by: Collection[str] = ()) -> None:
+        self.remaining = remaining
+        self._read = read
+        self._mark_in = mark_in
+        self._went_by = went_by
+        self._name: str | None = None
+        self._range: Range | None = None
+        self._chunk: ReadChunk | None = None
+        self._is_open = False
+        self._is_stale = False
+        self._changed: set[Row] = set()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is something to read."""
+        return bool(self.remaining)
+
+    def begin(self) -> None:
+        """Read a chunk, if none is on its way."""
+        while self._chunk is None and self.remaining:
+            name = uuid4().hex
+            wanted = self.remaining.ranges[0]
+            chunk = self._read(wanted, name)
+            if chunk is None:
+                self.remaining = self.remaining.done(wanted)
+                continue
+            self._name, self._range, self._chunk = name, wanted, chunk
+            self._is_open = False
+            self._is_stale = any(xid in chunk.running for xid in self._went_by)
+            self._changed.clear()
+
+    def through(self, events: Iterable[Event], origin: Callable[[], tuple[Origin, str]]) -> Iterator[Event]:
+        """The events without the watermarks, and with the rows of a chunk where its high watermark stands."""
+        for event in events:
+            chunk = self._chunk
+            mark = self._mark_in(event)
+            if mark is not None:
+                if chunk is not None:
+                    yield from self._mark(mark, chunk, origin)
+                continue
+            if chunk is not None:
+                self._note(event, chunk)
+            yield event
+
+    def _note(self, event: Event, chunk: ReadChunk) -> None:
+        if isinstance(event, TransactionEnd):
+            if not self._is_open and event.origin.transaction_id in chunk.running:
+                self._is_stale = True
+        elif self._is_open and isinstance(event, Change):
+            if event.table.full_name == chunk.table.full_name:
+                self._note_change(event, chunk)
+        elif self._is_open and isinstance(event, SchemaChange) and event.table.full_name == chunk.table.full_name:
+            self._is_stale = True
+
+    def _note_change(self, change: Change, chunk: ReadChunk) -> None:
+        if change.op == TRUNCATE:
+            self._chunk = replace(chunk, rows=[])
+        # A table that has no key of its own is read in the order of the one that was chosen for it.
+        key_of = change.table.key_of if change.table.key else chunk.table.key_of
+        for row in (change.before, change.after):
+            if row is not None:
+                self._changed.add(key_of(row))
+
+    def _mark(self, mark: str, chunk: ReadChunk, origin: Callable[[], tuple[Origin, str]]) -> Iterator[Event]:
+        name, _, which = mark.partition(":")
+        if name != self._name:
+            return  # of a chunk that was given up
+        if which == LOW:
+            self._is_open = True
+            return
+        assert self._range is not None
+        self._chunk, self._is_open = None, False
+        if self._is_stale:
+            return
+        if self._range in self.remaining.ranges:  # and was not called off meanwhile
+            if chunk.is_last or chunk.last_key is None:
+                self.remaining = self.remaining.done(self._range)
+            else:
+                self.remaining, _ = self.remaining.moved(self._range, chunk.last_key)
+            where, place = origin()
+            key_of = chunk.table.key_of
+            for row in chunk.rows:
+                if not chunk.table.key or key_of(row) not in self._changed:
+                    yield Change(chunk.table, READ, None, row, where, place)

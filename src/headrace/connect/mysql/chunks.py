@@ -1,0 +1,84 @@
+"""A chunk of a table as it is now, read between two marks in the log.
+
+Why nothing is missed: a transaction is in the log before others can see it, and both MariaDB and MySQL make
+transactions visible in the order of the log. So what the chunk sees stands before the high mark, and what it does not
+see stands behind the low one. The table is looked at behind the low mark too: a statement that changes its shape since
+then stands between the two, and the chunk is read again.
+"""
+
+from collections.abc import Container
+
+import pymysql
+
+from headrace.connect.errors import SourceUnavailable
+from headrace.connect.incremental import HIGH, LOW, ReadChunk, mark_of
+from headrace.connect.mysql.catalog import Selection, read_tables
+from headrace.connect.mysql.connection import translated
+from headrace.connect.mysql.ddl import Name
+from headrace.connect.mysql.flavor import Server
+from headrace.connect.mysql.memory import DatabaseMemory
+from headrace.connect.mysql.queries import RowQuery
+from headrace.connect.mysql.settings import TypeModes
+from headrace.connect.mysql.shape import Shape
+from headrace.connect.mysql.signal_table import SignalTable
+from headrace.connect.ranges import Range
+from headrace.connect.table import Table
+
+_ALTERED = (1054, 1146)  # no such column, no such table
+
+
+class ChunkReader:
+    """Reads chunks over the connection for questions."""
+
+    def __init__(
+        self,
+        memory: DatabaseMemory,
+        server: Server,
+        signals: SignalTable,
+        captures: Selection,
+        left_out: Container[Name],
+        modes: TypeModes,
+        chunk_rows: int,
+    ) -> None:
+        """`left_out` are tables that are captured no more, and may become more."""
+        self._memory = memory
+        self._server = server
+        self._signals = signals
+        self._captures = captures
+        self._left_out = left_out
+        self._modes = modes
+        self._chunk_rows = chunk_rows
+        self._made: dict[str, tuple[Shape, Table]] = {}
+
+    def read_between(self, wanted: Range, name: str) -> ReadChunk | None:
+        """The first rows of a range; None if the table is not there any more, or no reader's business."""
+        side = self._memory.side()
+        database, _, table = wanted.table.partition(".")
+        if (database, table) in self._left_out:
+            return None
+        self._signals.mark(side, mark_of(name, LOW))
+        with translated(self._memory.address):
+            live = read_tables(side, is_mariadb=self._server.is_mariadb, only=(database, table))
+            found = live.get((database, table))
+            if found is None or not self._captures((database, table)) or not self._captures.is_keyed(found.shape):
+                return None
+            shape = self._captures.ordered(found.shape)
+            query = RowQuery(shape)
+            with side.cursor() as cursor:
+                try:
+                    cursor.execute(query.statement(wanted.after, self._chunk_rows))
+                except pymysql.err.MySQLError as error:
+                    if error.args and error.args[0] in _ALTERED:
+                        raise SourceUnavailable(f"table {wanted.table} was altered while it was read") from error
+                    raise
+                rows = [query.row(row) for row in cursor.fetchall()]
+        self._signals.mark(side, mark_of(name, HIGH))
+        last_key = query.key_of(rows[-1]) if rows else None
+        return ReadChunk(self._table(shape), rows, last_key, len(rows) < self._chunk_rows)
+
+    def _table(self, shape: Shape) -> Table:
+        """One table for each shape, however many chunks there are: whoever writes rows knows tables by identity."""
+        known = self._made.get(shape.full_name)
+        if known is None or known[0] != shape:
+            known = self._made[shape.full_name] = (shape, shape.as_table(self._modes))
+        return known[1]

@@ -1,0 +1,55 @@
+"""What Spark is given: no more than its driver needs to see.
+
+For every run of a query Spark starts a Python process beside the driver, asks what state there is, and ends it. The
+query waits for that, and most of the time goes into imports. So all that serves rows is packed here, and is opened only
+where there are some.
+"""
+
+import pickle
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import cloudpickle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.pipelines.keyed.operator import Operator, Plan
+
+# The only variable, because each costs every task of every micro-batch some milliseconds to set up.
+VARIABLE: Final = "keyed"
+# Types and not their names, which Spark's Python side would have the JVM parse in every task.
+_ID = StructType([StructField("id", StringType())])
+_DATA = StructType([StructField("data", BinaryType())])
+
+
+class KeyedProcessor(StatefulProcessor):
+    """Hands on to `processor.Serving`."""
+
+    def __init__(self, operator: "Operator", plan: "Plan", keys: "pa.Schema", buckets: int) -> None:
+        self._packed: bytes = cloudpickle.dumps((operator, plan, keys, buckets))  # type: ignore[no-untyped-call]
+
+    def init(self, handle: Any) -> None:
+        """Called for each partition in each micro-batch, also for those without rows; and once beside the driver."""
+        state = handle.getMapState(VARIABLE, _ID, _DATA)
+        client = handle._statefulProcessorApiClient  # noqa: SLF001 - the way to a key of our own
+        if client.handle_state is StatefulProcessorHandleState.PRE_INIT:
+            return
+        from headrace.pipelines.keyed.processor import Serving
+
+        self._serving = Serving(handle, state, *pickle.loads(self._packed))  # noqa: S301 - packed by ourselves
+        self._serving.check_settings(client)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
+        """New rows of a bucket."""
+        return self._serving.rows(rows, timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
+        """The bucket's alarm."""
+        return self._serving.alarm(timerValues, expiredTimerInfo.getExpiryTimeInMs())
+
+    def close(self) -> None:
+        """Nothing is open between micro-batches."""

@@ -1,0 +1,68 @@
+"""What cannot be captured is refused, in one sentence with the statement that mends it."""
+
+import time
+from typing import Any
+
+import pytest
+
+from headrace.connect.errors import SourceRefused, SourceUnavailable
+from headrace.connect.filters import Filters
+from headrace.connect.postgres.settings import PostgresSettings
+from headrace.connect.postgres.source import PostgresSource
+from tests.integration.cdc_postgres_server import CdcPostgres
+
+
+def refusal(url: str, **settings: Any) -> str:
+    source = PostgresSource(PostgresSettings(url, slot="s", **settings))
+    try:
+        with pytest.raises(SourceRefused) as caught:
+            source.open(None)
+    finally:
+        source.close()
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_refusals_say_what_mends_them(database: CdcPostgres) -> None:
+    database.execute(
+        "create table keyless (v text)",
+        "drop role if exists reader",
+        "create role reader login password 'right'",
+    )
+    assert 'ALTER TABLE "public"."keyless" REPLICA IDENTITY FULL' in refusal(database.url)
+    unknown = refusal(database.url, filters=Filters(include_tables=[r"public\.keyles"]))
+    assert "there is no table public.keyles (there are public.keyless)" in unknown
+    as_reader = database.url.replace("postgres:@", "reader:right@")
+    assert "ALTER ROLE reader REPLICATION" in refusal(as_reader)
+    assert "CREATE DATABASE nowhere" in refusal(database.url.replace("/postgres?", "/nowhere?"))
+    assert "CREATE ROLE nobody" in refusal(database.url.replace("postgres:@", "nobody:@"))
+
+
+def test_a_wrong_password_and_a_server_that_is_not_there(database: CdcPostgres) -> None:
+    hba = database.folder / "data" / "pg_hba.conf"
+    before = hba.read_text()
+    database.execute("drop role if exists careful", "create role careful login replication password 'right'")
+    try:
+        hba.write_text("local all careful scram-sha-256\n" + before)
+        database.execute("select pg_reload_conf()")
+        time.sleep(0.3)
+        text = refusal(database.url.replace("postgres:@", "careful:wrong@"))
+        assert "ALTER ROLE careful PASSWORD" in text
+        assert "wrong" not in text
+    finally:
+        hba.write_text(before)
+        database.execute("select pg_reload_conf()")
+    source = PostgresSource(PostgresSettings("postgresql://me@127.0.0.1:1/x"))
+    with pytest.raises(SourceUnavailable, match="cannot be reached"):
+        source.open(None)
+
+
+def test_a_log_that_does_not_hold_enough(database: CdcPostgres) -> None:
+    database.execute("alter system set wal_level = 'replica'")
+    try:
+        database.restart("fast")
+        assert "ALTER SYSTEM SET wal_level = logical" in refusal(database.url)
+    finally:
+        database.execute("alter system set wal_level = 'logical'")
+        database.restart("fast")
