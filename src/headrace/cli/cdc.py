@@ -1,6 +1,7 @@
 """`headrace cdc`: changes of databases into topics: start captures, look at them, ask things of them."""
 
 import gc
+import os
 import signal
 import sys
 import threading
@@ -24,6 +25,7 @@ from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, give
 from headrace.connect.capture.running import run_captures
 from headrace.connect.capture.settings import SECTION, CaptureSettings, from_section
 from headrace.connect.errors import ConnectError
+from headrace.connect.references import all_resolved
 from headrace.connect.sections import DEFAULT_FILE
 
 _STOP_PATIENCE_S = 60.0
@@ -105,7 +107,8 @@ def _one(
     section: dict[str, Any] = {"url": url, **{key: _value(text) for key, text in options}}
     if tables:
         section["tables"] = [table.replace(".", "\\.") for table in tables]
-    return from_section(names[0] if names else "headrace", section)
+    # So that a password need not stand in the list of processes: --url 'postgresql://ann:${PASSWORD}@…'.
+    return from_section(names[0] if names else "headrace", all_resolved("--url", section, os.environ, Path()))
 
 
 def _value(text: str) -> Any:

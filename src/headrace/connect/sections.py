@@ -1,8 +1,6 @@
 """Sections of `headrace.toml`, read and checked: whatever is wrong is told with the section's and the key's name."""
 
 import difflib
-import os
-import re
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -19,7 +17,6 @@ _WORDS: Final = {
     list: "a list",
     dict: "a table",
 }
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 class InvalidSettingsFile(ConnectError):
@@ -63,14 +60,3 @@ def _fitting(name: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise InvalidConnectSetting(name, value, f"it must be {_WORDS[kind]}")
     return value
-
-
-def expanded(name: str, text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A text with `${VARIABLE}` replaced, so that a secret need not stand in a file."""
-
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in environment:
-            raise InvalidSettingsFile(f"{name} names the environment variable {found[1]}, which is not set")
-        return environment[found[1]]
-
-    return _VARIABLE.sub(value, text)

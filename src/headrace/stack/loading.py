@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.connect.sections import DEFAULT_FILE, InvalidSettingsFile, expanded
+from headrace.connect.references import Unresolved, resolved
+from headrace.connect.sections import DEFAULT_FILE
 from headrace.stack.errors import InvalidStack, StackError
 from headrace.stack.keys import Complaint, check_keys, nearest, with_defaults
 from headrace.stack.kind import ONCE, Kind, Section, Stack
 from headrace.stack.overrides import Override, applied, read_overrides
 from headrace.stack.positions import key_lines, line_of
 from headrace.stack.registry import KINDS
-from headrace.stack.secret_files import with_files
 
 _NAME_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 Place = tuple[str, ...]
@@ -115,10 +115,8 @@ def _expanded(
         if not isinstance(value, str):
             return value
         try:
-            return expanded(".".join(path), with_files(".".join(path), value, folder), environment)
-        except InvalidSettingsFile as error:
-            mistakes.append(Mistake(path, f"{error}: set it, or write the value"))
-        except StackError as error:
+            return resolved(".".join(path), value, environment, folder)
+        except Unresolved as error:
             mistakes.append(Mistake(path, str(error)))
         return value
 

@@ -7,7 +7,7 @@ import pytest
 from headrace.connect.capture.condition import FAILED, RUNNING, Condition
 from headrace.connect.capture.settings import SECTION, from_section
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sections import InvalidSettingsFile, expanded, load_sections
+from headrace.connect.sections import InvalidSettingsFile, load_sections
 
 URL = "postgresql://me:secret@127.0.0.1/shop"
 
@@ -37,7 +37,6 @@ def test_each_database_has_its_kind() -> None:
         ({"url": URL, "snapshot": "sometimes"}, "snapshot cannot be 'sometimes': choose among initial"),
         ({"url": URL, "method": "guess"}, "method cannot be 'guess': choose log or triggers"),
         ({"url": "oracle://me:secret@x"}, "url cannot be 'oracle:…': write postgresql://"),
-        ({"url": "${NOT_SET_ANYWHERE}"}, "the environment variable NOT_SET_ANYWHERE, which is not set"),
         ({"url": URL, "types": {"decimal": "roman"}}, "decimal cannot be 'roman'"),
         ({"url": "sqlite://relative.db"}, "write sqlite:///relative.db or"),
     ],
@@ -61,10 +60,6 @@ def test_a_file_is_read_whole_or_by_name(tmp_path: Path) -> None:
         load_sections(file, SECTION)
     with pytest.raises(InvalidSettingsFile, match="is not there"):
         load_sections(tmp_path / "none.toml", SECTION)
-
-
-def test_secrets_come_from_the_environment() -> None:
-    assert expanded("url", "a${B}c", {"B": "x"}) == "axc"
 
 
 def test_who_is_silent_is_not_believed_to_run() -> None:

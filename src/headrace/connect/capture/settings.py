@@ -18,7 +18,7 @@ from headrace.connect.envelope import AVRO, FORMATS, JSON
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 from headrace.connect.naming import TopicNames
-from headrace.connect.sections import InvalidSettingsFile, checked, expanded
+from headrace.connect.sections import InvalidSettingsFile, checked
 from headrace.records import Codec
 
 SECTION: Final = "cdc"
@@ -57,7 +57,7 @@ def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
     where = f"{SECTION}.{name}"
     if "url" not in section:
         raise InvalidSettingsFile(f'section [{where}] has no url: add url = "postgresql://…"')
-    url = expanded(f"{where}.url", str(section["url"]))
+    url = str(section["url"])
     kind = kind_of(url, str(section.get("method", LOG)))
     known = {**_OWN, **{key: of for key, (_, of) in _FILTERS.items()}, **_WRITING, **kind.options}
     given = checked(where, section, known)
@@ -66,7 +66,7 @@ def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
     writing = {key: value for key, value in given.items() if key in _WRITING}
     if "skipped_operations" in writing:
         writing["skipped_operations"] = frozenset(writing["skipped_operations"])
-    registry = expanded(f"{where}.registry", given.get("registry", ""))
+    registry = given.get("registry", "")
     check_format(where, writing.get("format", JSON), registry)
     template = {"template": given["topic"]} if "topic" in given else {}
     return CaptureSettings(

@@ -9,12 +9,14 @@
 What is not listed here belongs to the sink: see the options of its class.
 """
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.connect.sections import InvalidSettingsFile, checked, expanded, load_sections
+from headrace.connect.references import all_resolved
+from headrace.connect.sections import InvalidSettingsFile, checked, load_sections
 from headrace.connect.sync.dead_letters import SUFFIX
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.feed import BatchLimits
@@ -49,7 +51,7 @@ class SyncSettings:
         return self.dead_letters or self.topic + SUFFIX
 
 
-_OWN = {
+OWN_KEYS = {
     "topic": str, "sink": str, "format": str, "registry": str, "value": str, "key": str, "key_column": str,
     "value_column": str, "batch_records": int, "batch_bytes": int, "dead_letters": str, "first_pause_s": float,
     "longest_pause_s": float,
@@ -60,22 +62,25 @@ _FORM = ("format", "registry", "value", "key", "key_column", "value_column")
 def from_section(name: str, section: Mapping[str, Any]) -> SyncSettings:
     """One section of the file."""
     where = f"{SECTION}.{name}"
-    own = checked(where, {key: value for key, value in section.items() if key in _OWN}, _OWN)
+    own = checked(where, {key: value for key, value in section.items() if key in OWN_KEYS}, OWN_KEYS)
     for key in ("topic", "sink"):
         if key not in own:
             raise InvalidSettingsFile(f"section [{where}] has no {key!r}: add {key} = …")
     form = {key: own.pop(key) for key in _FORM if key in own}
-    if "registry" in form:
-        form["registry"] = expanded(f"{where}.registry", form["registry"])
     limits = {
         field_name: own.pop(key)
         for key, field_name in (("batch_records", "records"), ("batch_bytes", "size_bytes"))
         if key in own
     }
-    options = {key: value for key, value in section.items() if key not in _OWN}
+    options = {key: value for key, value in section.items() if key not in OWN_KEYS}
     return SyncSettings(name, form=RecordFormat(**form), limits=BatchLimits(**limits), options=options, **own)
 
 
 def load(path: Path, names: Collection[str] = ()) -> list[SyncSettings]:
     """The derived systems of a file: all of them, or those that are named."""
-    return [from_section(name, section) for name, section in load_sections(path, SECTION, names).items()]
+    folder = path.absolute().parent
+    found = load_sections(path, SECTION, names)
+    return [
+        from_section(name, all_resolved(f"{SECTION}.{name}", section, os.environ, folder))
+        for name, section in found.items()
+    ]

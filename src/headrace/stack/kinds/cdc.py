@@ -5,6 +5,7 @@ from typing import Final
 
 from headrace.connect.capture.condition import RUNNING, WAITING
 from headrace.connect.capture.settings import SECTION, from_section
+from headrace.connect.references import escaped
 from headrace.stack.blame import complaints
 from headrace.stack.keys import Complaint, Key
 from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Stack
@@ -25,7 +26,7 @@ def _members(stack: Stack) -> Iterable[Member]:
 
         def command(bootstrap: str, name: str = name, values: object = values) -> Command:
             arguments = (*COMMAND, "cdc", "start", name, "--config", CONFIG, "--bootstrap", bootstrap, "--json")
-            return Command(arguments, {SECTION: {name: values}})
+            return Command(arguments, {SECTION: {name: escaped(values)}})
 
         yield Member(f"{SECTION}.{name}", SECTION, command, needs(stack), may_end=True, read=read)
 

@@ -5,9 +5,9 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from headrace.connect.references import escaped
 from headrace.connect.sync.registry import SINKS, make_sink
-from headrace.connect.sync.settings import _OWN as OWN_KEYS
-from headrace.connect.sync.settings import SECTION, from_section
+from headrace.connect.sync.settings import OWN_KEYS, SECTION, from_section
 from headrace.model import check_topic_name
 from headrace.stack.blame import complaints
 from headrace.stack.keys import Complaint, Key, nearest
@@ -55,7 +55,7 @@ def _members(stack: Stack) -> Iterable[Member]:
 
         def command(bootstrap: str, name: str = name, values: object = values) -> Command:
             arguments = (*COMMAND, "sync", "run", name, "--config", CONFIG, "--bootstrap", bootstrap)
-            return Command(arguments, {SECTION: {name: values}})
+            return Command(arguments, {SECTION: {name: escaped(values)}})
 
         # It waits by itself for a topic or a target that is not there yet.
         yield Member(f"{SECTION}.{name}", SECTION, command, needs(stack), is_ready_at_once=True)
