@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace import Broker
-from headrace.pipelines.operators import correct, event_time, on_time, side_output
+from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators import correct, event_time, hopping, on_time, side_output
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
 from headrace.pipelines.operators.tables.changes import row_versions
 from headrace.pipelines.operators.tables.changes_schema import envelope_schema
@@ -169,10 +171,44 @@ def test_as_of_gives_the_same_rows_however_it_is_run(spark: SparkSession, server
     once = spark.createDataFrame([(1, START)], "customer long, event_time timestamp")
     with pytest.raises(BadField, match="the events are read at once: read both with readStream"):
         once.transform(enrich(versions, on=on))
-    with pytest.raises(BadWindow, match="would all be late here: write stragglers="):
-        shop.orders().transform(enrich(versions, on=on, as_of="event_time", delay="1 second")).transform(
-            enrich(versions, on=on, as_of="event_time", delay="1 second", prefix="again_", joined="_again")
+
+
+def test_what_has_waited_for_the_watermark_is_not_late_for_the_next(
+    spark: SparkSession, servers: str, tmp_path: Path
+) -> None:
+    shop = Shop(spark, servers, "chain")
+    for move in range(5):
+        for customer in range(3):
+            shop.change(customer, f"city {customer}.{move}", second(10 * move))
+    orders = [(n, n % 3, n * 0.5) for n in range(90)]
+    for n, customer, at in orders:
+        shop.order(n, customer, second(at))
+    for end in (100, 101):
+        shop.order(1000 + end, 1, second(end))
+        shop.change(9, "far", second(end))
+    joins = [
+        enrich(
+            shop.versions(maxRecordsPerTrigger=4), on={"customer": "id"}, as_of="event_time", delay="1 second", **kind
         )
+        for kind in ({}, {"prefix": "again_", "joined": "_again"})
+    ]
+    read = shop.orders()  # at once: the table's changes, a few in each micro-batch, hold the watermark back
+    windows = hopping("10 seconds", "5 seconds", by=["city", "again_city"], orders=agg.count())
+    found, query = run(read.transform(joins[0]).transform(joins[1]).transform(windows), tmp_path / "chain")
+    expected = Counter(
+        (f"city {customer}.{int(at // 10)}", end)
+        for _, customer, at in orders
+        for end in (at // 5 * 5 + 5, at // 5 * 5 + 10)
+    )
+    assert {row["city"] for row in found} == {row["again_city"] for row in found}
+    counted = {
+        (row["city"], (row["window_end"].replace(tzinfo=UTC) - START).total_seconds()): row["orders"] for row in found
+    }
+    assert counted == expected
+    assert len(found) == len(counted), "each told once"
+    assert query.lastProgress["batchId"] > 3
+    late = [each["late"] for one in query.recentProgress for each in one.observedMetrics.values() if "late" in each]
+    assert sum(late) == 0
 
 
 def test_a_table_that_seldom_changes_holds_nothing_up(spark: SparkSession, servers: str, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 BUCKETS: Final = 8
 _MOST_BUCKETS: Final = 1 << 15
+# Nodes of a plan that may hold rows back.
+_STATEFUL: Final = ("TransformWithState", "FlatMapGroups", "Aggregate", "Join", "Deduplicate")
 _MODES: Final = {Clock.NONE: "none", Clock.EVENT: "eventTime", Clock.WALL: "processingTime"}
 
 
@@ -64,7 +66,10 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
     packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
     told = packed.groupBy("bucket").transformWithStateInPandas(
-        KeyedProcessor(operator, plan, keys, buckets), EMITTED_DDL, "append", _MODES[plan.clock]
+        KeyedProcessor(operator, plan, keys, buckets, follows=_is_stateful(frame)),
+        EMITTED_DDL,
+        "append",
+        _MODES[plan.clock],
     )
     if plan.clock is Clock.WALL and frame.isStreaming:
         told = ends_when_read(told)
@@ -72,4 +77,13 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
 
 
 def _has_watermark(frame: "DataFrame") -> bool:
-    return "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001
+    return "EventTimeWatermark" in _plan(frame)
+
+
+def _is_stateful(frame: "DataFrame") -> bool:
+    """Whether rows may come out of an operator that has held them until the watermark passed."""
+    return frame.isStreaming and any(node in _plan(frame) for node in _STATEFUL)
+
+
+def _plan(frame: "DataFrame") -> str:
+    return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001 - Spark shows it nowhere else

@@ -18,6 +18,8 @@ from headrace.pipelines.keyed.shelf import shelved
 
 MANIFEST = "manifest"
 """The id of the entry that is no run."""
+WATERMARK = "watermark"
+"""The id of an entry beside the settings."""
 CACHE_BYTES = 128 << 20
 # A call's rows; more of one micro-batch and bucket come in further calls, so that memory is bounded.
 CALL_ROWS = 1 << 20
@@ -51,7 +53,18 @@ class _Stored:
 class Serving:
     """Serves the buckets of one partition, one after the other; made for each partition in each micro-batch."""
 
-    def __init__(self, handle: Any, state: Any, operator: Operator, plan: Plan, keys: pa.Schema, buckets: int) -> None:
+    def __init__(
+        self,
+        handle: Any,
+        state: Any,
+        operator: Operator,
+        plan: Plan,
+        keys: pa.Schema,
+        buckets: int,
+        follows: bool,
+    ) -> None:
+        self._follows = follows and plan.clock is not Clock.NONE
+        self._before_us: int | None = None
         self.operator = operator
         self.plan = plan
         self.keys = keys
@@ -63,10 +76,11 @@ class Serving:
     def rows(self, rows: Iterator[Any], values: Any) -> Iterator[Any]:
         """New rows of a bucket."""
         times = _times(values)
+        known = times if self._before_us is None else replace(times, watermark_us=self._before_us)
         bucket = self._open()
         cells = (bytes(cell) for frame in rows for cell in frame["packed"])
         for hashes, batch in open_cells(cells, CALL_ROWS):
-            yield from _frames(bucket.rows(hashes, batch, times))
+            yield from _frames(bucket.rows(hashes, batch, known))
         self._close(bucket, times, None)
 
     def alarm(self, values: Any, expiring_ms: int) -> Iterator[Any]:
@@ -95,26 +109,44 @@ class Serving:
                 manifest = replace(manifest, alarm_ms=wanted)
         self._stored.put_manifest(to_text(manifest))
 
-    def check_settings(self, client: Any) -> None:
+    def begin(self, client: Any) -> None:
+        """Before any bucket: what holds for all of them."""
+        client.set_implicit_key((SETTINGS_BUCKET,))
+        self._check_settings()
+        if self._follows:
+            self._before_us = self._watermark_before(client)
+        client.remove_implicit_key()
+
+    def _watermark_before(self, client: Any) -> int:
+        """The watermark of the micro-batch before, and this one's is put down for the next.
+
+        An operator before us hands on in this micro-batch what its watermark has just passed, and ours is the same. So
+        rows are looked at as if the watermark still stood where it did, and what it closes comes after them.
+        """
+        held = self._stored.state.getValue((WATERMARK,))
+        _, now_ms = client.get_timestamps(self.plan.clock.value)
+        self._stored.put(WATERMARK, str(now_ms).encode())
+        return _micros(int(bytes(held[0]))) if held is not None else NO_WATERMARK
+
+    def _check_settings(self) -> None:
         """Refuse a state that was made otherwise, before any partition goes on with it."""
         now = Settings.of(self.plan, self.keys, self.buckets)
-        client.set_implicit_key((SETTINGS_BUCKET,))
         held = self._stored.manifest()
         text = stored_settings.to_text(now)
         if held is not None:
             stored_settings.check_same(stored_settings.from_text(held), now)
         if held != text:
             self._stored.put_manifest(text)
-        client.remove_implicit_key()
 
 
 def _times(values: Any) -> Times:
     watermark, wall = values.getCurrentWatermarkInMs(), values.getCurrentProcessingTimeInMs()
+    return Times(_micros(watermark), _micros(wall))
+
+
+def _micros(clock_ms: int) -> int:
     # Spark says 0 as long as there is no watermark.
-    return Times(
-        watermark * 1000 if watermark > 0 else NO_WATERMARK,
-        wall * 1000 if wall > 0 else NO_WATERMARK,
-    )
+    return clock_ms * 1000 if clock_ms > 0 else NO_WATERMARK
 
 
 def _frames(rows: pa.RecordBatch | None) -> Iterable[Any]:

@@ -29,8 +29,12 @@ _DATA = StructType([StructField("data", BinaryType())])
 class KeyedProcessor(StatefulProcessor):
     """Hands on to `processor.Serving`."""
 
-    def __init__(self, operator: "Operator", plan: "Plan", keys: "pa.Schema", buckets: int) -> None:
-        self._packed: bytes = cloudpickle.dumps((operator, plan, keys, buckets))  # type: ignore[no-untyped-call]
+    def __init__(
+        self, operator: "Operator", plan: "Plan", keys: "pa.Schema", buckets: int, *, follows: bool = False
+    ) -> None:
+        """`follows` is whether there is another stateful operator before this one."""
+        packed = (operator, plan, keys, buckets, follows)
+        self._packed: bytes = cloudpickle.dumps(packed)  # type: ignore[no-untyped-call]
 
     def init(self, handle: Any) -> None:
         """Called for each partition in each micro-batch, also for those without rows; and once beside the driver."""
@@ -41,7 +45,7 @@ class KeyedProcessor(StatefulProcessor):
         from headrace.pipelines.keyed.processor import Serving
 
         self._serving = Serving(handle, state, *pickle.loads(self._packed))  # noqa: S301 - packed by ourselves
-        self._serving.check_settings(client)
+        self._serving.begin(client)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
         """New rows of a bucket."""

@@ -70,7 +70,7 @@ def enrich(
                 )
         rows = table
         if as_of is not None:
-            _check_time(events, as_of, policy)
+            _check_time(events, as_of)
             rows = _with_watermark(table, delay_us)
         sides = _events(events, choice, as_of).unionByName(_versions(rows, choice), allowMissingColumns=True)
 
@@ -128,7 +128,7 @@ def _struct(names: Sequence[str], called: str) -> "Column":
     return fn.struct(*(fields or [fn.lit(True).alias(_NO_FIELDS + called)])).alias(called)
 
 
-def _check_time(events: "DataFrame", as_of: str, policy: Stragglers) -> None:
+def _check_time(events: "DataFrame", as_of: str) -> None:
     """Refuse a time that nothing can be waited for by."""
     require([as_of], events.columns, "as_of in enrich")
     kind = events.schema[as_of].dataType.simpleString()
@@ -143,11 +143,6 @@ def _check_time(events: "DataFrame", as_of: str, policy: Stragglers) -> None:
         )  # fmt: skip
         raise BadWindow(
             f"enrich as of {as_of!r} waits until the watermark has passed an event, and that column has none: {mend}"
-        )
-    if not policy.allowed_us and _is_stateful(events):
-        raise BadWindow(
-            "the events come out of an operator that waits for the watermark itself, and would all be late here: "
-            "write stragglers=correct('1 hour'), by which they may be behind"
         )
 
 
@@ -166,12 +161,4 @@ def _with_watermark(table: "DataFrame", delay_us: int | None) -> "DataFrame":
 
 
 def _has_watermark(frame: "DataFrame") -> bool:
-    return "EventTimeWatermark" in _plan(frame)
-
-
-def _is_stateful(frame: "DataFrame") -> bool:
-    return "TransformWithState" in _plan(frame)
-
-
-def _plan(frame: "DataFrame") -> str:
-    return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001
+    return "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001
