@@ -132,7 +132,7 @@ def source_keys() -> dict[str, dict[str, Any]]:
 
 def follow_keys() -> list[str]:
     """The keys that every derived system has."""
-    return list(sync._OWN)  # noqa: SLF001
+    return list(sync.OWN_KEYS)
 
 
 def sink_keys() -> dict[str, dict[str, Any]]:
