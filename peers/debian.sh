@@ -18,7 +18,7 @@ apt_install() {
     local package wanted=()
     for package in "$@"; do
         # Newer Debians have left Java 17 behind; what they call default is newer than that.
-        [[ $package == openjdk-17-jre-headless ]] && ! apt-cache show "$package" > /dev/null 2>&1 && package=default-jre-headless
+        [[ $package == openjdk-17-* ]] && ! apt-cache show "$package" > /dev/null 2>&1 && package=${package/openjdk-17/default}
         wanted+=("$package")
     done
     "${apt[@]}" -o Dpkg::Options::=--force-confold install -y --no-install-recommends "${wanted[@]}" > /dev/null ||
