@@ -5,12 +5,13 @@ nothing. No error shows a value.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from headrace.connect.errors import ConnectError
 
+Keys = tuple[str, ...]
 _REFERENCE: Final = re.compile(r"\$(?:\$\{|\{file:([^}]+)\}|\{(\w+)\})")
 
 
@@ -37,20 +38,21 @@ def resolved(name: str, text: str, environment: Mapping[str, str], folder: Path)
 
 def all_resolved(name: str, value: Any, environment: Mapping[str, str], folder: Path) -> Any:
     """A value of a settings file with the references in all its texts replaced."""
-    if isinstance(value, Mapping):
-        return {key: all_resolved(f"{name}.{key}", part, environment, folder) for key, part in value.items()}
-    if isinstance(value, list):
-        return [all_resolved(f"{name}.{number}", part, environment, folder) for number, part in enumerate(value)]
-    return resolved(name, value, environment, folder) if isinstance(value, str) else value
+    return each_text(value, (name,), lambda path, text: resolved(".".join(path), text, environment, folder))
 
 
 def escaped(value: Any) -> Any:
     """A value that is itself again when its references are replaced."""
+    return each_text(value, (), lambda _, text: text.replace("${", "$${"))
+
+
+def each_text(value: Any, path: Keys, change: Callable[[Keys, str], str]) -> Any:
+    """A value with every text in it changed; `path` are the keys and places that lead to it."""
     if isinstance(value, Mapping):
-        return {key: escaped(part) for key, part in value.items()}
+        return {key: each_text(part, (*path, key), change) for key, part in value.items()}
     if isinstance(value, list):
-        return [escaped(part) for part in value]
-    return value.replace("${", "$${") if isinstance(value, str) else value
+        return [each_text(part, (*path, str(number)), change) for number, part in enumerate(value)]
+    return change(path, value) if isinstance(value, str) else value
 
 
 def _content(name: str, folder: Path, path: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.connect.references import Unresolved, resolved
+from headrace.connect.references import Unresolved, each_text, resolved
 from headrace.connect.sections import DEFAULT_FILE
 from headrace.stack.errors import InvalidStack, StackError
 from headrace.stack.keys import Complaint, check_keys, nearest, with_defaults
@@ -107,20 +107,14 @@ def _expanded(
     """Every text with its `${file:PATH}` and its `${VARIABLE}` replaced."""
     mistakes: list[Mistake] = []
 
-    def put(value: Any, path: Place) -> Any:
-        if isinstance(value, dict):
-            return {name: put(part, (*path, name)) for name, part in value.items()}
-        if isinstance(value, list):
-            return [put(part, (*path, str(number))) for number, part in enumerate(value)]
-        if not isinstance(value, str):
-            return value
+    def put(path: Place, text: str) -> str:
         try:
-            return resolved(".".join(path), value, environment, folder)
+            return resolved(".".join(path), text, environment, folder)
         except Unresolved as error:
             mistakes.append(Mistake(path, str(error)))
-        return value
+        return text
 
-    return {name: put(value, (name,)) for name, value in document.items()}, mistakes
+    return each_text(document, (), put), mistakes
 
 
 def _sections(kind: Kind, held: Any, folder: Path) -> tuple[list[Section], list[Mistake]]:

@@ -11,14 +11,13 @@ from headrace.pipelines.keyed.errors import BadKey
 from headrace.pipelines.keyed.keys import check_types
 from headrace.pipelines.keyed.operator import Clock, Operator
 from headrace.pipelines.keyed.packing import EMITTED_DDL, HASH, PACKED_DDL, pack, unpack
+from headrace.pipelines.keyed.spark_plan import has_watermark, stateful_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BUCKETS: Final = 8
 _MOST_BUCKETS: Final = 1 << 15
-# Nodes of a plan that may hold rows back.
-_STATEFUL: Final = ("TransformWithState", "FlatMapGroups", "Aggregate", "Join", "Deduplicate")
 _MODES: Final = {Clock.NONE: "none", Clock.EVENT: "eventTime", Clock.WALL: "processingTime"}
 
 
@@ -57,7 +56,7 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     plan = operator.plan(keys, rows)
     if both := sorted(set(plan.output.names) & set(by)):
         raise BadKey(f"the operator's output has a column {both[0]!r} as the key has: rename one of them")
-    if plan.clock is Clock.EVENT and frame.isStreaming and not _has_watermark(frame):
+    if plan.clock is Clock.EVENT and frame.isStreaming and not has_watermark(frame):
         raise BadOption(
             "the operator waits for event time, and the DataFrame has no watermark: write .withWatermark('time', "
             "'10 minutes') before it"
@@ -66,7 +65,7 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
     packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
     told = packed.groupBy("bucket").transformWithStateInPandas(
-        KeyedProcessor(operator, plan, keys, buckets, follows=_is_stateful(frame)),
+        KeyedProcessor(operator, plan, keys, buckets, follows=stateful_step(frame) is not None),
         EMITTED_DDL,
         "append",
         _MODES[plan.clock],
@@ -74,16 +73,3 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     if plan.clock is Clock.WALL and frame.isStreaming:
         told = ends_when_read(told)
     return told.mapInArrow(unpack, output)
-
-
-def _has_watermark(frame: "DataFrame") -> bool:
-    return "EventTimeWatermark" in _plan(frame)
-
-
-def _is_stateful(frame: "DataFrame") -> bool:
-    """Whether rows may come out of an operator that has held them until the watermark passed."""
-    return frame.isStreaming and any(node in _plan(frame) for node in _STATEFUL)
-
-
-def _plan(frame: "DataFrame") -> str:
-    return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001 - Spark shows it nowhere else

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import Operator
+from headrace.pipelines.keyed.spark_plan import has_watermark
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
 from headrace.pipelines.operators.fields import require
 from headrace.pipelines.operators.frames import DELAY, Transform, over_keys
@@ -148,7 +149,7 @@ def _check_time(events: "DataFrame", as_of: str) -> None:
 
 def _with_watermark(table: "DataFrame", delay_us: int | None) -> "DataFrame":
     """The table with its watermark: its own, or one by when versions became valid."""
-    if _has_watermark(table):
+    if has_watermark(table):
         if delay_us is not None:
             raise BadWindow("the table has a watermark already: leave out delay in enrich")
         return table
@@ -158,7 +159,3 @@ def _with_watermark(table: "DataFrame", delay_us: int | None) -> "DataFrame":
             "write delay='10 seconds', how late its changes may come"
         )
     return table.withWatermark(TIME, spelt(delay_us))
-
-
-def _has_watermark(frame: "DataFrame") -> bool:
-    return "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001

@@ -5,11 +5,11 @@ now, so what comes out are upserts, for a store that keeps a row by key. Doubles
 a running double stays in it, and one NaN for ever.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.pipelines.keyed.spark_plan import stateful_step
 from headrace.pipelines.operators.partials import Aggregate, Count, Mean, Total
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT
 from headrace.pipelines.operators.tables.grouped_form import group_version
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _WIDEST: Final = 17
 """Digits of a decimal that can be weighted, summed and divided within the 38 that Spark has."""
-_STATEFUL: Final = (
-    "TransformWithState",
-    "FlatMapGroups",
-    "Aggregate",
-    "Deduplicate",
-    "Distinct",
-    "Join",
-    "GlobalLimit",
-)
 _ROWS, _CHANGES = "_rows", "_changes"
 _UPSERTS: Final = "_headrace_upserts"
 
@@ -66,7 +57,7 @@ def why_not_native(frame: "DataFrame", aggregates: Mapping[str, Aggregate]) -> s
             )
         if int(kind[len("decimal(") :].split(",")[0]) > _WIDEST:
             return f"{name} sums {each.field!r}, which is {kind}, longer than {_WIDEST} digits: leave native out"
-    if frame.isStreaming and (before := _stateful(frame)):
+    if before := stateful_step(frame):
         return f"the query has a {before} before it, which Spark follows with no other in update mode: leave native out"
     return None
 
@@ -135,9 +126,3 @@ def _total_type(kind: str) -> str:
 def _mean_type(kind: str) -> str:
     precision, scale = _digits(kind)
     return f"decimal({precision + 4},{scale + 4})"
-
-
-def _stateful(frame: "DataFrame") -> str | None:
-    plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001 - Spark says it nowhere else
-    steps = re.findall(r"^\W*(\w+)", plan, re.MULTILINE)
-    return next((name for name in _STATEFUL for step in steps if step.startswith(name)), None)
