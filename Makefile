@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|test-peers|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|clean]
+# Usage: make [demo|test|test-fast|test-long|test-peers|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -12,7 +12,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-peers test-mysql test-services lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-cdc requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-cdc requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,11 +30,14 @@ $(STAMP): requirements/dev.txt pyproject.toml
 demo: setup     ## run the main job: an online shop, live in one page, from its database to everything that follows it
 	@$(BIN)/python examples/shop/demo.py
 
-test: lint peers ## linters, types, layers, then every test
+test: lint peers ## linters, types, layers, then the tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=25 -m "not long"
+
+test-long: lint peers ## every test, and those that are long by nature
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
 
 test-fast: setup ## the tests that need no Java
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not java"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not java and not long"
 
 test-peers: $(POSTGRES_VERSIONS:%=test-postgres-%) test-mysql test-services ## on every PostgreSQL, MySQL 8, OpenSearch, a schema registry
 
