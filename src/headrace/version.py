@@ -12,3 +12,9 @@ def version() -> str:
         return installed_version("headrace")
     except PackageNotFoundError:
         return "unknown"
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

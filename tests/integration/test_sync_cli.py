@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headrace import Broker
-from headrace.cli.sync import sync
+from headrace.cli.main import cli
 from headrace.errors import HeadraceError
 from tests.integration.sync_topics import make_topic, upsert, write
 from tests.integration.waiting import wait_until
@@ -36,14 +36,14 @@ def config(tmp_path: Path) -> Path:
 
 
 def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(sync, arguments)
+    return CliRunner().invoke(cli, ["sync", *arguments])
 
 
 def test_run_status_verify_rebuild(bootstrap: str, config: Path, tmp_path: Path) -> None:
     where = ("--config", str(config), "--bootstrap", bootstrap)
     (before,) = json.loads(_run("status", "--json", *where).output)
     assert (before["state"], before["lag_records"]) == ("never ran", 10)
-    program = "from headrace.cli.sync import sync; sync()"
+    program = "from headrace.cli.main import cli; sync()"
     process = subprocess.Popen([sys.executable, "-c", program, "run", *where], env={**os.environ})
     try:
         wait_until(lambda: json.loads(_run("status", "--json", *where).output)[0]["lag_records"] == 0, "it lags")

@@ -13,7 +13,6 @@ from headrace.cli.where import parse
 from headrace.cli.where_nodes import is_true
 from headrace.client.address import Address
 from headrace.client.connection import ConnectionSettings
-from headrace.dashboard.errors import DashboardError
 from headrace.dashboard.settings import DEFAULT_PORT, Language, Settings
 
 _TOKEN_BYTES = 24
@@ -80,10 +79,8 @@ def start(
     It listens on this machine alone and changes nothing, unless told otherwise; then only who opens the printed address
     is let in.
     """
-    try:
-        from headrace.dashboard.server import DashboardServer  # what serves pages is wanted by this command alone
-    except ModuleNotFoundError as missing:
-        raise DashboardError(f"the dashboard needs {missing.name}: pip install 'headrace[dashboard]'") from None
+    from headrace.dashboard.server import DashboardServer  # what serves pages is wanted by this command alone
+
     if allow_writes and token is None:
         token = secrets.token_urlsafe(_TOKEN_BYTES)
     settings = Settings(

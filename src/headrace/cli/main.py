@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 import headrace
+from headrace import extras
 from headrace.errors import HeadraceError
 from headrace.telemetry import logs
 
@@ -112,6 +113,11 @@ def main() -> None:
         sys.exit(error.exit_code)
     except HeadraceError as error:
         click.echo(f"headrace: {error}", err=True)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        if (missing := extras.missing_extra(error)) is None:
+            raise
+        click.echo(f"headrace: {missing}", err=True)
         sys.exit(1)
     except OSError as error:
         from headrace.cli.refusals import sentence_of

@@ -124,12 +124,8 @@ def serve(file: Path, port: int, bootstrap: tuple[Address, ...], as_json: bool) 
       GET /views/NAME?user=7&order=-at    rows, a page at a time
       GET /views/NAME/live                server-sent events as the view changes
     """
-    from headrace.pipelines.views.errors import ViewError
+    from headrace.pipelines.views.serving.server import ViewServer  # what serves is wanted by this command alone
 
-    try:
-        from headrace.pipelines.views.serving.server import ViewServer  # what serves is wanted by this command alone
-    except ModuleNotFoundError as missing:
-        raise ViewError(f"serving views needs {missing.name}: pip install 'headrace[dashboard]'") from None
     views = _views(file)
     server = ViewServer(views, port, _server(bootstrap))
     if as_json:

@@ -5,8 +5,9 @@
 Users keep the whole of PySpark: `spark.readStream.format("headrace")` is a DataFrame like any other.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headrace.extras import export_lazily
 
 if TYPE_CHECKING:
     from headrace.pipelines.jobs.declare import Job, job, topic
@@ -22,8 +23,4 @@ _HOMES = {
 
 __all__ = ["Job", "job", "live", "session", "topic"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__, __dir__ = export_lazily(__name__, _HOMES)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from headrace.errors import HeadraceError
+from headrace.extras import missing_extra
 from headrace.stack.keys import Complaint
 
 
@@ -31,7 +32,7 @@ def _refusal(values: Mapping[str, Any], attempt: Callable[[Mapping[str, Any]], o
     try:
         attempt(values)
     except ModuleNotFoundError as error:
-        return f"needs the package {error.name}, which is not installed"
+        return str(missing_extra(error) or f"needs the package {error.name}, which is not installed")
     except (HeadraceError, TypeError, ValueError) as error:
         return str(error)
     return None

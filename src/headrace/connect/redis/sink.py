@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from headrace import extras
 from headrace.connect.errors import InvalidConnectSetting, TakenOver
 from headrace.connect.redis import script
 from headrace.connect.sink import (
@@ -30,7 +31,6 @@ from headrace.connect.sink import (
     Values,
     key_text,
 )
-from headrace.connect.sync.drivers import driver
 from headrace.connect.sync.partial_rows import completed
 
 HASH, JSON = "hash", "json"
@@ -55,7 +55,7 @@ class RedisSink:
         self._form = form
         self._mode = mode
         self._ttl_s = ttl_s
-        self._redis = driver("redis", "redis")
+        self._redis = extras.load("redis")
         self._client: Any = None
         self._owner = ""
         self._live = prefix

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from headrace import extras
 from headrace.connect.sink import (
     ChangeBatch,
     Place,
@@ -26,7 +27,6 @@ from headrace.connect.sink import (
     Values,
     key_text,
 )
-from headrace.connect.sync.drivers import driver
 from headrace.connect.sync.generations import Generations
 from headrace.connect.sync.partial_rows import completed
 
@@ -49,7 +49,7 @@ class TantivySink:
         self._path = path
         self._text_fields = tuple(text_fields)
         self._built = folder
-        self._tantivy = driver("tantivy", "search")
+        self._tantivy = extras.load("tantivy")
         self._folder = Path()
         self._index: Any = None
         self._writer: Any = None
@@ -217,7 +217,7 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def search(path: str | Path, query: str, limit: int = 10) -> list[dict[str, Any]]:
     """The rows of an index that a query finds, the best first."""
-    tantivy = driver("tantivy", "search")
+    tantivy = extras.load("tantivy")
     index = tantivy.Index.open(str(Path(path).resolve()))
     index.reload()
     searcher = index.searcher()

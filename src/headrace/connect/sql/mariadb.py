@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from headrace import extras
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sink import RowRefused, SinkRefused, SinkUnavailable
 from headrace.connect.sql.database import ColumnType, Rows, TableName, full_name, listed
 from headrace.connect.sql.sink import ADD, SqlSink, TableOptions
 from headrace.connect.sql.values import Family
-from headrace.connect.sync.drivers import driver
 
 _CONNECT_S: Final = 10
 _KEYS_AT_ONCE: Final = 500
@@ -60,7 +60,7 @@ class MariadbDatabase:
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
-        self._pymysql = driver("pymysql", "mysql")
+        self._pymysql = extras.load("pymysql")
         self._open: Any = None
 
     @property

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
+from headrace import extras
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sink import RowRefused, SinkRefused, SinkUnavailable
 from headrace.connect.sql.database import ColumnType, Rows, TableName, conflict_upsert, full_name, listed
 from headrace.connect.sql.sink import ADD, SqlSink, TableOptions
 from headrace.connect.sql.values import Family
-from headrace.connect.sync.drivers import driver
 
 _STAGE: Final = "headrace_stage"
 _FEW: Final = 8  # rows that are cheaper to insert one by one than to copy and merge
@@ -50,7 +50,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._psycopg = driver("psycopg", "postgres")
+        self._psycopg = extras.load("psycopg")
         self._open: Any = None
 
     def connect(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace import extras
 from headrace.connect.errors import TakenOver
 from headrace.connect.sink import (
     ChangeBatch,
@@ -26,7 +27,6 @@ from headrace.connect.sink import (
     Values,
 )
 from headrace.connect.sql.values import reader_of
-from headrace.connect.sync.drivers import driver
 from headrace.connect.sync.generations import Generations, sync_folder
 from headrace.connect.sync.partial_rows import completed
 from headrace.connect.warehouse.arrow_rows import family_of, grown_schema, stored_row, to_table
@@ -57,7 +57,7 @@ class DeltaSink:
         self._types = types
         self._storage = dict(storage_options) or None
         self._built = folder
-        self._deltalake = driver("deltalake", "warehouse")
+        self._deltalake = extras.load("deltalake")
         self._folder: Path | str = ""
         self._place: Place | None = None
         self._compared: pa.Schema | None = None
@@ -187,7 +187,7 @@ class DeltaSink:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        errors = driver("deltalake.exceptions", "warehouse")
+        errors = extras.load("deltalake.exceptions")
         try:
             yield
         except errors.CommitFailedError as error:

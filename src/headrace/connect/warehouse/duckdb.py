@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from headrace import extras
 from headrace.connect.sink import RowRefused, SinkRefused, SinkUnavailable
 from headrace.connect.sql.database import ColumnType, Rows, TableName, conflict_upsert, full_name
 from headrace.connect.sql.sink import ADD, SqlSink, TableOptions
 from headrace.connect.sql.values import Family
-from headrace.connect.sync.drivers import driver
 
 _STAGE: Final = "headrace_stage"
 _TYPES: Final = {
@@ -48,8 +48,8 @@ class DuckdbDatabase:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._duckdb = driver("duckdb", "warehouse")
-        self._arrow = driver("pyarrow", "warehouse")
+        self._duckdb = extras.load("duckdb")
+        self._arrow = extras.load("pyarrow")
         self._open: Any = None
 
     def connect(self) -> None:

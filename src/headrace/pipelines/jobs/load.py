@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headrace.errors import HeadraceError
+from headrace.extras import missing_extra
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import Job
 
@@ -62,6 +63,8 @@ def _jobs(file: Path) -> list[Job]:
     except SyntaxError as error:
         raise BadFile(f"{error.filename}:{error.lineno}: {error.msg}") from error
     except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is not None:
+            raise BadFile(f"{_place(error, file)}: {missing}") from error
         raise BadFile(
             f"{_place(error, file)}: {type(error).__name__}: {error}: install it where headrace is, or mend the import"
         ) from error

@@ -11,8 +11,9 @@ The table sinks and the outbox are given to `foreachBatch`:
 Each is imported when it is first asked for: a process that only plans a query has no use for them.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headrace.extras import export_lazily
 
 if TYPE_CHECKING:
     from headrace.pipelines.sink.effects import Refused, Webhook, outbox, webhook
@@ -38,8 +39,4 @@ __all__ = [
     "webhook",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__, __dir__ = export_lazily(__name__, _HOMES)

@@ -8,8 +8,9 @@ rows, batch and freshness as one, a file for each; `question` is what can be ask
 knows neither Spark nor stores.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headrace.extras import export_lazily
 
 if TYPE_CHECKING:
     from headrace.pipelines.jobs.declare import topic
@@ -28,8 +29,4 @@ _HOMES = {
 
 __all__ = ["duckdb", "postgres", "redis", "sqlite", "topic", "view"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__, __dir__ = export_lazily(__name__, _HOMES)

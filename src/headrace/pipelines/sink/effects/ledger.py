@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headrace import extras
 from headrace.pipelines.sink.effects.record import DONE, FAILED, SENDING, WAITING, Pending, Result
-from headrace.pipelines.sink.tables.drivers import driver
 from headrace.pipelines.sink.tables.errors import SinkMisconfigured
 from headrace.pipelines.sink.tables.following import Step
 from headrace.pipelines.sink.tables.statements import BATCHES, TableName, create_batches
@@ -163,7 +163,7 @@ def opened(store: str, target: Target) -> Iterator[Ledger]:
         db.execute("PRAGMA synchronous = FULL")
         mark = "?"
     elif store.startswith(("postgresql://", "postgres://")):
-        db, mark = driver("psycopg", "postgres").connect(store, autocommit=True), "%s"
+        db, mark = extras.load("psycopg").connect(store, autocommit=True), "%s"
     else:
         raise SinkMisconfigured("an outbox is kept in store='sqlite:///path' or store='postgresql://…'")
     try:

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
+from headrace import extras
 from headrace.pipelines.sink.tables.changes import reduced
 from headrace.pipelines.sink.tables.columns import TableColumn, check_columns, refuse_missing
-from headrace.pipelines.sink.tables.drivers import driver
 from headrace.pipelines.sink.tables.durable_files import sync
 from headrace.pipelines.sink.tables.errors import SinkMisconfigured
 from headrace.pipelines.sink.tables.following import OnNewQuery, Recorded, Step, next_step
@@ -110,7 +110,7 @@ class DeltaSink:
         return f"Delta table {self.uri}"
 
     def _open(self) -> Any:
-        delta_table = driver("deltalake", "warehouse").DeltaTable
+        delta_table = extras.load("deltalake").DeltaTable
         if not delta_table.is_deltatable(self.uri, dict(self.storage_options)):
             return None
         return delta_table(self.uri, storage_options=dict(self.storage_options))
@@ -139,7 +139,7 @@ class DeltaSink:
         return f"headrace/{self.target.name}/query/{query}"
 
     def _marks(self, query: str, batch_id: int) -> Any:
-        deltalake = driver("deltalake", "warehouse")
+        deltalake = extras.load("deltalake")
         return deltalake.CommitProperties(
             custom_metadata={
                 "headrace.sink": self.target.name,
@@ -158,7 +158,7 @@ class DeltaSink:
             self._merge(table, spool, marks)
             return
         mode = "error" if table is None else "overwrite" if step is Step.START_OVER else "append"
-        driver("deltalake", "warehouse").write_deltalake(
+        extras.load("deltalake").write_deltalake(
             table if table is not None else self.uri,
             _living(spool) if self.target.keys else spool.reader(),
             mode=mode,

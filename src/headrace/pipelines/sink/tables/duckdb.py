@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
+from headrace import extras
 from headrace.pipelines.sink.tables.changes import reduced
 from headrace.pipelines.sink.tables.columns import TableColumn, check_columns, check_unique, refuse_missing
-from headrace.pipelines.sink.tables.drivers import driver
 from headrace.pipelines.sink.tables.following import OnNewQuery, Step
 from headrace.pipelines.sink.tables.query import query_id
 from headrace.pipelines.sink.tables.spool import Spool, spooled
@@ -100,7 +100,7 @@ class DuckdbSink:
         return f"DuckDB table {self.target.table}"
 
     def _connect(self) -> Any:
-        return driver("duckdb", "warehouse").connect(str(self.path))
+        return extras.load("duckdb").connect(str(self.path))
 
     @property
     def _batches(self) -> TableName:

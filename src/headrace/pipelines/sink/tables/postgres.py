@@ -22,10 +22,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from headrace import extras
 from headrace.pipelines.sink.tables.changes import reduced
 from headrace.pipelines.sink.tables.columns import TableColumn, check_columns, check_unique, refuse_missing
 from headrace.pipelines.sink.tables.copy_text import copy_text
-from headrace.pipelines.sink.tables.drivers import driver
 from headrace.pipelines.sink.tables.errors import SinkMisconfigured, StagingLost
 from headrace.pipelines.sink.tables.following import OnNewQuery, Step
 from headrace.pipelines.sink.tables.json_columns import nested_as_json
@@ -54,7 +54,7 @@ class PostgresSink:
         batch = Numbered(query_id(df), batch_id)
         rows = nested_as_json(reduced(df, self.target), keep_scalar_arrays=True)
         types = types_by_field(rows.schema, self.target, postgres_type, self._where, "jsonb")
-        with driver("psycopg", "postgres").connect(self.url, autocommit=True) as db:
+        with extras.load("psycopg").connect(self.url, autocommit=True) as db:
             table = self._lock(db)
             batches = table.sibling(BATCHES)
             if step_of(_run(db), batches, self.target, batch, "%s") is Step.SKIP:
@@ -83,7 +83,7 @@ class PostgresSink:
 
     def switch(self, version: int) -> None:
         """Let that version take the table's name."""
-        with driver("psycopg", "postgres").connect(self.url, autocommit=True) as db:
+        with extras.load("psycopg").connect(self.url, autocommit=True) as db:
             table = self._lock(db)
             with db.transaction():
                 switch_tables(
@@ -181,7 +181,7 @@ def copy_batches(url: str, statement: str, attempt: int, batches: Iterable[pa.Re
     first = next(filled, None)
     if first is None:
         return 0
-    with driver("psycopg", "postgres").connect(url) as db, db.cursor().copy(statement) as copy:
+    with extras.load("psycopg").connect(url) as db, db.cursor().copy(statement) as copy:
         batch: pa.RecordBatch | None = first
         while batch is not None:
             copy.write(memoryview(copy_text(batch, f"{attempt}\t")))

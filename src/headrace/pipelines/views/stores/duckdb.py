@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.sink.tables.drivers import driver
+from headrace import extras
 from headrace.pipelines.sink.tables.statements import TableName, quoted
 from headrace.pipelines.sink.tables.transaction import Run
 from headrace.pipelines.views.errors import StoreAway
@@ -134,7 +134,7 @@ class _Writing:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """The file, when no other thread and no other process has it."""
-    module = driver("duckdb", "warehouse")
+    module = extras.load("duckdb")
     until = time.monotonic() + _BUSY_S
     with _TURNS[path.absolute()]:
         while True:

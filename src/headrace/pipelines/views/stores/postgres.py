@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from headrace import extras
 from headrace.pipelines.sink.tables.copy_text import copy_text
-from headrace.pipelines.sink.tables.drivers import driver
 from headrace.pipelines.sink.tables.statements import TableName, listed, quoted
 from headrace.pipelines.sink.tables.transaction import Run
 from headrace.pipelines.views.errors import BadView, StoreAway
@@ -74,7 +74,7 @@ class PostgresStore(SqlStore):
     @contextmanager
     def writing(self, label: Label) -> Iterator["_Writing"]:
         """A connection, once no other writer of this view is at work."""
-        with driver("psycopg", "postgres").connect(self.url, autocommit=True) as db:
+        with extras.load("psycopg").connect(self.url, autocommit=True) as db:
             db.execute(f"SET lock_timeout = '{_LOCK_WAIT}'")
             db.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (_LOCK, f"{self.schema}/{label.view}"))
             writing = _Writing(db)
@@ -128,7 +128,7 @@ class _Connections:
 
     def __init__(self, url: str, view: str, views: TableName) -> None:
         self._url, self._view, self._views = url, view, views
-        self._psycopg = driver("psycopg", "postgres")
+        self._psycopg = extras.load("psycopg")
         self._own = threading.local()
         self._all: list[Any] = []
         self._closed = False

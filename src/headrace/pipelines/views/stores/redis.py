@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.sink.tables.drivers import driver
+from headrace import extras
 from headrace.pipelines.sink.tables.following import Recorded, Step, next_step
 from headrace.pipelines.views.errors import BadView, StoreAway
 from headrace.pipelines.views.freshness import Freshness
@@ -115,13 +115,13 @@ class RedisStore:
     def _execute(self, pipe: Any, label: Label) -> None:
         try:
             pipe.execute()
-        except driver("redis", "redis").WatchError as error:
+        except extras.load("redis").WatchError as error:
             raise StoreAway(f"view {str(label)!r} in Redis was changed by another writer meanwhile") from error
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
         """A connection, with what Redis says as one sentence."""
-        module = driver("redis", "redis")
+        module = extras.load("redis")
         client = module.Redis.from_url(self.url, socket_timeout=TIMEOUT_S, socket_connect_timeout=10)
         try:
             yield client

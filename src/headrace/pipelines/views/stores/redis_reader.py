@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from headrace.pipelines.sink.tables.drivers import driver
+from headrace import extras
 from headrace.pipelines.views.errors import StoreAway
 from headrace.pipelines.views.question import Question
 from headrace.pipelines.views.stores.redis_books import AT_ONCE, TIMEOUT_S, Found, index_of
@@ -26,7 +26,7 @@ class RedisReader:
     def __init__(self, url: str, view: str, state: str) -> None:
         """`state` is the key of what is known of the view."""
         self._view, self._state = view, state
-        self._redis = driver("redis", "redis")
+        self._redis = extras.load("redis")
         self._client = self._redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=10)
         self._replica = Replica()
         self._turn = threading.Lock()
