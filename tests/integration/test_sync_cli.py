@@ -43,8 +43,8 @@ def test_run_status_verify_rebuild(bootstrap: str, config: Path, tmp_path: Path)
     where = ("--config", str(config), "--bootstrap", bootstrap)
     (before,) = json.loads(_run("status", "--json", *where).output)
     assert (before["state"], before["lag_records"]) == ("never ran", 10)
-    program = "from headrace.cli.main import cli; sync()"
-    process = subprocess.Popen([sys.executable, "-c", program, "run", *where], env={**os.environ})
+    program = "from headrace.cli.main import cli; cli()"
+    process = subprocess.Popen([sys.executable, "-c", program, "sync", "run", *where], env={**os.environ})
     try:
         wait_until(lambda: json.loads(_run("status", "--json", *where).output)[0]["lag_records"] == 0, "it lags")
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from headrace.cli.status import status
+from headrace.cli.main import cli
 from headrace.stack import state_file
 from headrace.stack.errors import StackError
 from headrace.stack.lock import STATE_FOLDER
@@ -23,7 +23,9 @@ def written(folder: Path, *members: MemberState) -> None:
 
 
 def shown(folder: Path, *options: str) -> Result:
-    return CliRunner().invoke(status, ["--config", str(folder / "headrace.toml"), *options], catch_exceptions=False)
+    return CliRunner().invoke(
+        cli, ["status", "--config", str(folder / "headrace.toml"), *options], catch_exceptions=False
+    )
 
 
 BROKER = MemberState("broker", "broker", "running", 7)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli.up import up
+from headrace.cli.main import cli
 from headrace.stack.errors import AlreadyRunning, InvalidStack, NoSuchMember
 from headrace.stack.lock import held
 
 
 def invoke(file: Path, *options: str) -> str:
-    return CliRunner().invoke(up, ["--config", str(file), *options], catch_exceptions=False).output
+    return CliRunner().invoke(cli, ["up", "--config", str(file), *options], catch_exceptions=False).output
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli.view import view
+from headrace.cli.main import cli
 from headrace.errors import HeadraceError
 from headrace.pipelines.views import sqlite
 from tests.unit.pipelines.views.batches import batch, row
@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(view, list(arguments), catch_exceptions=False)
+    result = CliRunner().invoke(cli, ["view", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -73,7 +73,7 @@ def test_a_row_is_printed_with_its_freshness(file: Path) -> None:
 )
 def test_what_cannot_be_answered_is_a_sentence(file: Path, arguments: list[str], sentence: str) -> None:
     with pytest.raises(HeadraceError) as refusal:
-        CliRunner().invoke(view, [*arguments, "--file", str(file)], catch_exceptions=False)
+        CliRunner().invoke(cli, ["view", *arguments, "--file", str(file)], catch_exceptions=False)
     assert sentence in str(refusal.value)
 
 
@@ -85,4 +85,4 @@ def test_a_file_without_views_is_refused(tmp_path: Path) -> None:
         "def copy(a):\n    return a\n"
     )
     with pytest.raises(HeadraceError, match=r"declares no view: put @view"):
-        CliRunner().invoke(view, ["list", str(file)], catch_exceptions=False)
+        CliRunner().invoke(cli, ["view", "list", str(file)], catch_exceptions=False)
