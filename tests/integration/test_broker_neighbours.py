@@ -2,6 +2,7 @@
 
 import os
 import random
+import select
 import socket
 import struct
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ import pytest
 from headrace.broker.config import Address
 from headrace.broker.embedded import Broker
 from headrace.protocol.frame import encode_request
+from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.messages.fetch import FetchResponse
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from headrace.protocol.messages.produce import ProduceResponse
 from headrace.records import Record, build_batch
@@ -171,3 +174,15 @@ def test_a_client_that_leaves_in_the_middle_of_a_long_poll_is_forgotten(broker: 
                 leaving.send(leaving.fetch_request("orders", 0, wait_ms=60_000), 12)
         assert wire.produce("orders", batch(100)) == (0, 0)
         assert len(wire.fetch("orders", 0)[1]) == 1
+
+
+def test_a_producer_begins_while_somebody_makes_a_wide_topic(broker: Broker) -> None:
+    with Wire(broker.bootstrap_servers) as wide, Wire(broker.bootstrap_servers) as producer:
+        topic = CreatableTopic(name="wide", num_partitions=600, replication_factor=1)
+        wide.send(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 5)
+        producer.send(InitProducerIdRequest(transactional_id=None), 4)
+        _, answer = producer.receive(InitProducerIdResponse, 4)
+        assert (answer.error_code, answer.producer_epoch) == (0, 0)
+        assert not select.select([wide.socket], [], [], 0)[0], "the topic was there first: the producer has waited"
+        _, made = wide.receive(CreateTopicsResponse, 5)
+        assert made.topics[0].error_code == 0

@@ -318,6 +318,20 @@ def test_a_log_is_made_or_not():
     assert outcomes == {True, False}
 
 
+def test_the_logs_of_a_topic_are_made_and_what_a_crash_left_out_can_be_made_then():
+    wanted = [TopicPartition("wide", index) for index in range(3)]
+    for _, done, directory in _Deed(
+        lambda directory: _fill(directory, 3).flush(), lambda directory: directory.create_all(wanted, DELETE)
+    ).crashes():
+        missing = [partition for partition in wanted if partition not in directory.logs]
+        assert not (done and missing)
+        if missing:
+            directory.create_all(missing, DELETE)
+        for partition in wanted:
+            _append(directory.log(partition), 0)
+            assert directory.log(partition).flush() == 1
+
+
 def test_a_log_is_deleted_or_not_and_can_be_made_again():
     def prepare(directory):
         _fill(directory, 9).flush()

@@ -73,6 +73,7 @@ class Runtime:
         self.sessions = FetchSessions(config.number("max.incremental.fetch.session.cache.slots"))
         self._commit = GroupCommit()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-admin")
+        self._producer_ids = ThreadPoolExecutor(1, thread_name_prefix="headrace-ids")
         self._housekeeper = Housekeeper(
             self.directory,
             Schedule(
@@ -117,6 +118,7 @@ class Runtime:
         self.groups.close()
         self.transactions.close()
         self._threads.shutdown(wait=True)
+        self._producer_ids.shutdown(wait=True)
         self._housekeeper.stop()
         self._commit.close()
         self.directory.close()
@@ -191,6 +193,10 @@ class Runtime:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do what changes topics or waits for the disk in the one thread for it, in order."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def next_producer_id(self) -> int:
+        """A producer id that was never given out; no producer's start waits for somebody else's change of topics."""
+        return await asyncio.get_running_loop().run_in_executor(self._producer_ids, self.identity.next_producer_id)
 
     def _when_durable(self, log: Log, offset: int, done: Callable[[StorageError | None], None]) -> None:
         """Call `done` on the event loop once everything before `offset` is on the disk."""

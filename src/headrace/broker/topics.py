@@ -84,10 +84,10 @@ class TopicCatalog:
                 self._remove(name, found.pop(name, []))
         for name, file in files.items():
             if not file.deleted:
-                for index in range(file.partitions):
-                    partition = TopicPartition(name, index)
-                    if partition not in self._directory.logs:
-                        self._directory.create(partition, self.config_of(file.settings), file.id)
+                named = [TopicPartition(name, index) for index in range(file.partitions)]
+                missing = [partition for partition in named if partition not in found.get(name, ())]
+                if missing:
+                    self._directory.create_all(missing, self.config_of(file.settings), file.id)
                 found.pop(name, None)
                 self._publish(name, file)
         for name, partitions in found.items():
@@ -116,8 +116,7 @@ class TopicCatalog:
             if validate_only:
                 return Topic(name, file.id.bytes, (), file.settings)
             self._write(name, file)
-            for index in range(partitions):
-                self._directory.create(TopicPartition(name, index), config, file.id)
+            self._directory.create_all([TopicPartition(name, index) for index in range(partitions)], config, file.id)
             return self._publish(name, file)
 
     def _check_clash(self, name: str) -> None:
@@ -147,8 +146,8 @@ class TopicCatalog:
                 return
             file = TopicFile(UUID(bytes=topic.id), total, dict(topic.settings))
             self._write(name, file)
-            for index in range(len(topic.partitions), total):
-                self._directory.create(TopicPartition(name, index), self.config_of(topic.settings), file.id)
+            added = [TopicPartition(name, index) for index in range(len(topic.partitions), total)]
+            self._directory.create_all(added, self.config_of(topic.settings), file.id)
             self._publish(name, file)
 
     def alter(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
@@ -174,8 +173,7 @@ class TopicCatalog:
             self._remove(name, [log.topic_partition for log in topic.partitions])
 
     def _remove(self, name: str, partitions: list[TopicPartition]) -> None:
-        for partition in partitions:
-            self._directory.delete(partition)
+        self._directory.delete_all(partitions)
         self._filesystem.remove(self._path(name))
 
     def _publish(self, name: str, file: TopicFile) -> Topic:

@@ -6,10 +6,10 @@ from contextlib import suppress
 from headrace.storage.filesystem import Buffer, File, FileSystem
 
 
-def write_atomically(filesystem: FileSystem, path: str, data: Buffer) -> None:
+def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, sync_name: bool = True) -> None:
     """Put `data` at `path` so that a crash leaves either the old content or the new one, durably.
 
-    The new name is on the disk when this returns.
+    The new name is on the disk when this returns, unless the caller syncs the folder itself, for several names at once.
     """
     temporary = path + ".tmp"
     file = filesystem.open(temporary, create=True)
@@ -25,7 +25,8 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer) -> None:
         with suppress(OSError):  # what was written may be the last room on a full disk
             filesystem.remove(temporary)
         raise
-    filesystem.sync_directory(folder_of(path))
+    if sync_name:
+        filesystem.sync_directory(folder_of(path))
 
 
 def folder_of(path: str) -> str:

@@ -5,7 +5,7 @@ begins, how far it is compacted. The marker of a clean shutdown is there only wh
 """
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import NamedTuple, Self
@@ -164,51 +164,76 @@ class LogDirectory:
 
     def create(self, partition: TopicPartition, config: LogConfig, topic_id: UUID | None = None) -> Log:
         """Begin a log; it is on disk, empty, when this returns."""
-        check_topic_name(partition.topic)
-        topic_id = topic_id or self._id_of(partition.topic) or uuid4()
+        return self.create_all([partition], config, topic_id)[0]
+
+    def create_all(
+        self, partitions: Sequence[TopicPartition], config: LogConfig, topic_id: UUID | None = None
+    ) -> list[Log]:
+        """Begin the logs of a topic, all of them or none; they are on disk, empty, when this returns.
+
+        What can be synced once for all of them is: a topic of many partitions must not hold up other work for long.
+        """
         with self._lock:
-            if partition in self._logs:
-                raise LogExists(f"log {partition} is in {self.path} already")
-            folder = self._file(str(partition))
+            for partition in partitions:
+                check_topic_name(partition.topic)
+                if partition in self._logs:
+                    raise LogExists(f"log {partition} is in {self.path} already")
             if self._has_stale_checkpoints:
                 self.checkpoint()
+            begun: dict[TopicPartition, Log] = {}
+            topic_id = topic_id or self._id_of(partitions[0].topic) or uuid4()
             try:
-                log = self._begin(folder, partition, config, topic_id)
-                self._write(checkpoint.RECOVERY_POINT, {partition: 0, **self._recovery_points()})
+                for partition in partitions:
+                    begun[partition] = self._begin(partition, config, topic_id)
+                self._filesystem.sync_directory(self.path)
+                self._write(checkpoint.RECOVERY_POINT, {**dict.fromkeys(partitions, 0), **self._recovery_points()})
             except (OSError, StorageError) as error:
-                with suppress(OSError):
-                    self._remove_folder(folder)
+                for log in begun.values():
+                    log.abandon()
+                for partition in partitions[: len(begun) + 1]:
+                    with suppress(OSError):
+                        self._remove_folder(self._file(str(partition)))
                 if isinstance(error, StorageError):
                     raise
-                raise refusal(folder, error) from error
-            self._logs[partition] = log
-            self._topic_ids[partition] = topic_id
-            return log
+                raise refusal(self.path, error) from error
+            self._logs.update(begun)
+            self._topic_ids.update(dict.fromkeys(begun, topic_id))
+            return list(begun.values())
 
-    def _begin(self, folder: str, partition: TopicPartition, config: LogConfig, topic_id: UUID) -> Log:
-        make_folder(self._filesystem, folder)
+    def _begin(self, partition: TopicPartition, config: LogConfig, topic_id: UUID) -> Log:
+        folder = self._file(str(partition))
+        self._filesystem.make_directory(folder)
         text = f"version: 0\ntopic_id: {_encode_id(topic_id)}"
-        write_atomically(self._filesystem, f"{folder}/{METADATA}", text.encode())
-        log, _ = open_log(self._filesystem, folder, partition, config, now_ms=self._clock.now_ms())
+        write_atomically(self._filesystem, f"{folder}/{METADATA}", text.encode(), sync_name=False)
+        now_ms = self._clock.now_ms()
+        log, _ = open_log(self._filesystem, folder, partition, config, now_ms=now_ms, was_clean=True)
         self._filesystem.sync_directory(folder)
         return log
 
     def delete(self, partition: TopicPartition) -> None:
         """Remove a log for good. It is gone at once; readers that hold a part of it read on."""
-        log = self.log(partition)
+        self.delete_all([partition])
+
+    def delete_all(self, partitions: Sequence[TopicPartition]) -> None:
+        """Remove logs for good, with one sync and one checkpoint for all of them."""
+        logs = [self.log(partition) for partition in partitions]
+        doomed = []
         with self._lock:
-            doomed = f"{log.directory}.{uuid4().hex}{_DELETE_SUFFIX}"
-            with _refused(log.directory):
-                self._filesystem.replace(log.directory, doomed)
-            del self._logs[partition], self._topic_ids[partition]
-            self._cleaned_to.pop(partition, None)
-            self._failed_cleaning.pop(partition, None)
-            self._has_stale_checkpoints = True
+            for log in logs:
+                name = f"{log.directory}.{uuid4().hex}{_DELETE_SUFFIX}"
+                with _refused(log.directory):
+                    self._filesystem.replace(log.directory, name)
+                doomed.append(name)
+                del self._logs[log.topic_partition], self._topic_ids[log.topic_partition]
+                self._cleaned_to.pop(log.topic_partition, None)
+                self._failed_cleaning.pop(log.topic_partition, None)
+                self._has_stale_checkpoints = True
             with _refused(self.path):
                 self._filesystem.sync_directory(self.path)
             self.checkpoint()
-            with suppress(OSError):  # what is left of it goes when the directory is opened next
-                self._remove_folder(doomed)
+            for name in doomed:
+                with suppress(OSError):  # what is left of it goes when the directory is opened next
+                    self._remove_folder(name)
 
     def _id_of(self, topic: str) -> UUID | None:
         return next((found for partition, found in self._topic_ids.items() if partition.topic == topic), None)

@@ -168,6 +168,37 @@ def test_a_deletion_that_was_interrupted_is_finished():
     assert not [name for name in filesystem.list("data") if "orders" in name]
 
 
+def test_many_logs_are_made_with_few_syncs():
+    """Somebody else waits meanwhile: two syncs a log, its content and its names, and a handful for all of them."""
+    filesystem = MemoryFileSystem()
+    directory = _open(filesystem)
+    before = filesystem.counts().syncs
+    wanted = [TopicPartition("wide", index) for index in range(100)]
+    logs = directory.create_all(wanted, LogConfig())
+    assert [log.topic_partition for log in logs] == wanted
+    assert len({directory.topic_id(partition) for partition in wanted}) == 1
+    assert filesystem.counts().syncs - before <= 2 * len(wanted) + 5
+    after = _open(filesystem.crash(mode="lose_everything"))
+    assert set(after.logs) == set(wanted)
+
+
+@pytest.mark.parametrize("operation", ["make_directory", "open", "sync", "sync_directory", "replace"])
+@pytest.mark.parametrize("skip", range(0, 9, 2))
+def test_logs_are_made_all_or_none(operation, skip):
+    filesystem = MemoryFileSystem()
+    directory = _open(filesystem)
+    wanted = [TopicPartition("wide", index) for index in range(5)]
+    fault = filesystem.fail(operation, times=1, skip=skip)
+    try:
+        directory.create_all(wanted, LogConfig())
+    except StorageError:
+        assert not directory.logs
+        assert not [name for name in filesystem.list("data") if name.startswith("wide")]
+        filesystem.heal(fault)
+        directory.create_all(wanted, LogConfig())
+    assert set(directory.logs) == set(wanted)
+
+
 def test_usage_is_by_topic():
     with _open(MemoryFileSystem()) as directory:
         for partition in range(3):

@@ -19,8 +19,7 @@ def handle(ctx: Context, request: InitProducerIdRequest) -> Answer:
 
 
 async def _next(ctx: Context) -> InitProducerIdResponse:
-    producer_id = await ctx.broker.in_thread(ctx.broker.identity.next_producer_id)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    return InitProducerIdResponse(producer_id=await ctx.broker.next_producer_id(), producer_epoch=0)
 
 
 HANDLER = Handler.of(ApiKey.INIT_PRODUCER_ID, handle)
