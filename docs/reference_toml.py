@@ -65,6 +65,9 @@ SOURCE: Mapping[str, str] = {
     "snapshot_range_rows": "Of a larger table each so many rows are read by themselves.",
     "snapshot_workers": "How many read at once.",
     "streaming": "Take large transactions while they run.",
+    "unseen_changes": "What may have changed rows and is not in the changes (a table that was replaced by another of "
+    "its name): `reread` empties the table for its readers and reads it again, `stop` stops this table alone, and says "
+    "why.",
     "unavailable": "A large value that was not sent again: `placeholder`, or `reselect` reads it, as is always done "
     "where the row moved to another key.",
 }  # fmt: skip

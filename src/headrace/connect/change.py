@@ -68,7 +68,20 @@ class SchemaChange:
     place: str
 
 
-Event: TypeAlias = Change | TransactionEnd | Message | SchemaChange
+@dataclass(frozen=True, slots=True)
+class UnseenChange:
+    """Rows of a table may have changed here, and the log does not tell which; `what` says how, in a clause.
+
+    It stays inside a source, which does as its setting `unseen_changes` says.
+    """
+
+    table: Table
+    what: str
+    origin: Origin
+    place: str
+
+
+Event: TypeAlias = Change | TransactionEnd | Message | SchemaChange | UnseenChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.unseen import POLICIES as UNSEEN_POLICIES
 
 SNAPSHOT_MODES: Final = ("initial", "initial-only", "never", "when-needed")
 SCHEMA_POLICIES: Final = ("evolve", "block", "skip")
@@ -11,7 +12,12 @@ SCHEMA_POLICIES: Final = ("evolve", "block", "skip")
 
 def check_choices(settings: Any, *, counts: tuple[str, ...] = (), seconds: tuple[str, ...] = ()) -> None:
     """Refuse a snapshot mode or policy that does not exist, a count below 1, a time that is not above 0."""
-    for name, allowed in (("snapshot", SNAPSHOT_MODES), ("schema_changes", SCHEMA_POLICIES)):
+    policies = {
+        "snapshot": SNAPSHOT_MODES,
+        "schema_changes": SCHEMA_POLICIES,
+        "unseen_changes": UNSEEN_POLICIES,
+    }
+    for name, allowed in policies.items():
         if getattr(settings, name) not in allowed:
             raise InvalidConnectSetting(name, getattr(settings, name), f"choose among {', '.join(allowed)}")
     for name in counts:

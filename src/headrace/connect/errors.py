@@ -63,3 +63,14 @@ class SchemaChangeBlocked(ConnectError):
         )
         self.table = table
         self.what = what
+
+
+class UnexpectedFailure(ConnectError):
+    """A defect of ours; nothing that was acknowledged is lost by it."""
+
+    def __init__(self, connector: str, cause: Exception) -> None:
+        super().__init__(
+            f"capture {connector!r} failed unexpectedly ({type(cause).__name__}: {cause}): this is a defect of "
+            "headrace, please report it with the lines of its log; a new start goes on at the last committed position"
+        )
+        self.connector = connector

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
 
-from headrace.connect.change import READ, TRUNCATE, Change, Event, Origin, SchemaChange, TransactionEnd
+from headrace.connect.change import READ, TRUNCATE, Change, Event, Origin, SchemaChange, TransactionEnd, UnseenChange
 from headrace.connect.ranges import Key, Range, Remaining
 from headrace.connect.table import Row, Table
 
@@ -104,6 +104,9 @@ class Incremental:
         elif self._is_open and isinstance(event, Change):
             if event.table.full_name == chunk.table.full_name:
                 self._note_change(event, chunk)
+        elif isinstance(event, UnseenChange):
+            # The mark of it may be younger than what it marks, so a chunk that is on its way counts for nothing.
+            self._is_stale |= event.table.full_name == chunk.table.full_name
         elif self._is_open and isinstance(event, SchemaChange) and event.table.full_name == chunk.table.full_name:
             self._is_stale = True
 

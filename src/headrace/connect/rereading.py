@@ -1,18 +1,27 @@
-"""Tables read anew beside the log, as signals in it ask: for every source that reads chunks between watermarks."""
+"""Tables read anew beside the log: as signals in it ask, or because it does not tell all that happened to a table.
 
-from collections.abc import Callable, Iterable, Iterator
+For every source that reads chunks between watermarks.
+"""
 
-from headrace.connect.change import Event, Origin
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from headrace.connect.change import Change, Event, Message, Origin, UnseenChange
 from headrace.connect.errors import SourceRefused
 from headrace.connect.incremental import Incremental
 from headrace.connect.signals import STOP, Signal, is_internal, signal_in
+from headrace.connect.table import Table
+from headrace.connect.unseen import REREAD, StoppedTables, emptied
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+_CONCERNING: Final = frozenset({Message, UnseenChange})
+_STARTED_ANEW: Final = "it had stopped and the capture was started with unseen_changes = 'reread'"
+_ASKED_FOR: Final = "it had stopped and somebody asked for it"
 
 
 class Rereading:
-    """Obeys the signals for one reader."""
+    """Obeys the signals for one reader, and does what is to be done about changes that the log does not tell."""
 
     def __init__(
         self,
@@ -20,29 +29,74 @@ class Rereading:
         *,
         reader: str,
         signal_table: str,
-        knows: Callable[[str], bool],
+        table_of: Callable[[str], Table | None],
         check: Callable[[], None],
         origin: Callable[[], tuple[Origin, str]],
+        unseen_changes: str = REREAD,
+        stopped: Mapping[str, str] | None = None,
     ) -> None:
-        """`knows` says whether a table is captured, `check` refuses what makes marks in the log impossible."""
+        """`table_of` finds a captured table, `check` refuses what makes marks in the log impossible.
+
+        `stopped` are the tables that had stopped at the stored position.
+        """
         self.incremental = incremental
+        self.stopped = StoppedTables(stopped)
         self._reader = reader
         self._signal_table = signal_table
-        self._knows = knows
+        self._table_of = table_of
         self._check = check
         self._origin = origin
+        self._unseen_changes = unseen_changes
+        self._first: list[Event] = []  # told before anything else
+        if unseen_changes == REREAD:
+            for table in map(table_of, self.stopped.names):
+                if table is not None:
+                    self._first += self._reread(UnseenChange(table, _STARTED_ANEW, *origin()))
+
+    def concerns(self, events: list[Event]) -> bool:
+        """Whether events have to go `through`, besides rows of the signal table: mostly not, and it costs."""
+        is_busy = self.incremental.is_active or bool(self._first or self.stopped)
+        return is_busy or not _CONCERNING.isdisjoint(map(type, events))
 
     def through(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events as others see them: with rows that were read, without marks and signals."""
+        """The events as others see them: with rows that were read, without marks, signals and tables that stopped."""
+        first, self._first = self._first, []
+        yield from first
         for event in self.incremental.through(events, self._origin):
-            if is_internal(event, self._signal_table):
+            if isinstance(event, UnseenChange):
+                yield from self._meet(event)
+            elif is_internal(event, self._signal_table):
                 signal = signal_in(event, self._signal_table)
                 if signal is not None and signal.reader in ("", self._reader):
-                    self._obey(signal)
-            else:
+                    assert isinstance(event, Message | Change)
+                    yield from self._obey(signal, event.origin, event.place)
+            elif self.stopped.lets_through(event):
                 yield event
 
-    def _obey(self, signal: Signal) -> None:
+    def _meet(self, change: UnseenChange) -> Iterator[Event]:
+        """Something happened to a table that the log does not tell."""
+        if change.table.full_name in self.stopped:
+            return
+        if self._unseen_changes == REREAD:
+            yield from self._reread(change)
+        else:
+            yield self._stop(change)
+
+    def _reread(self, change: UnseenChange) -> list[Event]:
+        try:
+            self._check()
+        except SourceRefused as refusal:
+            return [self._stop(change, str(refusal))]
+        name = change.table.full_name
+        self.stopped.resume(name)
+        self.incremental.remaining = self.incremental.remaining.with_tables([name])
+        return emptied(change.table, change.what, change.origin, change.place)
+
+    def _stop(self, change: UnseenChange, because: str = "") -> Event:
+        self.incremental.remaining = self.incremental.remaining.without([change.table.full_name])
+        return self.stopped.stop(change, because)
+
+    def _obey(self, signal: Signal, origin: Origin, place: str) -> Iterator[Event]:
         incremental = self.incremental
         if signal.kind == STOP:
             chosen = signal.tables or incremental.remaining.tables
@@ -53,8 +107,12 @@ class Rereading:
             except SourceRefused as refusal:  # no reason to stop what runs
                 log.warning("snapshot not begun", reason=str(refusal), reader=self._reader)
                 return
-            known = [name for name in dict.fromkeys(signal.tables) if self._knows(name)]
-            for name in set(signal.tables) - set(known):
-                log.warning("snapshot of unknown table asked for", table=name, reader=self._reader)
-            incremental.remaining = incremental.remaining.with_tables(known)
+            for name in dict.fromkeys(signal.tables):
+                table = self._table_of(name)
+                if table is None:
+                    log.warning("snapshot of unknown table asked for", table=name, reader=self._reader)
+                elif name in self.stopped:
+                    yield from self._reread(UnseenChange(table, _ASKED_FOR, origin, place))
+                else:
+                    incremental.remaining = incremental.remaining.with_tables([name])
         log.info("signal obeyed", signal=signal.kind, tables=",".join(signal.tables), reader=self._reader)

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import replace
 
-from headrace.connect.change import Change, Event, Message, Origin, SchemaChange, TransactionEnd
+from headrace.connect.change import Change, Event, Message, Origin, SchemaChange, TransactionEnd, UnseenChange
 from headrace.connect.incremental import Incremental, ReadChunk
 from headrace.connect.postgres.chunks import WATERMARK, mark_in
 from headrace.connect.postgres.types import TypeModes, codec_of
@@ -160,3 +160,14 @@ def test_what_remains_is_stored_and_read_back() -> None:
     assert moved.ranges[0] == now == Range("public.t", ("2", "y"), ("5", "z"))
     assert moved.done(now).ranges == (Range("public.o"),)
     assert remaining.with_tables(["public.t"]).ranges == (Range("public.o"), Range("public.t"))
+
+
+def test_a_chunk_on_its_way_counts_for_nothing_when_its_table_changed_unseen() -> None:
+    reader = Reader(chunk(("1", "a")), chunk(("1", "b")))
+    machine = reading(reader)
+    machine.begin()
+    unseen: list[Event] = [UnseenChange(TABLE, "it was replaced", origin("7"), "")]
+    assert through(machine, unseen, mark(reader.names[0], "low"), mark(reader.names[0], "high")) == []
+    assert machine.remaining.ranges == (Range("public.t"),)
+    machine.begin()
+    assert through(machine, mark(reader.names[1], "low"), mark(reader.names[1], "high")) == [("r", ("1", "b"))]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.connect.change import Change, Event, Message, Origin, SchemaChange
+from headrace.connect.change import TRUNCATE, Change, Event, Message, Origin, SchemaChange, UnseenChange
 from headrace.connect.errors import SourceRefused
 from headrace.connect.incremental import Incremental
 from headrace.connect.postgres.types import TypeModes, codec_of
@@ -20,14 +20,22 @@ SIGNALS = Table("shop", "headrace_signal", COLUMNS, (0,))
 ORDERS = Table("shop", "orders", COLUMNS, (0,))
 
 
-def rereading(*, check: Any = lambda: None, remaining: Remaining | None = None) -> Rereading:
+def rereading(
+    *,
+    check: Any = lambda: None,
+    remaining: Remaining | None = None,
+    unseen_changes: str = "reread",
+    stopped: dict[str, str] | None = None,
+) -> Rereading:
     return Rereading(
         Incremental(remaining or Remaining(), lambda *_: None, lambda _: None),
         reader="mine",
         signal_table="shop.headrace_signal",
-        knows=lambda name: name == "shop.orders",
+        table_of=lambda name: ORDERS if name == "shop.orders" else None,
         check=check,
         origin=lambda: (NOBODY, ""),
+        unseen_changes=unseen_changes,
+        stopped=stopped,
     )
 
 
@@ -73,3 +81,62 @@ def test_others_see_neither_signals_nor_the_table_of_signals() -> None:
     altered = SchemaChange(SIGNALS, None, "it was made", NOBODY, "")
     events: list[Event] = [altered, order, row("log", None), application, message(EXECUTE, "shop.orders")]
     assert list(rereading().through(events)) == [order, application]
+
+
+# --- changes that the log does not tell
+
+REPLACED = UnseenChange(ORDERS, "it was replaced by another", NOBODY, "")
+OTHER = row("x", "y", Table("shop", "others", COLUMNS, (0,)))
+
+
+def told(events: list[Event]) -> list[str]:
+    return [event.op if isinstance(event, Change) else type(event).__name__ for event in events]
+
+
+def test_a_table_that_nobody_saw_change_is_emptied_and_read_again() -> None:
+    reader = rereading(remaining=Remaining((Range("shop.orders", after=("5",)), Range("shop.others"))))
+    found = list(reader.through([row("x", "y", ORDERS), REPLACED, row("x", "z", ORDERS)]))
+    assert told(found) == ["c", "SchemaChange", TRUNCATE, "c"]
+    assert isinstance(found[1], SchemaChange)
+    assert "it was replaced by another" in found[1].what
+    assert reader.incremental.remaining.ranges == (Range("shop.others"), Range("shop.orders"))
+    assert not reader.stopped
+
+
+def test_or_it_stops_alone_with_a_sentence_until_somebody_asks(caplog: pytest.LogCaptureFixture) -> None:
+    reader = rereading(unseen_changes="stop", remaining=Remaining((Range("shop.orders", after=("5",)),)))
+    found = list(reader.through([REPLACED, row("x", "y", ORDERS), OTHER, REPLACED]))
+    assert told(found) == ["SchemaChange", "c"]
+    assert found[1] is OTHER
+    assert not reader.incremental.remaining
+    sentence = reader.stopped.as_json()["shop.orders"]
+    assert "capture of table shop.orders stopped, because it was replaced by another" in sentence
+    assert "headrace cdc snapshot" in sentence
+    assert "table stopped" in caplog.messages
+
+    again = rereading(unseen_changes="stop", stopped=reader.stopped.as_json())
+    assert again.concerns([OTHER])
+    assert told(list(again.through([row("x", "y", ORDERS), OTHER]))) == ["c"]
+    asked = list(again.through([message(EXECUTE, "shop.orders"), row("x", "y", ORDERS)]))
+    assert told(asked) == ["SchemaChange", TRUNCATE, "c"]
+    assert again.incremental.remaining.tables == ["shop.orders"]
+    assert not again.stopped
+
+
+def test_a_stopped_table_is_read_again_by_a_start_that_rereads() -> None:
+    reader = rereading(stopped={"shop.orders": "it was replaced"})
+    assert reader.concerns([])
+    assert told(list(reader.through([OTHER]))) == ["SchemaChange", TRUNCATE, "c"]
+    assert not reader.concerns([]) or reader.incremental.is_active
+    assert told(list(reader.through([OTHER]))) == ["c"]
+
+
+def test_where_no_mark_can_be_written_the_table_stops_and_says_both_reasons() -> None:
+    def refuse() -> None:
+        raise SourceRefused("the server is read-only")
+
+    reader = rereading(check=refuse)
+    assert told(list(reader.through([REPLACED, OTHER]))) == ["SchemaChange", "c"]
+    sentence = reader.stopped.as_json()["shop.orders"]
+    assert "it was replaced by another" in sentence
+    assert "the server is read-only" in sentence

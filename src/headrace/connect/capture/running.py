@@ -2,6 +2,7 @@
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,7 +15,9 @@ from headrace.connect.capture.condition import ENDED, EVERY_S, FAILED, RUNNING, 
 from headrace.connect.capture.connector import make_runtime
 from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, heard
 from headrace.connect.capture.settings import CaptureSettings
+from headrace.connect.errors import UnexpectedFailure
 from headrace.connect.runtime import Runtime
+from headrace.connect.unseen import stopped_sentences
 from headrace.errors import HeadraceError
 from headrace.telemetry.logs import get_logger
 
@@ -48,7 +51,9 @@ class Capture:
             state = WAITING if progress.is_waiting else RUNNING
         else:
             state = FAILED if self.error else STOPPED if self.is_stopped else ENDED
+        facts = self.runtime.facts()
         problem = str(self.error) if self.error else (progress.last_error or "") if state == WAITING else ""
+        problem = problem or stopped_sentences(facts)
         return Condition(
             self.settings.name,
             self.settings.kind.connector,
@@ -57,7 +62,7 @@ class Capture:
             round(per_s, 1),
             problem,
             progress.position,
-            facts=self.runtime.facts(),
+            facts=facts,
         )
 
     def stop(self) -> None:
@@ -107,6 +112,9 @@ def _keep(capture: Capture) -> None:
         capture.runtime.run()
     except HeadraceError as error:
         capture.error = error  # told by whoever runs us
+    except Exception as error:  # noqa: BLE001 - a defect must not look like a capture that has come to its end
+        _log.error("capture failed unexpectedly", capture=capture.settings.name, trace=traceback.format_exc())
+        capture.error = UnexpectedFailure(capture.settings.name, error)
 
 
 def _watch(captures: list[Capture], teller: Teller, stop: threading.Event, show: Show) -> None:

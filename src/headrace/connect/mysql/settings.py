@@ -79,6 +79,7 @@ class MysqlSettings:
     types: TypeModes = field(default_factory=TypeModes)
     snapshot: str = "initial"
     schema_changes: str = "evolve"
+    unseen_changes: str = "reread"  # what may have changed rows and the log does not tell: "reread" or "stop"
     server_id: int = field(default_factory=_new_server_id)
     heartbeat_s: float = 10.0
     batch_rows: int = 8192

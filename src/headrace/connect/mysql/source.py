@@ -30,6 +30,7 @@ from headrace.connect.mysql.stream import BinlogStream
 from headrace.connect.ranges import Remaining
 from headrace.connect.rereading import Rereading
 from headrace.connect.table import TableName, json_wire
+from headrace.connect.unseen import FACT, STORED
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -140,7 +141,7 @@ class MysqlSource:
         )
         left_out = {_name(text) for text in position.get("left_out", ())}
         remaining = Remaining.from_json(position.get("incremental", []))
-        self._make_decoder(memory, progress, by_name, left_out, remaining)
+        self._make_decoder(memory, progress, by_name, left_out, remaining, position.get(STORED))
         self._handed = position
         if "snapshot" in position:
             self._resumed = position["snapshot"]
@@ -157,6 +158,7 @@ class MysqlSource:
         shapes: dict[Name, Shape],
         left_out: set[Name],
         remaining: Remaining,
+        stopped: dict[str, str] | None = None,
     ) -> None:
         settings, signals = self._settings, self._signals
         self._decoder = decoder = Decoder(
@@ -178,9 +180,13 @@ class MysqlSource:
             Incremental(remaining, chunks.read_between, signals.mark_in),
             reader=settings.capture,
             signal_table=signals.full_name,
-            knows=lambda name: any(shape.full_name == name for shape in decoder.captured),
+            table_of=lambda name: next(
+                (decoder.table_of(shape) for shape in decoder.captured if shape.full_name == name), None
+            ),
             check=lambda: signals.check(memory.side(), self._server),
             origin=self._incremental_origin,
+            unseen_changes=settings.unseen_changes,
+            stopped=stopped,
         )
 
     def _start_stream(self) -> None:
@@ -259,7 +265,7 @@ class MysqlSource:
                 raise
             self._failed = blocked  # after what stands before it
         events, decoder.events = decoder.events, []
-        if incremental.is_active or decoder.has_internal:
+        if decoder.has_internal or self._rereading.concerns(events):
             decoder.has_internal = False
             events = list(self._rereading.through(events))
         now = time.monotonic()
@@ -301,6 +307,8 @@ class MysqlSource:
         remaining = self._rereading.incremental.remaining
         if remaining:
             found["incremental"] = remaining.as_json()
+        if self._rereading.stopped:
+            found[STORED] = self._rereading.stopped.as_json()
         if self._decoder.left_out:
             found["left_out"] = sorted(f"{database}.{table}" for database, table in self._decoder.left_out)
         if self._ended:
@@ -316,9 +324,14 @@ class MysqlSource:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Which tables are read again beside the log; any thread may ask."""
-        left = [] if self._ended else self._rereading.incremental.remaining.tables
-        return {"snapshot_left": left} if left else {}
+        """Which tables are read again beside the log, and which stopped; any thread may ask."""
+        if self._ended:
+            return {}
+        found = {
+            "snapshot_left": self._rereading.incremental.remaining.tables,
+            FACT: self._rereading.stopped.as_json(),
+        }
+        return {name: value for name, value in found.items() if value}
 
     def acknowledge(self, position: Position) -> None:
         """The server keeps its log by its own rules; there is nothing to tell it."""

@@ -81,8 +81,9 @@ class CapturedTables:
         now = list(self._tables.items())  # in one step: another thread may ask, too
         return [table for name, table in now if name != self._settings.signal_table]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._tables and name != self._settings.signal_table
+    def get(self, name: str) -> Table | None:
+        """A captured table in the shape that it has in the log."""
+        return None if name == self._settings.signal_table else self._tables.get(name)
 
     def __getitem__(self, name: str) -> Table:
         return self._tables[name]

@@ -1,7 +1,9 @@
 """What a source knows about itself, for whoever watches it: written by the source's thread, read by others."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from headrace.connect.unseen import FACT
 
 
 @dataclass(slots=True)
@@ -15,6 +17,7 @@ class SourceFacts:
     snapshot_done: int | None = None
     snapshot_total: int | None = None  # as the database estimates it
     snapshot_left: tuple[str, ...] = ()  # tables that are read beside the log
+    stopped_tables: dict[str, str] = field(default_factory=dict)  # and why they stopped
 
     def begin_snapshot(self, rows: int) -> None:
         """There are about so many rows to be read."""
@@ -34,5 +37,6 @@ class SourceFacts:
             "snapshot_done": self.snapshot_done,
             "snapshot_total": self.snapshot_total,
             "snapshot_left": list(self.snapshot_left) or None,
+            FACT: self.stopped_tables or None,
         }
         return {name: value for name, value in found.items() if value is not None}

@@ -28,6 +28,7 @@ class PostgresSettings:
     snapshot_range_rows: int = 500_000  # of a larger table each so many rows are read by themselves
     chunk_rows: int = 8192
     schema_changes: str = "evolve"
+    unseen_changes: str = "reread"  # what may have changed rows and the log does not tell: "reread" or "stop"
     unavailable: str = "placeholder"  # what a large value becomes that was not sent again; "reselect" reads it
     heartbeat_s: float = 10.0
     lag_alarm_bytes: int = 1 << 30

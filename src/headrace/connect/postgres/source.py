@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from headrace.connect.change import READ, Batch, Change, Event, Message, Origin, Position, TransactionEnd
+from headrace.connect.change import READ, Batch, Change, Event, Origin, Position, TransactionEnd
 from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceUnavailable
 from headrace.connect.incremental import Incremental
 from headrace.connect.postgres.captured import CapturedTables
@@ -31,6 +31,7 @@ from headrace.connect.postgres.watch import look_after_slot
 from headrace.connect.ranges import Remaining
 from headrace.connect.rereading import Rereading
 from headrace.connect.table import TableName
+from headrace.connect.unseen import STORED
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -47,6 +48,7 @@ class PostgresSource:
         self._decoder: Decoder | None = None
         self._snapshot: InitialSnapshot | None = None
         self._remaining = Remaining()  # until the log runs
+        self._stopped: dict[str, str] = {}  # likewise: tables whose capture stopped, and why
         self._tables: CapturedTables | None = None
         self._failed: ConnectError | None = None
         self._position = LogPosition(0)
@@ -79,6 +81,7 @@ class PostgresSource:
             check_slot(state, self.database)
         self._beat_at = time.monotonic() + settings.heartbeat_s
         self._remaining = Remaining.from_json(stored.get("snapshot", []))
+        self._stopped = stored.get(STORED, {})
         if position is not None and settings.snapshot in ("initial", "when-needed"):
             # Tables that came since the position was stored, or that the filters left out then.
             names = [table.full_name for table in tables.listed]
@@ -111,6 +114,7 @@ class PostgresSource:
         tables.learn({})  # once more: one may have been altered before the slot was there
         self._is_new = True
         self._remaining = Remaining()
+        self._stopped = {}  # every row is read
         if snapshot:
             listed = tables.listed
             self._remaining = plan_ranges(side, listed, tables.queries, settings.snapshot_range_rows)
@@ -153,9 +157,11 @@ class PostgresSource:
             Incremental(self._remaining, tables.read_between, mark_in, decoder.went_by),
             reader=settings.slot,
             signal_table=settings.signal_table,
-            knows=tables.__contains__,
+            table_of=tables.get,
             check=self._check_marks,
             origin=lambda: self._snapshot_origin("incremental"),
+            unseen_changes=settings.unseen_changes,
+            stopped=self._stopped,
         )
 
     # --- batches
@@ -216,7 +222,7 @@ class PostgresSource:
                 timeout_s = min(timeout_s, 0.5)
             self._receive(stream, decoder, timeout_s)
         events, decoder.events = decoder.events, []
-        if incremental.is_active or self._has_internal(events):
+        if self._settings.signal_table or self._rereading.concerns(events):
             events = list(self._rereading.through(events))
         is_reselecting = self._settings.unavailable == "reselect"
         if is_reselecting or decoder.has_short_moves:
@@ -246,9 +252,6 @@ class PostgresSource:
                 raise
             self._failed = blocked  # after what stands before it
 
-    def _has_internal(self, events: list[Event]) -> bool:
-        return any(isinstance(event, Message) for event in events) or bool(self._settings.signal_table)
-
     def _check_marks(self) -> None:
         assert self._side is not None
         check_marks(self._side)
@@ -275,6 +278,9 @@ class PostgresSource:
         remaining = self._remaining if self._decoder is None else self._rereading.incremental.remaining
         if remaining:
             found["snapshot"] = remaining.as_json()
+        stopped = self._stopped if self._decoder is None else self._rereading.stopped.as_json()
+        if stopped:
+            found[STORED] = stopped
         assert self._tables is not None
         found["shapes"] = dict(self._tables.shapes.known)
         if self._ended:
@@ -291,6 +297,7 @@ class PostgresSource:
         self._facts.tables = tuple(table.full_name for table in tables)
         if self._decoder is not None:
             self._facts.snapshot_left = tuple(self._rereading.incremental.remaining.tables)
+            self._facts.stopped_tables = self._rereading.stopped.as_json()
         return self._facts.as_json()
 
     def acknowledge(self, position: Position) -> None:

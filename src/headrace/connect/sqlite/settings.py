@@ -20,6 +20,7 @@ class SqliteSettings:
     filters: Filters = field(default_factory=Filters)  # a table is called main.name
     snapshot: str = "initial"
     schema_changes: str = "evolve"
+    unseen_changes: str = "reread"  # what may have changed rows and the log does not tell: "reread" or "stop"
     batch_rows: int = 8192
     poll_s: float = 0.02  # how often another's commit is looked for
     prune_rows: int = 20_000  # acknowledged changes are deleted in such portions, so that writers wait little

@@ -21,6 +21,7 @@ class TriggerSettings:
     types: TypeModes = field(default_factory=TypeModes)
     snapshot: str = "initial"
     schema_changes: str = "evolve"
+    unseen_changes: str = "reread"  # what may have changed rows and the log does not tell: "reread" or "stop"
     batch_rows: int = 8192
     poll_s: float = 0.05
     heartbeat_s: float = 10.0  # how often new tables are looked for
