@@ -153,26 +153,28 @@ def test_tumbling_with_late_rows_dropped_handed_on_and_corrected(topics: Topics)
     def aside(frame: DataFrame) -> DataFrame:
         return timed(frame).transform(tumbling("10 seconds", by="shop", stragglers=side_output(), **AGGREGATES))
 
+    late_topic = topics.made(f"{topics.sink}-late")
+
+    def run_keyed() -> Any:
+        found = routed(aside(topics.orders()), results=topics.sink, late=late_topic)
+        writer = found.writeStream.format("headrace").option("bootstrap", topics.servers)
+        query = writer.option("checkpointLocation", str(topics.folder / "keyed")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+
     topics.produce(*sorted(ORDERS, key=lambda row: row["at"]), flush)
     native, _ = topics.run(window)
     expected = {(row["shop"], row["at"][:18]) for row in ORDERS}
     assert {(row["shop"], row["window_start"][:18]) for row in native} == expected
     assert sum(row["n"] for row in native) == len(ORDERS)
-    late = [order(1, 7), order(2, 8) | {"at": None}, order(2000, 0, "z")]
-    topics.produce(*late)
+    before = len(topics.consumed())
+    run_keyed()
+    assert sorted(map(str, topics.consumed()[before:])) == sorted(map(str, native))
+    topics.produce(order(1, 7), order(2, 8) | {"at": None}, order(2000, 0, "z"))
     _, query = topics.run(window)
     assert sum(op.numRowsDroppedByWatermark for each in query.recentProgress for op in each.stateOperators) >= 1
     assert observed(query, "no_time") >= 1
-
-    topics.folder /= "keyed"
-    late_topic = topics.made(f"{topics.sink}-late")
-    before = len(topics.consumed())
-    found = routed(aside(topics.orders(maxRecordsPerTrigger=301)), results=topics.sink, late=late_topic)
-    writer = found.writeStream.format("headrace").option("bootstrap", topics.servers)
-    query = writer.option("checkpointLocation", str(topics.folder)).trigger(availableNow=True).start()
-    query.awaitTermination()
-    keyed = [row for row in topics.consumed()[before:] if row["shop"] != "z"]
-    assert sorted(map(str, keyed)) == sorted(map(str, native))
+    query = run_keyed()
     asides = {row["reason"]: row for row in topics.consumed(late_topic)}
     assert asides["late"]["row"]["cents"] == 7
     assert times(asides["late"]) == (0, 10)
@@ -204,6 +206,31 @@ def test_hopping(topics: Topics) -> None:
         second = (datetime.fromisoformat(row["at"]) - START).total_seconds()
         for start in range(int(second // 5 * 5) - 15, int(second // 5 * 5) + 1, 5):
             expected[row["shop"], start] = expected.get((row["shop"], start), 0) + 1
+    assert {(row["shop"], times(row)[0]): row["n"] for row in found} == expected
+
+
+def test_a_replay_in_small_batches_drops_nothing(topics: Topics) -> None:
+    """Partitions that are each in order, and uneven: what a batch happens to hold makes no row late."""
+    # Shop a has most of its rows early and shop b late: by their lengths alone the two would be read hours apart.
+    seconds = {"a": [n * 0.1 for n in range(900)] + list(range(90, 600, 50)), "b": [n * 2 for n in range(250)]}
+    seconds["b"] += [500 + n * 0.1 for n in range(900)]
+    rows = sorted((second, shop) for shop, of in seconds.items() for second in of)
+    producer = Producer({"bootstrap.servers": topics.servers})
+    for second, shop in [*rows, (900, "z")]:
+        at_ms = int((START + timedelta(seconds=second)).timestamp() * 1000)
+        producer.produce(topics.source, json.dumps(order(second, 1, shop)), partition=int(shop == "b"), timestamp=at_ms)
+    assert producer.flush(30) == 0
+    found, query = topics.run(
+        lambda frame: frame.transform(event_time("at", delay="0 seconds")).transform(
+            hopping("10 seconds", "5 seconds", by="shop", n=agg.count())
+        ),
+        maxRecordsPerTrigger=120,
+    )
+    expected: dict[tuple[str, float], int] = {}
+    for second, shop in rows:
+        for start in (second // 5 * 5 - 5, second // 5 * 5):
+            expected[shop, start] = expected.get((shop, start), 0) + 1
+    assert observed(query, "late") == 0
     assert {(row["shop"], times(row)[0]): row["n"] for row in found} == expected
 
 

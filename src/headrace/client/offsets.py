@@ -16,6 +16,7 @@ from headrace.protocol.messages.list_offsets import (
 
 LATEST = -1
 EARLIEST = -2
+YOUNGEST = -3  # the record with the greatest timestamp (KIP-734)
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
@@ -36,7 +37,8 @@ class Bounds(NamedTuple):
 def list_offsets(
     cluster: Cluster, asked: Mapping[TopicPartition, int], *, committed: bool = False
 ) -> dict[TopicPartition, FoundOffset]:
-    """For each partition the first offset at or after a time in milliseconds, or at `EARLIEST` or `LATEST`.
+    """For each partition the first offset at or after a time in milliseconds, or at `EARLIEST`, `LATEST`
+    or `YOUNGEST`.
 
     `committed` makes the end that of a read-committed reader: open transactions lie behind it.
     """

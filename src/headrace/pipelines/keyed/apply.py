@@ -11,7 +11,7 @@ from headrace.pipelines.keyed.errors import BadKey
 from headrace.pipelines.keyed.keys import check_types
 from headrace.pipelines.keyed.operator import Clock, Operator
 from headrace.pipelines.keyed.packing import EMITTED_DDL, HASH, PACKED_DDL, pack, unpack
-from headrace.pipelines.keyed.spark_plan import has_watermark, stateful_step
+from headrace.pipelines.keyed.spark_plan import has_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,7 +65,7 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
     packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
     told = packed.groupBy("bucket").transformWithStateInPandas(
-        KeyedProcessor(operator, plan, keys, buckets, follows=stateful_step(frame) is not None),
+        KeyedProcessor(operator, plan, keys, buckets),
         EMITTED_DDL,
         "append",
         _MODES[plan.clock],

@@ -61,9 +61,7 @@ class Serving:
         plan: Plan,
         keys: pa.Schema,
         buckets: int,
-        follows: bool,
     ) -> None:
-        self._follows = follows and plan.clock is not Clock.NONE
         self._before_us: int | None = None
         self.operator = operator
         self.plan = plan
@@ -113,15 +111,16 @@ class Serving:
         """Before any bucket: what holds for all of them."""
         client.set_implicit_key((SETTINGS_BUCKET,))
         self._check_settings()
-        if self._follows:
+        if self.plan.clock is not Clock.NONE:
             self._before_us = self._watermark_before(client)
         client.remove_implicit_key()
 
     def _watermark_before(self, client: Any) -> int:
         """The watermark of the micro-batch before, and this one's is put down for the next.
 
-        An operator before us hands on in this micro-batch what its watermark has just passed, and ours is the same. So
-        rows are looked at as if the watermark still stood where it did, and what it closes comes after them.
+        Rows are judged by the one before, as Spark's own operators judge them: the windows that this watermark closes
+        are still there until the rows are in. And an operator before us emits in this micro-batch what its watermark
+        has just passed, which is ours as well.
         """
         held = self._stored.state.getValue((WATERMARK,))
         _, now_ms = client.get_timestamps(self.plan.clock.value)

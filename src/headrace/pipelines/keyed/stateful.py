@@ -29,11 +29,8 @@ _DATA = StructType([StructField("data", BinaryType())])
 class KeyedProcessor(StatefulProcessor):
     """Hands on to `processor.Serving`."""
 
-    def __init__(
-        self, operator: "Operator", plan: "Plan", keys: "pa.Schema", buckets: int, *, follows: bool = False
-    ) -> None:
-        """`follows` is whether there is another stateful operator before this one."""
-        packed = (operator, plan, keys, buckets, follows)
+    def __init__(self, operator: "Operator", plan: "Plan", keys: "pa.Schema", buckets: int) -> None:
+        packed = (operator, plan, keys, buckets)
         self._packed: bytes = cloudpickle.dumps(packed)  # type: ignore[no-untyped-call]
 
     def init(self, handle: Any) -> None:

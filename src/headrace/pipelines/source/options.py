@@ -35,7 +35,10 @@ KNOWN = {
     "startingGroup": ("", "Instead: where a consumer group stands; earliest where it has committed nothing."),
     "endingOffsets": ("", "Where a bounded read ends, by default at latest; written like startingOffsets."),
     "endingTimestamp": ("", "Instead: before the first record of that time or later."),
-    "maxRecordsPerTrigger": ("", "At most about so many records a batch. maxOffsetsPerTrigger says the same."),
+    "maxRecordsPerTrigger": (
+        "",
+        "At most about so many records a batch, up to one moment of record time in all partitions.",
+    ),
     "maxOffsetsPerTrigger": ("", "The name that Spark's Kafka source has for maxRecordsPerTrigger."),
     "maxBytesPerTrigger": ("", "At most about so many bytes a batch, by what records take on the broker's disk."),
     "minPartitions": ("1", "At least so many tasks a batch, as long as there are records to share."),

@@ -6,7 +6,7 @@ Offsets in the checkpoint have the form of Spark's own Kafka source.
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,10 +25,11 @@ from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.groups import alter_offsets
 from headrace.client.offsets import EARLIEST as FIRST
-from headrace.client.offsets import list_offsets
+from headrace.client.offsets import YOUNGEST, list_offsets
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import DataLoss
+from headrace.pipelines.source.alignment import aligned
 from headrace.pipelines.source.bounded import LATEST, partitions_of, read_partition
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.idle import (
@@ -56,6 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target: Offsets | None = None  # with available-now, where the run ends
         self._known: Offsets = {}  # the ends as last heard of
+        self._moment_ms = 0  # of record time, up to which the last batch went
         self._silence = Silence(options.idle_timeout_s) if options.idle_timeout_s else None
         layout_of(schema, options).decoder(options)  # a mistake is told before anything runs
         check_idle(schema, options)
@@ -99,10 +101,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited(self, starts: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets:
         if isinstance(limit, ReadMaxRows):
-            return limited(starts, ends, limit.max_rows, dict.fromkeys(ends, 1.0))
-        if isinstance(limit, ReadMaxBytes):
-            return limited(starts, ends, limit.max_bytes, self._record_bytes(ends))
-        return ends
+            budget, cost = limit.max_rows, dict.fromkeys(ends, 1.0)
+        elif isinstance(limit, ReadMaxBytes):
+            budget, cost = limit.max_bytes, self._record_bytes(ends)
+        else:
+            return ends
+        waiting = {where: end for where, end in ends.items() if end > starts[where]}
+        if len(waiting) < 2 or sum((end - starts[where]) * cost[where] for where, end in waiting.items()) <= budget:
+            return limited(starts, ends, budget, cost)
+        youngest = list_offsets(self._cluster, dict.fromkeys(waiting, YOUNGEST))
+        moment = aligned(
+            starts,
+            waiting,
+            budget,
+            cost,
+            lambda time_ms: self._offsets_at(waiting, time_ms),
+            first_ms=self._moment_ms,
+            last_ms=max(found.timestamp for found in youngest.values()),
+        )
+        self._moment_ms = moment.time_ms
+        return ends | moment.offsets
+
+    def _offsets_at(self, waiting: Iterable[TopicPartition], time_ms: int) -> Offsets:
+        found = list_offsets(self._cluster, dict.fromkeys(waiting, time_ms))
+        return {where: each.offset for where, each in found.items()}
 
     def _record_bytes(self, ends: Offsets) -> dict[TopicPartition, float]:
         """About what a record of each partition takes, by what all of them take on the broker's disk."""
