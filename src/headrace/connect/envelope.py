@@ -143,14 +143,14 @@ class EnvelopeWriter:
                 if table is not last_table:
                     known = made.get(id(table))
                     writers = known[1] if known is not None else self._make(table)
-                    topic, whole = writers.topic, writers.whole
+                    topic, whole, headers = writers.topic, writers.whole, writers.headers
                     last_table = table
                 if origin is not last_origin:
                     members, ts_ms = form.origin(origin), origin.ts_us // 1000
                     last_origin = origin
                 if is_plain and op in _ROW_ALONE:
                     key, value = whole(after, null, members, place, op, plain)
-                    yield new(OutRecord, (topic, key, value, ts_ms, _NONE, ANY_PARTITION))
+                    yield new(OutRecord, (topic, key, value, ts_ms, headers, ANY_PARTITION))
                     continue
                 if op in skipped:
                     continue
@@ -168,7 +168,7 @@ class EnvelopeWriter:
                     else:
                         old = null if before is None else writers.row(before)
                         key, value = whole(after, old, members, place, op, end)
-                        yield new(OutRecord, (topic, key, value, ts_ms, _NONE, ANY_PARTITION))
+                        yield new(OutRecord, (topic, key, value, ts_ms, headers, ANY_PARTITION))
                 elif op == DELETE:
                     yield from self._deleted(writers, before, members, place, end, ts_ms, _NONE)
                 elif op == TRUNCATE:
@@ -176,7 +176,7 @@ class EnvelopeWriter:
                     yield OutRecord(writers.topic, writers.empty_key, value, ts_ms, _NONE, EVERY_PARTITION)
                 else:  # create or read
                     key, value = whole(after, null, members, place, op, end)
-                    yield new(OutRecord, (topic, key, value, ts_ms, _NONE, ANY_PARTITION))
+                    yield new(OutRecord, (topic, key, value, ts_ms, headers, ANY_PARTITION))
             elif isinstance(event, TransactionEnd):
                 if log is not None and (ended := log.end(event.origin)) is not None:
                     yield self._transaction(ended, event.origin.ts_ms)
@@ -194,9 +194,9 @@ class EnvelopeWriter:
     ) -> Iterator[OutRecord]:
         key = writers.key(before)
         value = writers.envelope(writers.row(before), self._form.null, members, place, DELETE, end)
-        yield OutRecord(writers.topic, key, value, ts_ms, headers)
+        yield OutRecord(writers.topic, key, value, ts_ms, writers.headers + headers)
         if self._settings.tombstones and key is not None:
-            yield OutRecord(writers.topic, key, None, ts_ms)
+            yield OutRecord(writers.topic, key, None, ts_ms, writers.headers)
 
     def _moved(
         self, writers: TableWriters, before: Row, after: Row, members: Piece, place: str, end: Piece, ts_ms: int
@@ -207,7 +207,7 @@ class EnvelopeWriter:
         yield from self._deleted(writers, before, members, place, end, ts_ms, to_new)
         value = writers.envelope(self._form.null, writers.row(after), members, place, CREATE, end)
         to_old = (("__debezium.oldkey", old_key),) if old_key is not None else _NONE
-        yield OutRecord(writers.topic, new_key, value, ts_ms, to_old)
+        yield OutRecord(writers.topic, new_key, value, ts_ms, writers.headers + to_old)
 
     def _flat(
         self, writers: TableWriters, op: str, before: Row | None, after: Row | None, ts_ms: int
@@ -217,11 +217,11 @@ class EnvelopeWriter:
         if before is not None and (after is None or writers.key_differs(before, after)):
             key = writers.key(before)
             if self._settings.unwrap == "rewrite":
-                yield OutRecord(writers.topic, key, writers.flat(before, True), ts_ms)
+                yield OutRecord(writers.topic, key, writers.flat(before, True), ts_ms, writers.headers)
             if key is not None:
-                yield OutRecord(writers.topic, key, None, ts_ms)
+                yield OutRecord(writers.topic, key, None, ts_ms, writers.headers)
         if after is not None:
-            yield OutRecord(writers.topic, writers.key(after), writers.flat(after, False), ts_ms)
+            yield OutRecord(writers.topic, writers.key(after), writers.flat(after, False), ts_ms, writers.headers)
 
     def _make(self, table: Table) -> TableWriters:
         chosen = self._filters.key_of(table.full_name)

@@ -27,6 +27,7 @@ class TableWriters(NamedTuple):
     envelope: Callable[[Piece, Piece, Piece, str, str, Piece], bytes]  # before, after, origin, place, operation, end
     flat: Callable[[Row, bool], bytes]  # the row alone, and whether it is gone
     key_differs: Callable[[Row, Row], bool]
+    headers: tuple[tuple[str, bytes], ...] = ()  # of every record of a row
 
 
 class Form(Protocol):

@@ -15,6 +15,7 @@ from headrace.connect.images import image_writer, key_differs, record_writer
 from headrace.connect.schemas import described_change, envelope_schema, key_schema, row_schema, source_names, wrapped
 from headrace.connect.table import Row, Table, json_wire
 from headrace.connect.transactions import Block
+from headrace.connect.units import units_header
 
 _CLOSING: Final = "}"
 
@@ -74,7 +75,8 @@ class JsonForm:
             return f"{flat_head}{text}{tail[1:]}".encode("latin-1")
 
         whole = record_writer(view, table.key, key_around=key_around, head=head, source=source, tail=tail)
-        return TableWriters(topic, write_key, empty, row, whole, envelope, flat, key_differs(table.key))
+        units = () if self._schemas else units_header(column for _, column in view)
+        return TableWriters(topic, write_key, empty, row, whole, envelope, flat, key_differs(table.key), units)
 
     # --- what stands beside rows
 

@@ -25,6 +25,8 @@ _LOGICAL: Final = {  # Avro's own names, for topics that another program writes
     "timestamp-micros": "io.debezium.time.MicroTimestamp",
     "local-timestamp-millis": "io.debezium.time.Timestamp",
     "local-timestamp-micros": "io.debezium.time.MicroTimestamp",
+    "timestamp-nanos": "io.debezium.time.NanoTimestamp",
+    "local-timestamp-nanos": "io.debezium.time.NanoTimestamp",
     "time-millis": "io.debezium.time.Time",
     "time-micros": "io.debezium.time.MicroTime",
 }

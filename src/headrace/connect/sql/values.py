@@ -1,8 +1,8 @@
 """Values of the log as those of a column, and values of a column in a form that can be compared. Pure.
 
 A column's type belongs to a family. `reader_of` turns what JSON has into what a driver takes; `canonical` turns either
-into a text, number or truth value that is equal for equal values. Times without a zone come as numbers (days, or
-microseconds) or as ISO texts; both are understood.
+into a text, number or truth value that is equal for equal values. Times without a zone come as numbers (`units.py` says
+of what) or as ISO texts; both are understood.
 """
 
 import base64
@@ -15,6 +15,8 @@ from decimal import Decimal, InvalidOperation
 from enum import Enum
 from functools import cache
 from typing import Any, Final, TypeAlias
+
+from headrace.connect.units import Micros, Millis, Nanos, duration_text, of_day, since_1970
 
 Reader: TypeAlias = Callable[[Any], Any]
 
@@ -41,7 +43,7 @@ class Family(Enum):
 # What JSON has for these is what every driver takes.
 NATIVE: Final = {Family.TEXT: str, Family.INTEGER: int, Family.FLOAT: float, Family.BOOLEAN: bool}
 _MIDNIGHT: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without a zone are counted from here
-_MICROSECOND: Final = timedelta(microseconds=1)
+_NO_TIME, _DAY = timedelta(), timedelta(days=1)
 
 
 class Misfit(ValueError):
@@ -125,28 +127,31 @@ def _date(value: Any) -> date:
         return value.date()
     if isinstance(value, date):
         return value
+    if isinstance(value, Millis | Micros | Nanos):
+        return (_MIDNIGHT + since_1970(value)).date()
     return date(1970, 1, 1) + timedelta(days=value) if isinstance(value, int) else date.fromisoformat(value[:10])
 
 
 def _timestamp(value: Any) -> datetime:
     if isinstance(value, int):
-        return _MIDNIGHT + value * _MICROSECOND
+        return _MIDNIGHT + since_1970(value)
     read = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return read.astimezone(UTC).replace(tzinfo=None) if read.tzinfo else read
 
 
 def _instant(value: Any) -> datetime:
     if isinstance(value, int):
-        return (_MIDNIGHT + value * _MICROSECOND).replace(tzinfo=UTC)
+        return (_MIDNIGHT + since_1970(value)).replace(tzinfo=UTC)
     read = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return read.astimezone(UTC) if read.tzinfo else read.replace(tzinfo=UTC)
 
 
-def _time(value: Any) -> time:
-    if isinstance(value, timedelta):  # as MariaDB's driver has it
-        return (_MIDNIGHT + value).time()
+def _time(value: Any) -> time | str:
     if isinstance(value, int):
-        return (_MIDNIGHT + value * _MICROSECOND).time()
+        value = of_day(value)
+    if isinstance(value, timedelta):  # as MariaDB's driver has it, too
+        # MySQL's TIME reaches from -838 hours to 838: what is no time of a day is a text, and the database decides.
+        return (_MIDNIGHT + value).time() if _NO_TIME <= value < _DAY else duration_text(value)
     return value if isinstance(value, time) else time.fromisoformat(value)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from headrace.connect.avro.types import MARK_BITS, MARK_CODES, mark_arrays
 from headrace.connect.errors import ConnectError
 from headrace.connect.table import UNAVAILABLE_BYTES, UNAVAILABLE_TEXT
+from headrace.connect.units import duration_text
 
 _IN_TEXTS: Final = (UNAVAILABLE_TEXT, UNAVAILABLE_BYTES.strip('"'))
 JSON_MARKS: Final = tuple(mark.encode() for mark in _IN_TEXTS)
@@ -40,7 +41,7 @@ def _moments(per_second: int) -> Callable[[int], str]:
 
 
 def _times(per_second: int) -> Callable[[int], str]:
-    return lambda count: (_EPOCH + timedelta(microseconds=count * 1_000_000 // per_second)).time().isoformat()
+    return lambda count: duration_text(timedelta(microseconds=count * 1_000_000 // per_second))
 
 
 CONVERTERS: Final[dict[str, Callable[[Any], str]]] = {

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from headrace.connect.sink import RowChange
 from headrace.connect.sync.decoding import RecordFormat, read_key, read_value
 from headrace.connect.sync.meanings import UnreadableRecord, is_unavailable
+from headrace.connect.units import units_in, with_units
 from headrace.records import Record
 
 
@@ -125,6 +126,8 @@ def _change(
 
 def _whole(key: dict[str, Any], found: LogRecord, row: dict[str, Any] | None) -> RowChange:
     partition, record = found
+    if record.headers and (units := units_in(record.headers)):
+        key, row = with_units(key, units), None if row is None else with_units(row, units)
     # The key's columns belong to the row, and a plain value need not repeat them.
     if row is not None and not key.keys() <= row.keys():
         row = {**key, **row}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.connect.sql.values import Family, Misfit, canonical, family_of_value, reader_of
+from headrace.connect.units import Micros
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ from headrace.connect.sql.values import Family, Misfit, canonical, family_of_val
         (Family.DATE, 19_000, date(2022, 1, 8)),
         (Family.DATE, "2022-01-08", date(2022, 1, 8)),
         (Family.TIME, 3_600_000_001, time(1, 0, 0, 1)),
-        (Family.TIMESTAMP, 1_500_000, datetime(1970, 1, 1, 0, 0, 1, 500_000)),
+        (Family.TIMESTAMP, Micros(1_500_000), datetime(1970, 1, 1, 0, 0, 1, 500_000)),
         (Family.TIMESTAMP, "2024-05-01T10:00:00Z", datetime(2024, 5, 1, 10)),
         (Family.INSTANT, "2024-05-01T12:00:00+02:00", datetime(2024, 5, 1, 10, tzinfo=UTC)),
         (Family.TIMESTAMP, "infinity", "infinity"),
