@@ -213,7 +213,35 @@ def test_a_topic_that_grows(derived: Derived) -> None:
     assert set(derived.sink().place().offsets) == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("records", [3, 1000])
+def test_a_topic_that_grew_is_read_in_the_order_of_the_source(
+    bootstrap: str, topic: str, tmp_path: Path, records: int
+) -> None:
+    """The old changes of a key are in one partition, the new ones in another, with lower offsets."""
+    derived = Derived(bootstrap, topic, tmp_path, limits=BatchLimits(records=records))
+    expected: dict[int, int] = {}
+    lsn = 0
+    for partitions in (2, 3, 4, 7):
+        if partitions > 2:
+            with connect(bootstrap) as cluster:
+                add_partitions(cluster, topic, partitions)
+        changes = []
+        for key in range(100):
+            if (key + partitions) % 4:
+                expected[key] = lsn = lsn + 1
+                row = {"id": key, "n": lsn}
+                # The clock of whoever wrote goes backwards; the place in the log does not.
+                changes.append(NewRecord(key_of(key), envelope("u", None, row, ts_us=lsn), NOW_MS - lsn))
+        write(bootstrap, topic, changes)
+    derived.catch_up()
+    assert derived.rows() == sorted(expected.items())
+    assert verify(derived.settings, derived.sink(), derived.connect).is_equal
+
+
 def test_what_cannot_be_used_goes_to_the_dead_letters(derived: Derived) -> None:
+    db = sqlite3.connect(derived.path)
+    db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, n INTEGER)")  # somebody chose the types
+    db.close()
     write(
         derived.bootstrap,
         derived.topic,

@@ -88,6 +88,7 @@ class Fetcher:
         self._until = until or {}
         self._positions = dict(positions)
         self._options = options
+        self.paused: set[TopicPartition] = set()  # not asked for until they are taken out again
         self._asked: dict[int, _Asked] = {}
         self._pauses = cluster.retry.pauses()
         self._trouble: ClientError | None = None  # of the last poll: mended, or given up, at the next one
@@ -125,7 +126,9 @@ class Fetcher:
         waiting = {partition for asked in self._asked.values() for partition in asked.positions}
         for leader, partitions in by_leader(self._cluster, self._positions).items():
             wanted = [
-                partition for partition in partitions if partition not in waiting and not self._is_done(partition)
+                partition
+                for partition in partitions
+                if partition not in waiting and partition not in self.paused and not self._is_done(partition)
             ]
             if leader < 0 and wanted:
                 raise refused(wanted[0], ErrorCode.LEADER_NOT_AVAILABLE)

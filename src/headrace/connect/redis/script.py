@@ -22,7 +22,7 @@ for _, operation in ipairs(cjson.decode(ARGV[4])) do
     if ttl > 0 then redis.call('SET', key, operation[3], 'EX', ttl) else redis.call('SET', key, operation[3]) end
   elseif what == 'hash' then
     redis.call('DEL', key)
-    redis.call('HSET', key, unpack(operation[3]))
+    if #operation[3] > 0 then redis.call('HSET', key, unpack(operation[3])) end
     if ttl > 0 then redis.call('EXPIRE', key, ttl) end
   elseif what == 'some' then
     -- A row that expired is not brought back in part: who misses it loads it whole.

@@ -1,8 +1,8 @@
 """Keys of Redis kept in step with a topic: `PREFIX` and the record's key.
 
-As `hash` a row is a hash of its columns, without those that are null; as `json` it is a string that holds JSON. With
-`mode="invalidate"` a change removes the row's key and the application loads it anew; with `write-through` the row is
-written. A time to live is set anew with each change.
+As `hash` a row is a hash of its columns, without those that are null (so a row of nulls alone is not there); as `json`
+it is a string that holds JSON. With `mode="invalidate"` a change removes the row's key and the application loads it
+anew; with `write-through` the row is written. A time to live is set anew with each change.
 
 The state is the hash `headrace:sync:NAME`. Its field `prefix` names the keys in use: a rebuild fills keys with
 another prefix (`g2:PREFIX`), and the switch changes that field, in one step. A reader that has to live through
@@ -39,6 +39,18 @@ _AT_ONCE: Final = 1_000  # changes in one call: Redis serves nobody else while a
 _SCAN: Final = 1_000
 _MOST_FIELDS: Final = 3_000  # Lua hands so many arguments to a call, and not many more
 _TIMEOUT_S: Final = 30
+# Out of memory, still loading, a replica, a full disk, a long script: it may go better the next time.
+_PASSING: Final = (
+    "OOM",
+    "LOADING",
+    "READONLY",
+    "MISCONF",
+    "BUSY",
+    "TRYAGAIN",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "UNKILLABLE",
+)
 _GLOB: Final = str.maketrans({mark: "\\" + mark for mark in "*?[]^\\"})
 
 
@@ -170,8 +182,9 @@ class RedisSink:
         except errors.ResponseError as error:
             if str(error).startswith("WRONGTYPE") or "WRONGTYPE" in str(error):
                 raise RowRefused(f"Redis holds something else under the row's key: {error}") from error
-            # Out of memory, still loading, a replica: it may go better the next time.
-            raise SinkUnavailable(f"Redis says no: {error}") from error
+            if any(word in str(error) for word in _PASSING) or type(error) is not errors.ResponseError:
+                raise SinkUnavailable(f"Redis does not take it now: {error}") from error
+            raise SinkRefused(f"Redis refuses it: {error}") from error
         except (errors.RedisError, OSError) as error:
             raise SinkUnavailable(f"Redis cannot be reached: {error}") from error
 

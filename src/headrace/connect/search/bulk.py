@@ -15,15 +15,18 @@ _LARGEST_BYTES: Final = 8 * 1024 * 1024  # OpenSearch takes 100 MiB unless told 
 
 
 def bulk_bodies(
-    changes: Sequence[RowChange], base: int, largest_bytes: int = _LARGEST_BYTES
+    changes: Sequence[RowChange], first: int, largest_bytes: int = _LARGEST_BYTES
 ) -> Iterator[tuple[list[RowChange], bytes]]:
-    """Requests, each with the changes that it holds: not more than so many bytes, unless one row alone is larger."""
+    """Requests, each with the changes that it holds: not more than so many bytes, unless one row alone is larger.
+
+    Versions count on from `first`.
+    """
     held: list[RowChange] = []
     body = bytearray()
-    for change in changes:
+    for version, change in enumerate(changes, first):
         if not _is_possible(change):
             continue
-        lines = _lines(change, base)
+        lines = _lines(change, version)
         if held and (len(body) + len(lines) > largest_bytes or len(held) == _MOST_CHANGES):
             yield held, bytes(body)
             held, body = [], bytearray()
@@ -44,9 +47,9 @@ def _is_possible(change: RowChange) -> bool:
     raise RowRefused(f"the index refuses the row: its key {what}", partition=change.partition, offset=change.offset)
 
 
-def _lines(change: RowChange, base: int) -> bytes:
-    """One line for a deletion, two for a row; with a version that the log's order gives."""
-    action = {"_id": change.key_text, "version": base + change.offset + 1, "version_type": "external"}
+def _lines(change: RowChange, version: int) -> bytes:
+    """One line for a deletion, two for a row."""
+    action = {"_id": change.key_text, "version": version, "version_type": "external"}
     if change.row is None:
         return _line({"delete": action})
     return _line({"index": action}) + _line(change.row)

@@ -1,14 +1,13 @@
 """An OpenSearch index kept in step, over its HTTP interface (Elasticsearch's is the same here).
 
-OpenSearch has no transactions, so each document has a version made of its record's offset, and the index takes only
-what is newer than what it has: a batch that is applied again changes nothing. The place stands in the index
-`headrace-sync` and moves on after the documents are written; it is replaced only if nobody else replaced it
-meanwhile.
+OpenSearch has no transactions, so each document has a version made of the number of the session that wrote it and the
+number of the change in that session, and the index takes only what is newer than what it has: a late request of a
+session that is over changes nothing that was written since. The place stands in the index `headrace-sync` and moves on
+after the documents are written; it is replaced only if nobody else replaced it meanwhile.
 
 Readers use the alias `INDEX`. Behind it is `INDEX-g1`, then `INDEX-g2`: a rebuild fills the next one, and the switch
 moves the alias in one step. How columns are indexed is OpenSearch's to decide, or an index template's for `INDEX-g*`;
-the document is the row in any case. When a topic gets more partitions a key may go on in another one, at lower offsets;
-versions count on from the highest so far then.
+the document is the row in any case.
 """
 
 import json
@@ -51,6 +50,7 @@ _NEW_INDEX: Final = {
         ],
     },
 }
+_CHANGES_BITS: Final = 40  # of a version: what is left are millions of sessions
 _LATER: Final = (408, 409, 429)
 
 
@@ -69,8 +69,8 @@ class OpenSearchSink:
         self._index = index
         self._owner = ""
         self._seen: tuple[int, int] = (0, 0)  # the state document's sequence number and primary term
-        self._base = 0
-        self._place: Place | None = None
+        self._session = 0
+        self._version = 0  # of the last change
 
     # --- keeping in step
 
@@ -79,35 +79,33 @@ class OpenSearchSink:
         self._index = self._built or self._current() or self._create(1, alias=True)
         state = self._read_state(self._index)
         self._owner = secrets.token_hex(16)
-        self._base = int(state.get("base", 0))
-        self._place = Place.from_json(state["place"]) if state.get("place") else None
-        self._write_state(self._place)
-        return self._place
+        # Versions of an earlier Headrace were made of offsets, which are below those of the first session.
+        self._session = int(state.get("session", 0)) + 1
+        self._version = self._session << _CHANGES_BITS
+        place = Place.from_json(state["place"]) if state.get("place") else None
+        self._write_state(place)
+        return place
 
     def apply(self, batch: ChangeBatch) -> None:
         """Documents first, then the place."""
         self._check_owner()
-        self._grow(batch.place)
         if batch.clears:
             self._ask("POST", f"/{self._index}/_refresh")  # a query does not find what was written a moment ago
             query = json.dumps({"query": {"match_all": {}}}).encode()
             self._ask("POST", f"/{self._index}/_delete_by_query?conflicts=proceed", query)
+            self._version += 1  # the index counts the deletion
         partial = [change.key for change in batch.changes if change.partial]
         stored = {row.key: row.values for row in self._found(self._index, partial)} if partial else {}
         changes = completed(batch.changes, stored)
-        for held, body in bulk_bodies(changes, self._base):
+        first = self._version + 1
+        self._version += len(changes)
+        for held, body in bulk_bodies(changes, first):
             check_bulk(self._read(self._host.ask("POST", f"/{self._index}/_bulk", body, _LINES)), held)
         self._write_state(batch.place)
 
     def close(self) -> None:
         """Disconnect."""
         self._host.close()
-
-    def _grow(self, place: Place) -> None:
-        known = self._place
-        if known is not None and len(place.offsets) > len(known.offsets):
-            self._base += max(known.offsets.values(), default=0) + 1
-        self._place = place
 
     def _check_owner(self) -> None:
         if not self._built and self._current() != self._index:
@@ -128,7 +126,7 @@ class OpenSearchSink:
         return source
 
     def _write_state(self, place: Place | None) -> None:
-        state = {"owner": self._owner, "base": self._base, "place": place.to_json() if place else None}
+        state = {"owner": self._owner, "session": self._session, "place": place.to_json() if place else None}
         number, term = self._seen
         condition = f"if_seq_no={number}&if_primary_term={term}" if term else "op_type=create"
         path = f"/{_STATES}/_doc/{quote(self._index, safe='')}?{condition}"

@@ -99,6 +99,10 @@ class Database(Protocol):
         """The type of a new column."""
         ...
 
+    def retype(self, table: TableName, columns: Mapping[str, ColumnType], *, keys: Sequence[str]) -> None:
+        """Give columns other types, which hold what the columns have."""
+        ...
+
     def create_like(self, table: TableName, model: TableName) -> None:
         """A table of the same shape."""
         ...

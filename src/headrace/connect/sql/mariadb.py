@@ -6,6 +6,7 @@ which is atomic. Tables that the sink makes compare texts byte by byte, as the l
 case are two.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sink import RowRefused, SinkRefused, SinkUnavailable
 from headrace.connect.sql.database import ColumnType, Rows, TableName, full_name, listed
 from headrace.connect.sql.sink import ADD, SqlSink, TableOptions
-from headrace.connect.sql.values import Family
+from headrace.connect.sql.values import Family, Misfit
 
 _CONNECT_S: Final = 10
 _KEYS_AT_ONCE: Final = 500
@@ -31,7 +32,7 @@ _TYPES: Final = {
     Family.TEXT: "LONGTEXT", Family.JSON: "LONGTEXT",
 }  # fmt: skip
 _FAMILIES: Final = {
-    "tinyint(1)": Family.BOOLEAN, "bit(1)": Family.BOOLEAN, "tinyint": Family.INTEGER, "smallint": Family.INTEGER,
+    "bit(1)": Family.BOOLEAN, "tinyint": Family.INTEGER, "smallint": Family.INTEGER,
     "mediumint": Family.INTEGER, "int": Family.INTEGER, "bigint": Family.INTEGER, "float": Family.FLOAT,
     "double": Family.FLOAT, "decimal": Family.DECIMAL, "json": Family.JSON, "date": Family.DATE, "time": Family.TIME,
     "datetime": Family.TIMESTAMP, "timestamp": Family.INSTANT, "binary": Family.BINARY, "varbinary": Family.BINARY,
@@ -171,6 +172,14 @@ class MariadbDatabase:
         collation = _COLLATIONS["MariaDB" in self._open.get_server_info()]
         return f"{spelling} CHARACTER SET utf8mb4 COLLATE {collation}"
 
+    def retype(self, table: TableName, columns: Mapping[str, ColumnType], *, keys: Sequence[str]) -> None:
+        """In one statement, before the transaction that needs it."""
+        parts = [
+            f"MODIFY {self.quoted(name)} {column.spelling}{' NOT NULL' if name in keys else ''}"
+            for name, column in columns.items()
+        ]
+        self.run(f"ALTER TABLE {full_name(self, table)} {', '.join(parts)}")
+
     def create_like(self, table: TableName, model: TableName) -> None:
         """With keys and indexes."""
         self.run(f"CREATE TABLE {full_name(self, table)} LIKE {full_name(self, model)}")
@@ -181,6 +190,8 @@ class MariadbDatabase:
 
     def bind(self, value: Any, family: Family) -> Any:
         """Times in UTC, which is the session's zone; arrays have no type here and become JSON."""
+        if family is Family.FLOAT and not math.isfinite(value):
+            raise Misfit(f"{value} is not among MariaDB's numbers")
         if family is Family.INSTANT and isinstance(value, datetime):
             return value.astimezone(UTC).replace(tzinfo=None)
         return value

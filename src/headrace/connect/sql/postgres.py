@@ -146,6 +146,15 @@ class PostgresDatabase:
         """The type of a new column."""
         return _TYPES[family]
 
+    def retype(self, table: TableName, columns: Mapping[str, ColumnType], *, keys: Sequence[str]) -> None:  # noqa: ARG002
+        """The table is written anew, in the caller's transaction."""
+        for name, column in columns.items():
+            kind = column.spelling
+            self._open.execute(
+                f"ALTER TABLE {full_name(self, table)} ALTER COLUMN {self.quoted(name)} TYPE {kind} "
+                f"USING {self.quoted(name)}::{kind}"
+            )
+
     def create_like(self, table: TableName, model: TableName) -> None:
         """With defaults, keys and indexes."""
         self._open.execute(f"CREATE TABLE {full_name(self, table)} (LIKE {full_name(self, model)} INCLUDING ALL)")

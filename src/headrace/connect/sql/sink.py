@@ -8,10 +8,14 @@ before.
 A column that a row does not have keeps its value, so a table may have columns of its own beside those of the log.
 
 A table that is not there is made from the first rows, and a column that is new in the rows is added; or, by
-`new_columns`, the sink refuses or leaves it out. Rights, views and foreign keys that somebody else put on the table are
-not carried over by a rebuild.
+`new_columns`, the sink refuses or leaves it out. A column that the sink made has the type of its first values, and a
+wider one as soon as a later value needs it; `NAME__sync` names the columns that it made. A type that somebody chose, in
+`types` or with a table of his own, stays: a value that does not fit is then the row's fault.
+
+Rights, views and foreign keys that somebody else put on the table are not carried over by a rebuild.
 """
 
+import json
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +36,10 @@ from headrace.connect.sink import (
     key_text,
 )
 from headrace.connect.sql.database import ColumnType, Database, TableName, full_name, listed
-from headrace.connect.sql.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of
+from headrace.connect.sql.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of, widened
 
+_MADE: Final = 2  # the row of the state that names the columns which the sink made
+_NUMBERS: Final = (Family.INTEGER, Family.FLOAT, Family.DECIMAL)
 _NOBODY: Final = ""
 _CHUNK_ROWS: Final = 5_000
 ADD, REFUSE, IGNORE = "add", "refuse", "ignore"
@@ -57,7 +63,15 @@ class SqlSink:
 
     every_change = False
 
-    def __init__(self, name: str, topic: str, make: Callable[[], Database], options: TableOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        make: Callable[[], Database],
+        options: TableOptions,
+        made: frozenset[str] = frozenset(),
+    ) -> None:
+        """`made` are columns of the target whose types nobody chose."""
         self._name = name
         self._topic = topic
         self._make = make
@@ -66,6 +80,7 @@ class SqlSink:
         self._table = options.table
         self._owner = ""
         self._columns: dict[str, ColumnType] = {}
+        self._made = made
 
     # --- keeping in step
 
@@ -80,11 +95,24 @@ class SqlSink:
                 found = database.run(f"SELECT place FROM {self._state} WHERE id = 1{database.lock}")  # noqa: S608
                 database.run(f"UPDATE {self._state} SET owner = ? WHERE id = 1", (self._owner,))  # noqa: S608
             self._columns = database.columns(self._table)
+            names = database.run(f"SELECT place FROM {self._state} WHERE id = {_MADE}")  # noqa: S608
+            if names:
+                self._made = frozenset(json.loads(names[0][0]))
+            elif self._made:
+                self._keep_made(self._made)
         return Place.from_json(found[0][0]) if found and found[0][0] else None
 
     def apply(self, batch: ChangeBatch) -> None:
         """Rows and place, in one transaction."""
-        database, columns = self._database, self._columns
+        try:
+            self._apply(batch)
+        except RowRefused:
+            if not self._widen(batch.changes):
+                raise
+            self._apply(batch)
+
+    def _apply(self, batch: ChangeBatch) -> None:
+        database, columns, made = self._database, self._columns, self._made
         with database.translated():
             if not database.is_ddl_transactional:
                 self._ensure_columns(batch.changes)
@@ -103,7 +131,7 @@ class SqlSink:
                     )
             except BaseException:
                 if database.is_ddl_transactional:
-                    self._columns = columns  # what the transaction made is gone with it
+                    self._columns, self._made = columns, made  # what the transaction made is gone with it
                 raise
 
     def close(self) -> None:
@@ -151,13 +179,20 @@ class SqlSink:
                 continue
             key = list(change.key)
             for name, value in change.row.items():
-                if name not in self._columns and name not in missing:
-                    family = family_of_value(value)
-                    if family is not None:
-                        missing[name] = family
+                if name in self._columns:
+                    continue
+                family = missing.get(name) or family_of_value(value)
+                if family is not None:
+                    missing[name] = self._wider(family, value)
         if not missing:
             return
+        for change in changes:  # what came before a column was widened must fit, too
+            for name in missing:
+                missing[name] = self._wider(missing[name], (change.row or {}).get(name))
         database = self._database
+        chosen = self._options.types
+        if not self._columns or self._options.new_columns == ADD:
+            self._keep_made(self._made | {name for name in missing if name not in chosen})
         spelled = {
             name: self._options.types.get(name) or database.type_for(family, is_key=name in key)
             for name, family in missing.items()
@@ -175,6 +210,63 @@ class SqlSink:
             for name, spelling in spelled.items():
                 database.run(f"ALTER TABLE {self._target} ADD COLUMN {database.quoted(name)} {spelling}")
         self._columns = database.columns(self._table)
+
+    def _keep_made(self, names: frozenset[str]) -> None:
+        """Before the columns are there: one that is named and was not made harms nobody."""
+        if names == self._made and names:
+            return
+        self._database.run(f"DELETE FROM {self._state} WHERE id = {_MADE}")  # noqa: S608
+        self._database.run(
+            f"INSERT INTO {self._state} (id, owner, place) VALUES ({_MADE}, '', ?)",  # noqa: S608
+            (json.dumps(sorted(names)),),
+        )
+        self._made = names
+
+    def _widen(self, changes: Sequence[RowChange]) -> bool:
+        """Give the columns that the sink made the types that these rows need; whether there were any."""
+        database = self._database
+        families = {name: column.family for name, column in self._columns.items() if name in self._made}
+        keys: Sequence[str] = ()
+        for change in changes:
+            keys = list(change.key)
+            for name, value in (change.row or {}).items():
+                if name in families:
+                    families[name] = self._wider(families[name], value)
+        for name, family in families.items():
+            if family is Family.FLOAT and self._columns[name].family is Family.INTEGER and self._has_many_digits(name):
+                families[name] = Family.TEXT
+        wider = {
+            name: ColumnType(database.type_for(family, is_key=name in keys), family)
+            for name, family in families.items()
+            if family is not self._columns[name].family
+        }
+        if not wider:
+            return False
+        with database.translated():
+            if database.is_ddl_transactional:
+                with database.transaction():
+                    self._check_owner()
+                    database.retype(self._table, wider, keys=keys)
+            else:
+                self._check_owner()
+                database.retype(self._table, wider, keys=keys)
+            self._columns = database.columns(self._table)
+        return True
+
+    def _has_many_digits(self, name: str) -> bool:
+        column, most = self._database.quoted(name), 2**53
+        query = f"SELECT 1 FROM {self._target} WHERE {column} > {most} OR {column} < -{most} LIMIT 1"  # noqa: S608
+        with self._database.translated():
+            return bool(self._database.run(query))
+
+    def _wider(self, family: Family, value: Any) -> Family:
+        found = widened(family, value)
+        if found is family and found in _NUMBERS and value is not None:
+            try:
+                self._database.bind(reader_of(found)(value), found)
+            except Misfit:  # a number that this database has not
+                return Family.TEXT
+        return found
 
     # --- rows
 
@@ -275,8 +367,12 @@ class SqlSink:
                 database.run(f"DROP TABLE IF EXISTS {full_name(database, table)}")
             if database.columns(self._table):
                 database.create_like(new, self._table)
+            made = frozenset[str]()
+            if database.columns(self._table.state):
+                names = database.run(f"SELECT place FROM {self._state} WHERE id = {_MADE}")  # noqa: S608
+                made = frozenset(json.loads(names[0][0])) if names else made
         options = TableOptions(new, self._options.types, self._options.new_columns)
-        return SqlSink(self._name, self._topic, self._make, options)
+        return SqlSink(self._name, self._topic, self._make, options, made)
 
     def switch(self) -> None:
         """`NAME` becomes `NAME__old`, `NAME__new` becomes `NAME`, each with its place."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 from headrace.connect.sink import RowRefused, SinkRefused, SinkUnavailable
 from headrace.connect.sql.database import ColumnType, Rows, TableName, conflict_upsert, full_name
 from headrace.connect.sql.sink import ADD, SqlSink, TableOptions
-from headrace.connect.sql.values import Family
+from headrace.connect.sql.values import Family, Misfit
 
 _BUSY_S: Final = 30.0  # how long to wait for another writer of the same file
 _TYPES: Final = {
@@ -39,6 +39,14 @@ _PASSES: Final = (
 def _family(declared: str) -> Family:
     upper = declared.upper()
     return next((family for word, family in _FAMILIES if word in upper), Family.TEXT)
+
+
+def _as_text(column: str, family: Family) -> str:
+    """A value as the text that JSON has for it."""
+    if family is Family.BOOLEAN:
+        return f"CASE {column} WHEN 1 THEN 'true' WHEN 0 THEN 'false' END"
+    is_whole = f"abs({column}) < 1e15 AND {column} = CAST({column} AS INTEGER)"
+    return f"CASE WHEN {is_whole} THEN CAST(CAST({column} AS INTEGER) AS TEXT) ELSE CAST({column} AS TEXT) END"
 
 
 class SqliteDatabase:
@@ -134,6 +142,27 @@ class SqliteDatabase:
         """The type of a new column."""
         return _TYPES[family]
 
+    def retype(self, table: TableName, columns: Mapping[str, ColumnType], *, keys: Sequence[str]) -> None:
+        """Through a table beside it, because SQLite changes no declared type; indexes are made again."""
+        indexes = self._db.execute(
+            "SELECT sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL", (table.name,)
+        ).fetchall()
+        held = self.columns(table)
+        beside, there = table.with_suffix("retyped"), self.quoted(table.name)
+        parts = [f"{self.quoted(name)} {columns.get(name, column).spelling}" for name, column in held.items()]
+        chosen = [
+            _as_text(self.quoted(name), column.family) if name in columns and columns[name].family is Family.TEXT
+            else self.quoted(name)
+            for name, column in held.items()
+        ]  # fmt: skip
+        key = f", PRIMARY KEY ({', '.join(map(self.quoted, keys))})" if keys else ""
+        self._db.execute(f"CREATE TABLE {self.quoted(beside.name)} ({', '.join(parts)}{key})")
+        self._db.execute(f"INSERT INTO {self.quoted(beside.name)} SELECT {', '.join(chosen)} FROM {there}")  # noqa: S608
+        self._db.execute(f"DROP TABLE {there}")
+        self._db.execute(f"ALTER TABLE {self.quoted(beside.name)} RENAME TO {there}")
+        for (statement,) in indexes:
+            self._db.execute(statement)
+
     def create_like(self, table: TableName, model: TableName) -> None:
         """From the statement's parts; SQLite has no LIKE for tables."""
         found = self._db.execute(f"PRAGMA table_info({self.quoted(model.name)})").fetchall()
@@ -161,7 +190,9 @@ class SqliteDatabase:
             self._db.execute(statement)
 
     def bind(self, value: Any, family: Family) -> Any:
-        """SQLite holds numbers, texts and bytes."""
+        """SQLite holds numbers, texts and bytes; what is no number would become null."""
+        if family is Family.FLOAT and value != value:
+            raise Misfit("NaN is not among SQLite's numbers")
         if isinstance(value, datetime):
             return value.isoformat(timespec="microseconds")
         if isinstance(value, date | time):

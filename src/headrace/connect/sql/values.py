@@ -10,6 +10,7 @@ import binascii
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import Enum
@@ -43,6 +44,7 @@ class Family(Enum):
 # What JSON has for these is what every driver takes.
 NATIVE: Final = {Family.TEXT: str, Family.INTEGER: int, Family.FLOAT: float, Family.BOOLEAN: bool}
 _MIDNIGHT: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without a zone are counted from here
+_LARGEST: Final = 10**28  # what every store's decimals hold before the point
 _NO_TIME, _DAY = timedelta(), timedelta(days=1)
 
 
@@ -57,10 +59,26 @@ def family_of_value(value: object) -> Family | None:
     if isinstance(value, bool):
         return Family.BOOLEAN
     if isinstance(value, int):
-        return Family.INTEGER if -(2**63) <= value < 2**63 else Family.DECIMAL
+        return Family.INTEGER if -(2**63) <= value < 2**63 else Family.DECIMAL if abs(value) < _LARGEST else Family.TEXT
     if isinstance(value, float):
         return Family.FLOAT
     return Family.TEXT if isinstance(value, str) else Family.JSON
+
+
+def widened(family: Family, value: object) -> Family:
+    """The family for a column that holds values of this one and gets this value too: integer, double, text.
+
+    Only for a column whose family was taken from values: what a user or a database declared is not to be changed.
+    """
+    own = family_of_value(value)
+    if own is None or own is family or family in (Family.TEXT, Family.JSON):
+        return family
+    is_beyond = family is Family.INTEGER and isinstance(value, int | float) and not -(2**63) <= value < 2**63
+    with suppress(Misfit):
+        if not is_beyond:
+            reader_of(family)(value)
+            return family
+    return own if family is Family.INTEGER and own in (Family.FLOAT, Family.DECIMAL) else Family.TEXT
 
 
 def compact(value: object) -> str:
@@ -75,7 +93,7 @@ def _integer(value: Any) -> int:
 
 
 def _boolean(value: Any) -> bool:
-    if isinstance(value, bool | int):
+    if isinstance(value, bool | int) and value in (0, 1):
         return bool(value)
     if isinstance(value, bytes) and len(value) == 1:
         return value != b"\0"
@@ -84,6 +102,13 @@ def _boolean(value: Any) -> bool:
     if str(value).lower() in ("false", "f", "0"):
         return False
     raise Misfit(f"{value!r} is neither true nor false")
+
+
+def _float(value: Any) -> float:
+    read = float(value)
+    if isinstance(value, int) and read != value:
+        raise Misfit(f"{value!r} has more digits than a double holds")
+    return read
 
 
 def _decimal(value: Any) -> Decimal:
@@ -158,7 +183,7 @@ def _time(value: Any) -> time | str:
 _READERS: Final[dict[Family, Reader]] = {
     Family.BOOLEAN: _boolean,
     Family.INTEGER: _integer,
-    Family.FLOAT: float,
+    Family.FLOAT: _float,
     Family.DECIMAL: _decimal,
     Family.TEXT: _text,
     Family.JSON: _json,

@@ -1,15 +1,19 @@
 """The log as batches: as many records as are there, up to what the settings allow, and where they end.
 
 A batch grows with the lag by itself: who is in step gets a few records at once, who is behind gets full batches.
+
+Records of several partitions come in the order of the source (`streams.py`). Kafka promises an order within a partition
+only, but a topic that gets more partitions has the old changes of a key in one and the new ones in another; so no
+record is handed out while a partition that has more may have an earlier one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 from headrace.client.cluster import Cluster
-from headrace.client.committed import visible_batches
 from headrace.client.errors import OffsetOutOfRange
-from headrace.client.fetch import Fetched, Fetcher, FetchOptions
+from headrace.client.fetch import Fetcher, FetchOptions
 from headrace.client.offsets import bounds
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sink import SinkRefused
@@ -17,8 +21,8 @@ from headrace.connect.sync.alignment import Alignment
 from headrace.connect.sync.decoding import RecordFormat, read_value
 from headrace.connect.sync.meanings import UnreadableRecord
 from headrace.connect.sync.reduction import LogRecord
+from headrace.connect.sync.streams import Stream
 from headrace.model import TopicPartition
-from headrace.records import CorruptBatch, crc_of, records_of
 
 _EMPTY_POLLS = 4
 _OPTIONS = FetchOptions(max_wait_ms=250, committed=True, read_ahead=True, partition_max_bytes=4 * 1024 * 1024)
@@ -69,8 +73,11 @@ class Feed:
         self._positions = dict(starts)
         self._alignment = Alignment()
         self._fetcher: Fetcher | None = None
-        self._rest: list[Fetched] = []  # fetched, and not taken yet
+        self._streams: dict[int, Stream] = {}  # by partition: what was fetched, and not taken yet
+        self._ends: dict[int, int] = {}  # as last known
+        self._size = 0
         self._empty = 0
+        self._look_up_ends()
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -93,8 +100,15 @@ class Feed:
             return False
         for where, held in bounds(self._cluster, new).items():
             self._positions[where.partition] = held.start
+        self._look_up_ends()
         self._start_over()
         return True
+
+    def _look_up_ends(self) -> None:
+        partitions = [TopicPartition(self._topic, partition) for partition in self._positions]
+        if len(partitions) > 1:  # one partition waits for no other
+            held = bounds(self._cluster, partitions, committed=True)
+            self._ends = {where.partition: held[where].end for where in partitions}
 
     def next(self) -> Gathered | None:
         """What there is; None if nothing came for a while."""
@@ -103,28 +117,48 @@ class Feed:
             if found is not None:
                 return found
         records: list[LogRecord] = []
-        size = 0
+        self._size = 0
         waiting = len(self._alignment.waiting)
-        while not self.is_at_end:
-            fetched = self._rest.pop(0) if self._rest else self._poll()
-            if fetched is None:
-                self._count_empty()
-                break
-            self._empty = 0
-            size += len(fetched.records)
-            self._take(fetched, records)
-            is_behind = fetched.next_offset < fetched.last_stable_offset
-            if len(records) >= self._limits.records or size >= self._limits.size_bytes:
-                break
-            if not self._rest and not is_behind:
+        while not self.is_at_end and self._fill():
+            self._merge(records)
+            if self._is_full(records) or not any(map(self._is_behind, self._positions)):
                 break
         if len(self._alignment.waiting) > waiting:
             self._start_over()  # without them
-        return Gathered(records, dict(self._positions)) if records or size else None
+        return Gathered(records, dict(self._positions)) if records or self._size else None
+
+    def _is_full(self, records: list[LogRecord]) -> bool:
+        return len(records) >= self._limits.records or self._size >= self._limits.size_bytes
 
     # --- fetching
 
-    def _poll(self) -> Fetched | None:
+    def _fill(self) -> bool:
+        """Fetch until every partition that has more has something here; whether there is anything."""
+        empty = 0
+        while True:
+            lacking = [partition for partition in self._positions if self._is_behind(partition)]
+            if self._streams and not lacking:
+                return True
+            found = self._poll()
+            if found:
+                self._empty = empty = 0
+            elif not lacking or (empty := empty + 1) >= _EMPTY_POLLS:
+                # Where compaction left nothing up to the end there is nothing to wait for.
+                self._ends.update({partition: self._positions[partition] for partition in lacking})
+                if not self._streams:
+                    self._count_empty()
+                    return False
+
+    def _is_behind(self, partition: int) -> bool:
+        """Whether a partition has more, as far as is known, and nothing of it is here."""
+        return (
+            partition not in self._streams
+            and partition not in self._alignment.waiting
+            and not self._is_done(partition)
+            and self._positions[partition] < self._ends.get(partition, 0)
+        )
+
+    def _poll(self) -> bool:
         if self._fetcher is None:
             wanted = {
                 TopicPartition(self._topic, partition): position
@@ -132,9 +166,11 @@ class Feed:
                 if partition not in self._alignment.waiting and not self._is_done(partition)
             }
             if not wanted:
-                return None
+                return False
             ends = {where: (self._until or {}).get(where.partition, 0) for where in wanted} if self._until else None
             self._fetcher = Fetcher(self._cluster, wanted, _OPTIONS, until=ends)
+        # Of what is here already no more is asked for: memory is bounded, and nobody is kept from being served.
+        self._fetcher.paused = {TopicPartition(self._topic, partition) for partition in self._streams}
         try:
             found = self._fetcher.poll()
         except OffsetOutOfRange as error:
@@ -142,8 +178,13 @@ class Feed:
                 f"{error.partition} does not hold offset {error.offset} any more, where this sink is, but only "
                 f"{error.start} to {error.end}: fill the target anew with headrace sync rebuild"
             ) from error
-        self._rest.extend(found[1:])
-        return found[0] if found else None
+        for fetched in found:
+            partition = fetched.partition.partition
+            self._ends[partition] = max(self._ends.get(partition, 0), fetched.last_stable_offset)
+            self._size += len(fetched.records)
+            limit = None if self._until is None else self._until.get(partition, 0)
+            self._streams.setdefault(partition, Stream(partition, limit)).add(fetched)
+        return bool(found)
 
     def _count_empty(self) -> None:
         """Where compaction left nothing up to the end there is nothing to wait for."""
@@ -159,41 +200,43 @@ class Feed:
         if self._fetcher is not None:
             self._cluster.close()
         self._fetcher = None
-        self._rest.clear()
+        self._streams.clear()
 
-    def _take(self, fetched: Fetched, records: list[LogRecord]) -> None:
-        partition = fetched.partition.partition
-        if partition in self._alignment.waiting:
-            return
+    def _merge(self, records: list[LogRecord]) -> None:
+        """Take what is here in the order of the source, until a partition has nothing left here and has more there."""
         may_truncate = self._form.may_truncate
-        limit = None if self._until is None else self._until.get(partition, 0)
-        for header, batch in visible_batches(fetched, committed=True):
-            if header.last_offset < fetched.offset:
-                continue
-            if crc_of(batch) != header.crc:
-                raise CorruptBatch(
-                    f"the checksum does not match at offset {header.base_offset} of {fetched.partition}: the batch was "
-                    "altered on its way or on the broker's disk"
-                )
-            for record in records_of(batch):
-                if record.offset < fetched.offset:
-                    continue
-                if limit is not None and record.offset >= limit:
-                    break
-                if len(records) >= self._limits.records:
-                    # The rest waits for the next batch.
-                    self._rest.insert(0, replace(fetched, offset=record.offset))
-                    self._positions[partition] = record.offset
-                    return
-                if record.value and may_truncate(record.value):
-                    moment = self._truncated(record.value)
-                    if moment is not None:
-                        if self._alignment.meet(partition, moment, record.offset):
-                            self._positions[partition] = record.offset
-                            return
-                        continue
+        heads = [stream for partition in list(self._streams) if (stream := self._advanced(partition)) is not None]
+        heapify(heads)
+        while heads and len(records) < self._limits.records:
+            stream = heads[0]
+            partition, record = stream.partition, stream.head
+            assert record is not None
+            moment = self._truncated(record.value) if record.value and may_truncate(record.value) else None
+            if moment is None:
                 records.append(LogRecord(partition, record))
-        self._positions[partition] = fetched.next_offset if limit is None else min(fetched.next_offset, limit)
+            elif self._alignment.meet(partition, moment, record.offset):
+                self._positions[partition] = record.offset
+                del self._streams[partition]
+                heappop(heads)
+                continue
+            stream.step()
+            self._positions[partition] = stream.position
+            if self._advanced(partition) is not None:
+                if len(heads) > 1:
+                    heapreplace(heads, stream)
+                continue
+            heappop(heads)
+            if self._is_behind(partition):
+                return
+
+    def _advanced(self, partition: int) -> Stream | None:
+        """The stream of a partition, if there is a record left in it."""
+        stream = self._streams[partition]
+        if stream.head is not None:
+            return stream
+        self._positions[partition] = stream.position
+        del self._streams[partition]
+        return None
 
     def _truncated(self, value: bytes) -> tuple[int, ...] | None:
         try:

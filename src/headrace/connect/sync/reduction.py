@@ -1,4 +1,4 @@
-"""Many records of many keys to the last change of each key. Pure.
+"""Many records of many keys, in the order of the source, to the last change of each key. Pure.
 
 Only the last record of a key is read, which is most of what makes a sink that lags catch up fast. What a later record
 of the same batch replaces is not looked at, so a broken record that was mended within the batch troubles nobody.
@@ -40,12 +40,12 @@ class Reduced(NamedTuple):
 
 def reduce_records(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
     """The last change of each key."""
-    by_key: defaultdict[tuple[int, bytes | None], list[LogRecord]] = defaultdict(list)
+    by_key: defaultdict[bytes | None, list[LogRecord]] = defaultdict(list)
     for found in records:
-        by_key[found.partition, found.record.key].append(found)
+        by_key[found.record.key].append(found)
     changes: list[RowChange] = []
     broken: list[BrokenRecord] = []
-    for (_, key_bytes), held in by_key.items():
+    for key_bytes, held in by_key.items():
         try:
             key = read_key(key_bytes, form)
         except UnreadableRecord as error:

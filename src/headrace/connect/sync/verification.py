@@ -98,10 +98,11 @@ def _compare(sink: ReadableSink, source: SourceRows) -> tuple[Report, dict[str, 
                 found[row.key] = difference
     forgets = bool(getattr(sink, "forgets", False))
     for text in source.unseen():
-        values = source.find([text])[text].values
-        report.source_checksum ^= checksum(text, values)
-        if not forgets:
-            found[text] = Difference(text, Kind.MISSING)
+        known_row = source.find([text])[text]
+        report.source_checksum ^= checksum(text, known_row.values)
+        difference = None if forgets else difference_of(text, known_row, None)
+        if difference is not None:
+            found[text] = difference
     return report, found
 
 
@@ -132,7 +133,9 @@ def difference_of(key: str, source: SourceRow | None, target: StoredRow | None) 
     if source is None:
         return Difference(key, Kind.EXTRA) if target is not None else None
     if target is None:
-        return Difference(key, Kind.MISSING)
+        # Redis has no hash without a field, which is what a row of nulls alone would be.
+        is_nothing = all(value is None for value in source.values.values())
+        return None if is_nothing else Difference(key, Kind.MISSING)
     columns = tuple(name for name, value in source.values.items() if target.values.get(name) != value)
     return Difference(key, Kind.DIFFERENT, columns) if columns else None
 

@@ -1,18 +1,19 @@
 """Rows of the log as Arrow tables, for the stores that keep columns. Pure.
 
-A store's schema decides how values are read; a column that is not there yet gets the type of its first value, or the
-one that the user named. What JSON nests stays JSON, as text.
+A store's schema decides how values are read; a column that is not there yet gets the type of its first value, and a
+wider one as soon as a later value needs it, or the one that the user named. What JSON nests stays JSON, as text.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sink import RowChange, RowRefused, StoredRow, Values, key_text
-from headrace.connect.sql.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of
+from headrace.connect.sql.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of, widened
 
 _NEW: Final = {
     Family.BOOLEAN: pa.bool_(), Family.INTEGER: pa.int64(), Family.FLOAT: pa.float64(), Family.DECIMAL: pa.string(),
@@ -69,6 +70,48 @@ def grown_schema(schema: pa.Schema, changes: Iterable[RowChange], types: Mapping
                 kind = named_type(name, types[name]) if name in types else _NEW[family]
                 schema = schema.append(pa.field(name, kind))
     return schema
+
+
+def widened_schema(
+    schema: pa.Schema,
+    changes: Sequence[RowChange],
+    types: Mapping[str, str],
+    held: Callable[[str], Iterable[pa.Array]],
+) -> pa.Schema:
+    """The schema with wider types where these rows need them, for the columns whose types nobody named.
+
+    `held` answers what the store has of a column: numbers with more digits than a double holds become texts.
+    """
+    families = {name: family_of(schema.field(name).type) for name in schema.names if name not in types}
+    for change in [*changes, *changes]:  # what came before a column was widened must fit, too
+        for name, value in (change.row or {}).items():
+            if name in families:
+                families[name] = widened(families[name], value)
+    for name, family in families.items():
+        was = schema.field(name).type
+        if family is Family.FLOAT and pa.types.is_integer(was) and any(map(_has_many_digits, held(name))):
+            families[name] = Family.TEXT
+    return pa.schema(
+        [
+            column.with_type(_NEW[families[column.name]])
+            if column.name in families and families[column.name] is not family_of(column.type)
+            else column
+            for column in schema
+        ]
+    )
+
+
+def _has_many_digits(numbers: pa.Array) -> bool:
+    return bool(pc.any(pc.greater(pc.abs_checked(pc.cast(numbers, pa.decimal128(20))), 2**53)).as_py())
+
+
+def retyped(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table whose columns have the types of this schema, where that has them."""
+    for place, column in enumerate(table.schema):
+        if column.name in schema.names and column.type != schema.field(column.name).type:
+            kind = schema.field(column.name).type
+            table = table.set_column(place, pa.field(column.name, kind), table[column.name].cast(kind))
+    return table
 
 
 def to_table(changes: Sequence[RowChange], schema: pa.Schema, store: str) -> pa.Table:

@@ -20,6 +20,7 @@ from headrace.connect.sink import (
     ChangeBatch,
     Place,
     RowChange,
+    RowRefused,
     SinkRefused,
     SinkUnavailable,
     StoredRow,
@@ -29,7 +30,14 @@ from headrace.connect.sink import (
 from headrace.connect.sql.values import reader_of
 from headrace.connect.sync.generations import Generations, sync_folder
 from headrace.connect.sync.partial_rows import completed
-from headrace.connect.warehouse.arrow_rows import family_of, grown_schema, stored_row, to_table
+from headrace.connect.warehouse.arrow_rows import (
+    family_of,
+    grown_schema,
+    retyped,
+    stored_row,
+    to_table,
+    widened_schema,
+)
 
 _GONE: Final = "__headrace_gone"
 _CHUNK_ROWS: Final = 20_000
@@ -96,11 +104,15 @@ class DeltaSink:
 
     def _write(self, table: Any, batch: ChangeBatch, marks: Any) -> None:
         changes = completed(batch.changes, self._rows_of([c.key for c in batch.changes if c.partial], table))
+        where = f"Delta table {self._path}"
         if table is None:
             living = [change for change in changes if change.row is not None]
             if living:
                 schema = grown_schema(pa.schema([]), living, self._types)
-                rows = to_table(living, schema, f"Delta table {self._path}")
+                try:
+                    rows = to_table(living, schema, where)
+                except RowRefused:
+                    rows = to_table(living, widened_schema(schema, living, self._types, lambda _: ()), where)
                 self._add(str(self._folder), rows, marks, description=_described(list(living[0].key)))
             return  # a table without a column cannot be: until there is a row, the place is not worth keeping
         if batch.clears or not changes:
@@ -112,7 +124,18 @@ class DeltaSink:
             # In a commit of its own: it changes no row, so it may stay if the merge does not come about.
             table.alter.add_columns([self._deltalake.Field.from_arrow(column) for column in new])
             table = self._table()
-        rows = to_table(changes, schema, f"Delta table {self._path}")
+        try:
+            rows = to_table(changes, schema, where)
+        except RowRefused:
+            wider = widened_schema(schema, changes, self._types, lambda name: self._held(table, name))
+            if wider == schema:
+                raise
+            schema = wider
+            rows = to_table(changes, schema, where)
+            # In a commit of its own, too: it says the same of every row.
+            whole = table.to_pyarrow_dataset().to_table()
+            self._add(table, retyped(whole, schema), None, mode="overwrite", schema_mode="overwrite")
+            table = self._table()
         gone = pa.array([change.row is None for change in changes], pa.bool_())
         same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in changes[0].key)
         columns = {f"`{name}`": f"s.`{name}`" for name in schema.names}
@@ -128,6 +151,10 @@ class DeltaSink:
 
     def _add(self, table: Any, rows: pa.Table, marks: Any, **more: Any) -> None:
         self._deltalake.write_deltalake(table, rows, commit_properties=marks, storage_options=self._storage, **more)
+
+    def _held(self, table: Any, column: str) -> Iterator[pa.Array]:
+        for batch in table.to_pyarrow_dataset().to_batches(columns=[column]):
+            yield batch.column(0)
 
     def _tidy(self) -> None:
         """Many small files slow readers down; now and then they become few, and old ones go after Delta's own delay."""

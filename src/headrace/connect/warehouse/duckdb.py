@@ -39,6 +39,12 @@ def _family(spelling: str) -> Family:
     return _FAMILIES.get(_MODIFIER.sub("", spelling), Family.OTHER)
 
 
+def _as_text(column: str) -> str:
+    """A double as the text that JSON has for it, where it is a whole number."""
+    is_whole = f"abs({column}) < 1e15 AND {column} = trunc({column})"
+    return f"CASE WHEN {is_whole} THEN CAST(CAST({column} AS BIGINT) AS VARCHAR) ELSE CAST({column} AS VARCHAR) END"
+
+
 class DuckdbDatabase:
     """A `Database`."""
 
@@ -133,6 +139,23 @@ class DuckdbDatabase:
         """The type of a new column."""
         return _TYPES[family]
 
+    def retype(self, table: TableName, columns: Mapping[str, ColumnType], *, keys: Sequence[str]) -> None:
+        """Through a table beside it, because DuckDB alters no column of a table with a key."""
+        held = self.columns(table)
+        beside = table.with_suffix("retyped")
+        parts = [f"{self.quoted(name)} {columns.get(name, column).spelling}" for name, column in held.items()]
+        key = f", PRIMARY KEY ({', '.join(map(self.quoted, keys))})" if keys else ""
+        self.run(f"CREATE TABLE {full_name(self, beside)} ({', '.join(parts)}{key})")
+        chosen = ", ".join(
+            _as_text(self.quoted(name))
+            if name in columns and columns[name].family is Family.TEXT and column.family is Family.FLOAT
+            else self.quoted(name)
+            for name, column in held.items()
+        )
+        self.run(f"INSERT INTO {full_name(self, beside)} SELECT {chosen} FROM {full_name(self, table)}")  # noqa: S608
+        self.run(f"DROP TABLE {full_name(self, table)}")
+        self.run(f"ALTER TABLE {full_name(self, beside)} RENAME TO {self.quoted(table.name)}")
+
     def create_like(self, table: TableName, model: TableName) -> None:
         """Columns and key."""
         parts = [f"{self.quoted(name)} {column.spelling}" for name, column in self.columns(model).items()]
@@ -178,7 +201,8 @@ class DuckdbDatabase:
         try:
             yield
         finally:
-            self._open.unregister(_STAGE)
+            with suppress(self._duckdb.TransactionException):  # one that failed goes back, and the stage with it
+                self._open.unregister(_STAGE)
 
 
 def duckdb(

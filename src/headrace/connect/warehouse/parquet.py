@@ -27,6 +27,7 @@ from headrace.connect.sink import (
     ChangeBatch,
     Place,
     RowChange,
+    RowRefused,
     SinkUnavailable,
     StoredRow,
     TargetReplaced,
@@ -34,7 +35,7 @@ from headrace.connect.sink import (
 )
 from headrace.connect.sync.generations import Generations, sync_folder
 from headrace.connect.sync.partial_rows import completed
-from headrace.connect.warehouse.arrow_rows import grown_schema, stored_row, to_table
+from headrace.connect.warehouse.arrow_rows import grown_schema, retyped, stored_row, to_table, widened_schema
 
 MANIFEST: Final = "manifest.json"
 _KEY: Final = "__headrace_key"
@@ -93,11 +94,15 @@ class ParquetSink:
             by_bucket: defaultdict[int, list[RowChange]] = defaultdict(list)
             for change in batch.changes:
                 by_bucket[crc32(change.key_text.encode()) % found["buckets"]].append(change)
-            for bucket, changes in by_bucket.items():
-                written = self._merge(files.get(str(bucket)), changes, schema)
-                files.pop(str(bucket), None)
-                if written:
-                    files[str(bucket)] = written
+            try:
+                files = self._merged(files, by_bucket, schema)
+            except RowRefused:
+                wider = widened_schema(schema, living, self._types, lambda name: self._held(files, name))
+                if wider == schema:
+                    raise
+                schema = wider
+                # A column has one type in all files.
+                files = self._merged(files, {**{int(bucket): [] for bucket in files}, **by_bucket}, schema)
             key = list(batch.changes[0].key) if batch.changes else found["key"]
             kept = [name for name in found["files"].values() if name not in files.values()]
             self._commit(
@@ -114,10 +119,26 @@ class ParquetSink:
     def close(self) -> None:
         """Nothing is held between batches."""
 
+    def _merged(
+        self, files: Mapping[str, str], by_bucket: Mapping[int, Sequence[RowChange]], schema: pa.Schema
+    ) -> dict[str, str]:
+        """The files once these buckets are written."""
+        found = dict(files)
+        for bucket, changes in by_bucket.items():
+            written = self._merge(found.pop(str(bucket), None), changes, schema)
+            if written:
+                found[str(bucket)] = written
+        return found
+
+    def _held(self, files: Mapping[str, str], column: str) -> Iterator[pa.Array]:
+        for name in files.values():
+            if column in pq.read_schema(self._folder / name).names:
+                yield pq.read_table(self._folder / name, columns=[column])[column]
+
     def _merge(self, old: str | None, changes: Sequence[RowChange], schema: pa.Schema) -> str | None:
         """The bucket's new file; None if no row is left."""
         store = f"Parquet folder {self._path}"
-        before = pq.read_table(self._folder / old) if old else None
+        before = retyped(pq.read_table(self._folder / old), schema) if old else None
         keys = pa.array([change.key_text for change in changes], pa.string())
         if before is not None and any(change.partial for change in changes):
             touched = before.filter(pc.is_in(before[_KEY], keys)).to_pylist()

@@ -193,6 +193,54 @@ class SinkContract:
             sink.apply(batch(*(change(key, None, 6_000 + key) for key in range(0, 6_000, 2)), up_to=12_000))
         self.check(make, {str(key): {"id": key, "n": key, "t": f"row {key}"} for key in range(1, 6_000, 2)})
 
+    @pytest.mark.parametrize("at_once", [False, True])
+    def test_columns_whose_first_values_were_narrow(self, make: MakeSink, at_once: bool) -> None:
+        """The first value of a column does not say what the others are; none of them is a row's fault."""
+        columns: list[list[Any]] = [
+            [1, 1.5], [1, 1.5, "one"], [2**60 + 1, 1.5], [1.5, 2**60 + 1], [1, 2**64], [1, 2**64, 0.5], [1, 10**40],
+            [True, 5], [0, True], [1, "NaN"], [1.5, "NaN"], [1, {"a": 1}], [{"a": 1}, 1], [1, None, "text"],
+        ]  # fmt: skip
+        rows = [
+            {f"c{at}": values[number] if number < len(values) else None for at, values in enumerate(columns)}
+            for number in range(3)
+        ]
+        changes = [change(number, row, number) for number, row in enumerate(rows)]
+        sink = make()
+        with opened(sink):
+            if at_once:
+                sink.apply(batch(*changes, up_to=3))
+            else:
+                for each in changes:
+                    sink.apply(batch(each, up_to=each.offset + 1))
+        self.check(make, {str(number): {"id": number, **row} for number, row in enumerate(rows)})
+
+    def test_a_key_whose_first_values_were_narrow(self, make: MakeSink) -> None:
+        """A key's column is widened as any other."""
+        sink = make()
+        with opened(sink):
+            sink.apply(batch(change(1, {"n": 1}, 0), change(2, {"n": 2}, 1), up_to=2))
+            sink.apply(batch(change("two", {"n": 3}, 2), up_to=3))
+            sink.apply(batch(change(1, None, 3), change(2, {"n": 20}, 4), up_to=5))
+        reading = make()
+        assert isinstance(reading, ReadableSink)
+        stored = {row.key: row.values["n"] for chunk in reading.scan() for row in chunk}
+        assert {key: int(n) for key, n in stored.items()} == {"2": 20, "two": 3}
+
+    def test_a_row_of_nulls_alone(self, make: MakeSink) -> None:
+        """It is stored, or refused as a row's fault; never taken for a target that is down."""
+        sink = make()
+        good, odd = change(1, {"n": 1}, 0), change({"id": None}, {"n": None}, 1)
+        records = [LogRecord(0, Record(each.offset, 0, b"key", b"value")) for each in (good, odd)]
+        with opened(sink):
+            list(apply_or_bury(sink, batch(good, odd, up_to=2), Place(TOPIC, {0: 0}), records))
+        reading = make()
+        assert isinstance(reading, ReadableSink)
+        (row,) = reading.look_up([{"id": 1}])
+        assert (
+            difference_of(row.key, SourceRow({"id": 1}, reading.comparable({"id": 1}, {"id": 1, "n": 1}).values), row)
+            is None
+        )
+
     @pytest.mark.parametrize("text", ["\ud800", "a\0b"])
     def test_a_text_that_a_store_may_not_hold(self, make: MakeSink, text: str) -> None:
         """It is stored as it is, or refused as a row's fault; never taken for a target that is down."""

@@ -14,15 +14,15 @@ CHANGES = [
 ]
 
 
-def test_versions_follow_the_offsets() -> None:
-    ((held, body),) = bulk_bodies(CHANGES, base=100)
+def test_versions_count_on() -> None:
+    ((held, body),) = bulk_bodies(CHANGES, first=111)
     assert held == CHANGES
     lines = [json.loads(line) for line in body.decode().splitlines()]
     assert lines == [
         {"index": {"_id": "1", "version": 111, "version_type": "external"}},
         {"id": 1, "t": "a\nb"},
         {"delete": {"_id": "2", "version": 112, "version_type": "external"}},
-        {"index": {"_id": '[1,"x"]', "version": 105, "version_type": "external"}},
+        {"index": {"_id": '[1,"x"]', "version": 113, "version_type": "external"}},
         {"a": 1, "b": "x"},
     ]
 
