@@ -266,6 +266,7 @@ def test_our_snapshots_read_the_same_to_kafka(ours, topic):
     told = {e["producerId"]: e for e in (_numbers(line) for line in newest.text.splitlines())}
     state = decode_snapshot(ours.snapshots[topic])
     assert set(told) == set(state.producers)
+    assert topic != "idempotent" or max(len(producer.batches) for producer in state.producers.values()) == 5
     for producer_id, producer in state.producers.items():
         start = -1 if producer.transaction_start is None else producer.transaction_start
         assert told[producer_id]["producerEpoch"] == producer.epoch
@@ -407,6 +408,8 @@ def test_replaying_kafkas_log_gives_kafkas_snapshot(kafka_written, tmp_path):
         assert set(replayed.producers) == set(state.producers)
         for producer_id, producer in state.producers.items():
             ours = decode_snapshot(encode_snapshot(replayed)).producers[producer_id]
+            while len(ours.batches) > 1:  # those that Kafka's own files do not keep
+                ours.batches.popleft()
             assert ours.facts() == producer.facts()
     directory.abandon()
 

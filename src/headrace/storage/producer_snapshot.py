@@ -2,8 +2,14 @@
 
 `version i16, crc u32 of all that follows, count i32`, then per producer `id i64, epoch i16, last sequence i32,
 last offset i64, offset delta i32, timestamp i64, coordinator epoch i32, open transaction's first offset i64`.
+
+Kafka's format keeps a producer's last batch alone, and a client may send any of its last five again: refused, it would
+send them under a new epoch, and they would be stored twice. So the older ones stand behind Kafka's entries, where a
+Kafka broker does not look: `count i32`, then per batch `producer id i64, last sequence i32, last offset i64, offset
+delta i32, timestamp i64`, oldest first. The checksum covers them, as it covers everything up to the end of the file.
 """
 
+import struct
 from struct import Struct
 
 from crc32c import crc32c
@@ -11,16 +17,22 @@ from crc32c import crc32c
 from headrace.storage.atomic_file import write_atomically
 from headrace.storage.filesystem import FileSystem
 from headrace.storage.names import SNAPSHOT, file_name, offset_of
-from headrace.storage.producer_state import Producer, ProducerState, SeenBatch
+from headrace.storage.producer_state import BATCHES_REMEMBERED, Producer, ProducerState, SeenBatch
 
 _VERSION = 1
 _HEAD = Struct(">hI")
 _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
+_OLDER = Struct(">qiqiq")
 
 
 def encode_snapshot(state: ProducerState) -> bytes:
-    """The file's content. Only a producer's last batch is kept: that is all Kafka's format has room for."""
+    """The file's content."""
+    older = [
+        _OLDER.pack(producer.producer_id, *batch)
+        for producer in state.producers.values()
+        for batch in list(producer.batches)[:-1]
+    ]
     entries = [_COUNT.pack(len(state))]
     for producer in state.producers.values():
         delta = producer.batches[-1].offset_delta if producer.batches else 0
@@ -37,6 +49,8 @@ def encode_snapshot(state: ProducerState) -> bytes:
                 start,
             )
         )
+    if older:
+        entries += [_COUNT.pack(len(older)), *older]
     body = b"".join(entries)
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
@@ -47,11 +61,17 @@ def decode_snapshot(data: bytes) -> ProducerState | None:
         return None
     version, crc = _HEAD.unpack_from(data)
     body = data[_HEAD.size :]
-    (count,) = _COUNT.unpack_from(body)
-    if version != _VERSION or crc32c(body) != crc or len(body) != _COUNT.size + count * _ENTRY.size:
+    if version != _VERSION or crc32c(body) != crc:
+        return None
+    try:
+        entries, rest = _split(body, _ENTRY)
+        older, rest = _split(rest, _OLDER) if rest else ([], b"")
+    except struct.error:
+        return None
+    if rest:
         return None
     state = ProducerState()
-    for entry in _ENTRY.iter_unpack(body[_COUNT.size :]):
+    for entry in entries:
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = entry
         producer = Producer(producer_id, epoch)
         if sequence >= 0:
@@ -60,7 +80,22 @@ def decode_snapshot(data: bytes) -> ProducerState | None:
         producer.coordinator_epoch = coordinator_epoch
         producer.transaction_start = None if start < 0 else start
         state.add(producer)
+    for producer_id, *batch in reversed(older):
+        if producer_id not in state.producers:
+            return None
+        batches = state.producers[producer_id].batches
+        if len(batches) < BATCHES_REMEMBERED:  # a full one would push out the last batch
+            batches.appendleft(SeenBatch(*batch))
     return state
+
+
+def _split(data: bytes, entry: Struct) -> tuple[list[tuple[int, ...]], bytes]:
+    """The entries that stand behind their count, and what stands behind them."""
+    (count,) = _COUNT.unpack_from(data)
+    end = _COUNT.size + count * entry.size
+    if not _COUNT.size <= end <= len(data):
+        raise struct.error(f"{count} entries are announced")
+    return list(entry.iter_unpack(data[_COUNT.size : end])), data[end:]
 
 
 def snapshot_offsets(filesystem: FileSystem, directory: str) -> list[int]:

@@ -11,7 +11,14 @@ from headrace.records import Record, build_batch
 from headrace.storage.checkpoint import CorruptCheckpoint
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory, TopicUsage
-from headrace.storage.errors import DirectoryInUse, LogExists, OffsetOutOfRange, StorageError, UnknownLog
+from headrace.storage.errors import (
+    DirectoryInUse,
+    LogExists,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    StorageError,
+    UnknownLog,
+)
 from headrace.testing import FakeClock, MemoryFileSystem
 from tests.small_logs import EPOCH_MS, PARTITION, append, records_from, some_records
 
@@ -359,3 +366,38 @@ def test_a_log_that_cannot_be_cleaned_does_not_keep_the_others_from_it():
         assert outcome[CUSTOMERS].end_offset == 12
         assert "data/orders-0/00000000000000000000.log" in str(outcome[PARTITION])
         assert directory.compact() == {}, "it is left alone until it is dirtier"
+
+
+# --- producers
+
+
+def _send(log, sequence):
+    return append(log, some_records(2, first=2 * sequence), producer_id=9, producer_epoch=0, base_sequence=2 * sequence)
+
+
+@pytest.mark.parametrize("end", ["clean", "killed", "power cut", "rolled and killed", "rolled, then a power cut"])
+def test_every_batch_that_a_producer_may_send_again_is_known_after_a_restart(end):
+    filesystem = MemoryFileSystem()
+    directory = _open(filesystem)
+    log = directory.create(PARTITION, LogConfig())
+    sent = [_send(log, sequence) for sequence in range(7)]
+    if "rolled" in end:
+        log.roll(EPOCH_MS)
+    log.flush()
+    if "rolled" in end:
+        directory.flush_rolled()
+        directory.checkpoint()
+    if end == "clean":
+        directory.close()
+    else:
+        filesystem = filesystem.crash(mode="lose_everything" if "power" in end else "keep_everything")
+    for _ in range(2):  # what was read from a file is written to the next one
+        directory = _open(filesystem)
+        log = directory.log(PARTITION)
+        for sequence in range(2, 7):
+            again = _send(log, sequence)
+            assert (again.is_duplicate, again.base_offset) == (True, sent[sequence].base_offset)
+        with pytest.raises(OutOfOrderSequence):
+            _send(log, 1)
+        assert len(records_from(log)) == 14
+        directory.close()

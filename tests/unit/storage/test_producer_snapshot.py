@@ -29,17 +29,25 @@ def _state(*producer_ids):
     return state
 
 
-def test_the_bytes_are_kafkas():
+def _kafkas(body):
+    return struct.pack(">hI", 1, crc32c(body)) + body
+
+
+def test_the_bytes_are_kafkas_and_the_older_batches_stand_behind_them():
     entry = struct.pack(">qhiqiqiq", 7, 4, 5, 17, 3, 1000, 6, 14)
     body = struct.pack(">i", 1) + entry
-    assert encode_snapshot(_state(7)) == struct.pack(">hI", 1, crc32c(body)) + body
+    older = struct.pack(">iqiqiq", 1, 7, 1, 11, 1, 900)
+    assert encode_snapshot(_state(7)) == _kafkas(body + older)
+    state = _state(7)
+    state.producers[7].batches.popleft()
+    assert encode_snapshot(state) == _kafkas(body)
 
 
-def test_the_last_batch_and_the_open_transaction_survive():
+def test_every_remembered_batch_and_the_open_transaction_survive():
     state = decode_snapshot(encode_snapshot(_state(7, 8)))
     assert set(state.producers) == {7, 8}
     one = state.producers[7]
-    assert one.facts() == (7, 4, (SeenBatch(5, 17, 3, 1000),), 6, 1000, 14)
+    assert one.facts() == (7, 4, (SeenBatch(1, 11, 1, 900), SeenBatch(5, 17, 3, 1000)), 6, 1000, 14)
     assert state.producers[8].transaction_start is None
     assert state.first_open_offset == 14
 
@@ -61,6 +69,14 @@ def test_whatever_is_not_whole_is_none():
         wrong[at] ^= 1
         assert decode_snapshot(bytes(wrong)) is None, at
     assert decode_snapshot(data + b"\0") is None
+
+
+def test_a_snapshot_of_kafkas_or_of_an_earlier_version_has_one_batch_a_producer():
+    body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 7, 4, 5, 17, 3, 1000, 6, -1)
+    state = decode_snapshot(_kafkas(body))
+    assert list(state.producers[7].batches) == [SeenBatch(5, 17, 3, 1000)]
+    for behind in (b"\0", b"\0\0\0\1", struct.pack(">iqiqiq", 1, 8, 1, 11, 1, 900), struct.pack(">i", -1)):
+        assert decode_snapshot(_kafkas(body + behind)) is None
 
 
 @pytest.fixture
