@@ -162,7 +162,7 @@ def compactions(folder: Path) -> list[tuple[str, float, float, float]]:
             log.roll(NOW)
             before = log.size_bytes
             started = time.perf_counter()
-            clean(log, FILESYSTEM, checkpoint=0, now_ms=NOW)
+            clean(log, checkpoint=0, now_ms=NOW)
             elapsed = time.perf_counter() - started
             name = f"{record_size} B records, {codec.name.lower()}, {total // MIB} MiB"
             rows.append((name, before / MIB / elapsed, before / MIB, log.size_bytes / MIB))

@@ -67,7 +67,6 @@ class _Subject:
     def clean(self, checkpoint=0, **options):
         return clean(
             self.log,
-            self.filesystem,
             checkpoint=checkpoint,
             now_ms=self.clock.now_ms(),
             before_swap=self.directory.checkpoint,

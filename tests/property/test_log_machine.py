@@ -257,7 +257,6 @@ class LogMachine(RuleBasedStateMachine):
     def _clean(self, *, from_start):
         return clean(
             self.log,
-            self.filesystem,
             checkpoint=0 if from_start else self.cleaned_to,
             now_ms=self.clock.now_ms(),
             runner=job.run,

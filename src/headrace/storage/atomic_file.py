@@ -5,13 +5,18 @@ from contextlib import suppress
 
 from headrace.storage.filesystem import Buffer, File, FileSystem
 
+NAME_MAX = 255  # bytes of one name, in every file system that matters; Kafka's longest topic names come close
+_TEMPORARY = ".tmp"
+
 
 def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, sync_name: bool = True) -> None:
     """Put `data` at `path` so that a crash leaves either the old content or the new one, durably.
 
     The new name is on the disk when this returns, unless the caller syncs the folder itself, for several names at once.
     """
-    temporary = path + ".tmp"
+    folder = folder_of(path)
+    name = path.rpartition("/")[2]
+    temporary = f"{folder}/{name[: NAME_MAX - len(_TEMPORARY)]}{_TEMPORARY}"
     file = filesystem.open(temporary, create=True)
     try:
         try:
@@ -26,7 +31,7 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, sync_na
             filesystem.remove(temporary)
         raise
     if sync_name:
-        filesystem.sync_directory(folder_of(path))
+        filesystem.sync_directory(folder)
 
 
 def folder_of(path: str) -> str:

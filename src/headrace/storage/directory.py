@@ -15,10 +15,19 @@ from headrace.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition, check_topic_name
 from headrace.storage import checkpoint
-from headrace.storage.atomic_file import make_folder, write_atomically
+from headrace.storage.atomic_file import NAME_MAX, make_folder, write_atomically
 from headrace.storage.compaction.cleaner import Cleaned, clean, cleanable
 from headrace.storage.config import LogConfig
-from headrace.storage.errors import DirectoryInUse, DiskFull, LogExists, StorageError, UnknownLog, refusal
+from headrace.storage.errors import (
+    DirectoryInUse,
+    DiskFull,
+    LogDeleted,
+    LogExists,
+    StorageError,
+    UnknownLog,
+    mend_of,
+    refusal,
+)
 from headrace.storage.filesystem import FileSystem, OsFileSystem
 from headrace.storage.log import Log
 from headrace.storage.log_loader import Recovery, open_log
@@ -87,7 +96,7 @@ class LogDirectory:
         except OSError as error:
             directory.abandon()
             raise StorageError(
-                f"data directory {path} cannot be opened: {error.strerror} ({error.filename}): check the disk"
+                f"data directory {path} cannot be opened: {error.strerror} ({error.filename}): {mend_of(error)}"
             ) from error
         except BaseException:
             directory.abandon()
@@ -202,6 +211,8 @@ class LogDirectory:
 
     def _begin(self, partition: TopicPartition, config: LogConfig, topic_id: UUID) -> Log:
         folder = self._file(str(partition))
+        if self._filesystem.exists(folder):  # what is left of one that could not be made
+            self._remove_folder(folder)
         self._filesystem.make_directory(folder)
         text = f"version: 0\ntopic_id: {_encode_id(topic_id)}"
         write_atomically(self._filesystem, f"{folder}/{METADATA}", text.encode(), sync_name=False)
@@ -215,32 +226,40 @@ class LogDirectory:
         self.delete_all([partition])
 
     def delete_all(self, partitions: Sequence[TopicPartition]) -> None:
-        """Remove logs for good, with one sync and one checkpoint for all of them."""
-        logs = [self.log(partition) for partition in partitions]
+        """Remove logs for good, with one sync and one checkpoint for all of them.
+
+        What cannot be removed does not keep the others from it; it stays, and is the error.
+        """
         doomed = []
+        failures: list[StorageError] = []
         with self._lock:
-            for log in logs:
-                name = f"{log.directory}.{uuid4().hex}{_DELETE_SUFFIX}"
-                with _refused(log.directory):
-                    self._filesystem.replace(log.directory, name)
-                doomed.append(name)
-                del self._logs[log.topic_partition], self._topic_ids[log.topic_partition]
-                self._cleaned_to.pop(log.topic_partition, None)
-                self._failed_cleaning.pop(log.topic_partition, None)
-                self._has_stale_checkpoints = True
+            for log in [self.log(partition) for partition in partitions]:
+                name = self._file(_doomed_name(log.topic_partition))
+                with _collected(failures), _refused(log.directory):
+                    log.delete(name)
+                    doomed.append(name)
+                    del self._logs[log.topic_partition], self._topic_ids[log.topic_partition]
+                    self._cleaned_to.pop(log.topic_partition, None)
+                    self._failed_cleaning.pop(log.topic_partition, None)
+                    self._has_stale_checkpoints = True
             with _refused(self.path):
                 self._filesystem.sync_directory(self.path)
             self.checkpoint()
             for name in doomed:
                 with suppress(OSError):  # what is left of it goes when the directory is opened next
                     self._remove_folder(name)
+        if failures:
+            raise failures[0]
 
     def _id_of(self, topic: str) -> UUID | None:
         return next((found for partition, found in self._topic_ids.items() if partition.topic == topic), None)
 
-    def delete_records(self, partition: TopicPartition, before: int) -> int:
-        """Make everything before an offset unreadable, for good; where the log begins now."""
-        log = self.log(partition)
+    def delete_records(self, partition: TopicPartition, before: int, *, log: Log | None = None) -> int:
+        """Make everything before an offset unreadable, for good; where the log begins now.
+
+        `log` says which one was meant: the partition may be another log's by now.
+        """
+        log = log or self.log(partition)
         start = log.advance_start(before)
         if start > log.durable_offset:
             log.flush()
@@ -302,11 +321,12 @@ class LogDirectory:
             try:
                 cleaned = clean(
                     log,
-                    self._filesystem,
                     checkpoint=self._cleaned_to.get(partition, 0),
                     now_ms=now_ms,
                     before_swap=self.checkpoint,
                 )
+            except LogDeleted:
+                continue
             except HeadraceError as error:
                 self._failed_cleaning[partition] = found.uncleanable_offset
                 outcome[partition] = error
@@ -409,6 +429,12 @@ class LogDirectory:
         self._filesystem.remove_directory(folder)
 
 
+def _doomed_name(partition: TopicPartition) -> str:
+    """A name that no other folder has; as in Kafka the topic's is shortened if the file system takes no longer one."""
+    suffix = f"-{partition.partition}.{uuid4().hex}{_DELETE_SUFFIX}"
+    return partition.topic[: NAME_MAX - len(suffix)] + suffix
+
+
 def _encode_id(topic_id: UUID) -> str:
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
@@ -434,6 +460,8 @@ def _collected(failures: list[StorageError], kind: type[StorageError] = StorageE
     """Let one log's failure wait until the others had their turn."""
     try:
         yield
+    except LogDeleted:
+        return  # there is nothing left to look after
     except kind as error:
         # A traceback would keep removed segments open, and the room they take.
         error.__cause__ = error.__context__ = error.__traceback__ = None

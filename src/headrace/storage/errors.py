@@ -21,8 +21,16 @@ class WriteFailed(StorageError):
     """The disk refused a write; nothing of the append stays, and a retry may work."""
 
     def __init__(self, path: str, cause: OSError) -> None:
-        super().__init__(f"writing to {path} failed ({cause.strerror or cause}): check the disk; nothing was appended")
+        super().__init__(
+            f"writing to {path} failed ({cause.strerror or cause}): {mend_of(cause)}; nothing was appended"
+        )
         self.path = path
+
+
+def mend_of(error: OSError) -> str:
+    """What somebody can do about what the operating system refused."""
+    too_many = error.errno in (errno.EMFILE, errno.ENFILE)
+    return "raise the limit of open files (ulimit -n)" if too_many else "check the disk"
 
 
 def refusal(path: str, error: OSError) -> DiskFull | WriteFailed:
@@ -98,6 +106,13 @@ class DirectoryInUse(StorageError):
 
 class UnknownLog(StorageError):
     """A partition that is not in the data directory."""
+
+
+class LogDeleted(UnknownLog):
+    """A log that is held by somebody and was deleted meanwhile; the files of its name may be another log's by now."""
+
+    def __init__(self, log: str) -> None:
+        super().__init__(f"log {log} was deleted: look up its topic again")
 
 
 class LogExists(StorageError):

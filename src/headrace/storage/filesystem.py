@@ -63,6 +63,10 @@ class FileSystem(Protocol):
         """Open for reading alone: nothing about the file or its folder changes."""
         ...
 
+    def open_directory(self, path: str) -> File | None:
+        """The folder itself, which a child process can be given by its descriptor; None where there are none."""
+        ...
+
     def read(self, path: str) -> bytes:
         """A whole small file."""
         ...
@@ -174,6 +178,10 @@ class OsFileSystem:
     def open_to_read(self, path: str) -> OsFile:
         """Open for reading alone."""
         return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def open_directory(self, path: str) -> OsFile:
+        """The folder, which stays the same one whatever its name becomes."""
+        return OsFile(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def read(self, path: str) -> bytes:
         """A whole small file."""

@@ -30,7 +30,7 @@ from headrace.storage.errors import (
     WriteFailed,
     refusal,
 )
-from headrace.storage.filesystem import FileSystem
+from headrace.storage.fence import Fence
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.offset_index import ENTRY_SIZE
 from headrace.storage.producer_replay import apply_batch, replay
@@ -56,7 +56,7 @@ class Log:
 
     def __init__(
         self,
-        filesystem: FileSystem,
+        filesystem: Fence,
         directory: str,
         topic_partition: TopicPartition,
         config: LogConfig,
@@ -140,6 +140,11 @@ class Log:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    @property
+    def filesystem(self) -> Fence:
+        """The file system as far as it is this log's: nothing passes once the log was deleted."""
+        return self._filesystem
+
     # --- append
 
     def append(self, data: Buffer, *, now_ms: int, leader_epoch: int = 0, from_client: bool = True) -> AppendInfo:
@@ -151,6 +156,7 @@ class Log:
         view = memoryview(data)
         batches = validate(view, self._rules, now_ms, from_client=from_client)
         with self._lock:
+            self._filesystem.check()
             info = self._append(view, batches, now_ms, leader_epoch)
         if not info.is_duplicate:
             for listener in self._listeners:
@@ -277,6 +283,7 @@ class Log:
         """
         with self._flush_lock:
             with self._lock:
+                self._filesystem.check()
                 segments = self._segments
                 target = segments[-1].base_offset if rolled_only else self._end_offset
                 names_changed, self._names_changed = self._names_changed, False
@@ -330,6 +337,14 @@ class Log:
         for segment in self._segments:
             segment.close()
 
+    def delete(self, move_to: str) -> None:
+        """End this log for good: its folder gets another name, and nothing is done to a file after that.
+
+        Whoever holds a part of an open file reads on; everything else is refused with `LogDeleted`.
+        """
+        with self._lock:
+            self._filesystem.shut(self.directory, move_to)
+
     # --- removing
 
     def expire(self, now_ms: int) -> int:
@@ -342,6 +357,7 @@ class Log:
     def advance_start(self, offset: int) -> int:
         """Make `offset` the first that can be read, if it is not before the start already (DeleteRecords)."""
         with self._lock:
+            self._filesystem.check()
             if offset > self._end_offset:
                 raise OffsetOutOfRange(str(self.topic_partition), offset, self._start_offset, self._end_offset)
             self._start_offset = max(self._start_offset, offset)

@@ -18,6 +18,7 @@ from headrace.storage.checkpoint import CorruptCheckpoint
 from headrace.storage.config import MAX_LONG, LogConfig
 from headrace.storage.damage import Damage, read_damage, write_damage
 from headrace.storage.errors import InconsistentStart
+from headrace.storage.fence import Fence
 from headrace.storage.filesystem import FileSystem
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log import Log
@@ -64,7 +65,10 @@ def open_log(
     Everything before `recovery_point` was durable, if that is known; compaction, which leaves holes, went no further
     than that and `cleaned_to`.
     """
-    loader = _Loader(filesystem, directory, topic_partition, config, recovery_point, cleaned_to)
+    filesystem = Fence(filesystem, str(topic_partition))
+    epochs = LeaderEpochs(filesystem, directory)
+    epochs.load()
+    loader = _Loader(filesystem, directory, topic_partition, config, epochs, recovery_point, cleaned_to)
     loader.finish_interrupted_work()
     segments = loader.open_segments(start_offset)
     first = loader.first_to_check(segments, was_clean=was_clean)
@@ -75,8 +79,6 @@ def open_log(
         producers = replay(filesystem, directory, segments, end_offset)
     if start_offset > end_offset:
         raise InconsistentStart(directory, start_offset, end_offset)
-    epochs = LeaderEpochs(filesystem, directory)
-    epochs.load()
     epochs.truncate_to(end_offset)
     remove_snapshots(filesystem, directory, behind=end_offset)
     log = Log(
@@ -104,12 +106,14 @@ class _Loader:
         directory: str,
         topic_partition: TopicPartition,
         config: LogConfig,
+        epochs: LeaderEpochs,
         recovery_point: int | None,
         cleaned_to: int,
     ) -> None:
         self._filesystem = filesystem
         self._directory = directory
         self._config = config
+        self._epochs = epochs
         self._recovery_point = recovery_point or 0
         # Where nobody wrote down what was durable, nobody can tell a crash's hole from one that compaction left.
         self._holes_from = MAX_LONG if recovery_point is None else max(recovery_point, cleaned_to)
@@ -251,6 +255,7 @@ class _Loader:
                     if self._is_misplaced(segment, at, header, expected, behind):
                         raise CorruptBatch(f"offset {header.base_offset} where {expected} was due", at)
                     segment.note(at, header)
+                    self._epochs.note(header.leader_epoch, header.base_offset)
                     aborted = apply_batch(producers, header, batch)
                     if aborted:
                         indexes.transactions.append(aborted)

@@ -78,6 +78,9 @@ class MemoryFileSystem(FileSystem):
             disk.fail_if_ordered("open", path)
             return MemoryFile(disk, disk.tree.find_file(path), writable=False)
 
+    def open_directory(self, path: str) -> None:
+        """There are no descriptors, so there is nothing to give to another process."""
+
     def read(self, path: str) -> bytes:
         """A whole file."""
         disk = self._disk

@@ -12,7 +12,6 @@ from headrace.storage.compaction.job import run
 from headrace.storage.compaction.worker import CleaningFailed, run_in_process
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
-from headrace.storage.filesystem import OsFileSystem
 from headrace.testing import FakeClock, MemoryFileSystem
 from tests.small_logs import EPOCH_MS, append, end_transaction, new_log, records_from, some_records
 
@@ -42,9 +41,9 @@ def jobs(monkeypatch):
     """The jobs that went to a process of their own."""
     started = []
 
-    def spy(job):
+    def spy(job, folder):
         started.append(job)
-        return run_in_process(job)
+        return run_in_process(job, folder)
 
     monkeypatch.setattr(cleaner, "run_in_process", spy)
     return started
@@ -61,7 +60,7 @@ def test_a_large_job_runs_in_a_process_of_its_own_with_the_same_result(tmp_path,
             log = directory.log(CUSTOMERS)
             assert log.size_bytes > cleaner.OWN_PROCESS_BYTES
             latest = {record.key: record.value for record in records_from(log)}
-            outcomes.append(cleaner.clean(log, OsFileSystem(), checkpoint=0, now_ms=EPOCH_MS, runner=runner))
+            outcomes.append(cleaner.clean(log, checkpoint=0, now_ms=EPOCH_MS, runner=runner))
             assert log.size_bytes < cleaner.OWN_PROCESS_BYTES
             remaining = records_from(log)
             assert {r.key: r.value for r in remaining if r.offset < 2000} == {
@@ -80,16 +79,16 @@ def test_a_small_job_and_another_file_system_need_no_process(tmp_path, jobs):
     with LogDirectory.open(str(tmp_path), clock=CLOCK) as directory:
         log = directory.create(CUSTOMERS, CONFIG)
         _fill(log, 10)
-        assert cleaner.clean(log, OsFileSystem(), checkpoint=0, now_ms=EPOCH_MS)
+        assert cleaner.clean(log, checkpoint=0, now_ms=EPOCH_MS)
     filesystem = MemoryFileSystem()
     log = new_log(filesystem, cleanup_policy=frozenset({"compact"}))
     _fill(log, 9000)
     assert log.size_bytes > cleaner.OWN_PROCESS_BYTES
-    assert cleaner.clean(log, filesystem, checkpoint=0, now_ms=EPOCH_MS)
+    assert cleaner.clean(log, checkpoint=0, now_ms=EPOCH_MS)
     assert jobs == []
 
 
-def test_a_worker_that_fails_is_one_sentence_and_changes_nothing(tmp_path):
+def test_a_worker_that_fails_is_one_sentence_and_changes_nothing(tmp_path, monkeypatch):
     with LogDirectory.open(str(tmp_path), clock=CLOCK) as directory:
         log = directory.create(CUSTOMERS, CONFIG)
         _fill(log, 10)
@@ -99,8 +98,9 @@ def test_a_worker_that_fails_is_one_sentence_and_changes_nothing(tmp_path):
         with open(path, "r+b") as file:
             file.seek(200)
             file.write(b"\xff\xff\xff")
+        monkeypatch.setattr(cleaner, "OWN_PROCESS_BYTES", 0)
         with pytest.raises(CleaningFailed, match=r"compaction of .*customers-0 failed: .*checksum") as caught:
-            cleaner.clean(log, OsFileSystem(), checkpoint=0, now_ms=EPOCH_MS, runner=lambda job, _: run_in_process(job))
+            cleaner.clean(log, checkpoint=0, now_ms=EPOCH_MS)
         assert "\n" not in str(caught.value)
         assert not [name for name in os.listdir(log.directory) if name.endswith((".cleaned", ".swap"))]
         assert next(segment.path for segment in log.segments) == path

@@ -195,7 +195,7 @@ def test_a_log_with_an_emptied_marker_can_be_opened_again():
     append(log, some_records(3))
     for now_ms in (EPOCH_MS, EPOCH_MS + 1, EPOCH_MS + 2):
         log.roll(now_ms)
-        clean(log, filesystem, checkpoint=0, now_ms=now_ms)
+        clean(log, checkpoint=0, now_ms=now_ms)
         append(log, some_records(1))
     emptied = [header for header, _ in batches_from(log) if header.is_control and not header.record_count]
     assert len(emptied) == 1

@@ -55,7 +55,7 @@ def test_the_youngest_of_a_compacted_log_is_a_record_that_is_there():
     append(log, [Record(0, EPOCH_MS + 900, b"b", b"v")], producer_id=1, producer_epoch=0, base_sequence=0)
     append(log, [Record(0, EPOCH_MS + 2, b"b", b"v")])
     log.roll(EPOCH_MS)
-    assert clean(log, filesystem, checkpoint=0, now_ms=EPOCH_MS)
+    assert clean(log, checkpoint=0, now_ms=EPOCH_MS)
     assert [r.offset for r in records_from(log)] == [0, 2]
     assert youngest(log)[:2] == (2, EPOCH_MS + 2)
     assert first_at_or_after(log, EPOCH_MS + 2)[:2] == (2, EPOCH_MS + 2)
@@ -69,6 +69,6 @@ def test_a_batch_without_records_has_no_say_in_the_time_index():
     append(log, [Record(0, EPOCH_MS + 900, b"b", b"v")], producer_id=1, producer_epoch=0, base_sequence=0)
     append(log, [Record(0, EPOCH_MS + 2, b"b", b"v")])
     log.roll(EPOCH_MS)
-    assert clean(log, filesystem, checkpoint=0, now_ms=EPOCH_MS)
+    assert clean(log, checkpoint=0, now_ms=EPOCH_MS)
     assert log.segments[0].largest_timestamp == EPOCH_MS + 2
     assert log.segments[0].indexes.times.last == (EPOCH_MS + 2, 2)

@@ -32,7 +32,7 @@ async def handle(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsRe
                 before = ctx.broker.high_watermark(log) if partition.offset == HIGH_WATERMARK else partition.offset
                 result.low_watermark = await ctx.broker.in_thread(
                     lambda log=log, before=before: ctx.broker.directory.delete_records(  # type: ignore[misc]
-                        log.topic_partition, before
+                        log.topic_partition, before, log=log
                     )
                 )
             except HeadraceError as error:

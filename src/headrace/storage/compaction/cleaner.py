@@ -8,8 +8,8 @@ from headrace.storage.compaction.cleanable import Cleanable, CompactionFacts, de
 from headrace.storage.compaction.job import CleanedGroup, CleaningJob, CleaningResult, run
 from headrace.storage.compaction.retained import LastRecord
 from headrace.storage.compaction.worker import run_in_process
-from headrace.storage.errors import refusal
-from headrace.storage.filesystem import FileSystem, OsFileSystem
+from headrace.storage.errors import LogDeleted, refusal
+from headrace.storage.filesystem import FileSystem
 from headrace.storage.log import Log
 from headrace.storage.names import CLEANED, LOG, SWAP, file_name
 from headrace.storage.reading import collect_aborted
@@ -33,7 +33,13 @@ class Cleaned:
 def run_where_it_fits(job: CleaningJob, filesystem: FileSystem) -> CleaningResult:
     """Large jobs in a process of their own, small ones and those on other file systems here."""
     is_large = sum(size for _, size in job.segments) >= OWN_PROCESS_BYTES
-    return run_in_process(job) if is_large and isinstance(filesystem, OsFileSystem) else run(job, filesystem)
+    folder = filesystem.open_directory(job.directory) if is_large else None
+    if folder is None:
+        return run(job, filesystem)
+    try:
+        return run_in_process(job, folder)
+    finally:
+        folder.close()
 
 
 def cleanable(log: Log, checkpoint: int, now_ms: int) -> Cleanable:
@@ -44,7 +50,6 @@ def cleanable(log: Log, checkpoint: int, now_ms: int) -> Cleanable:
 
 def clean(
     log: Log,
-    filesystem: FileSystem,
     *,
     checkpoint: int,
     now_ms: int,
@@ -56,8 +61,10 @@ def clean(
 
     `before_swap` writes down how far the log is durable: recovery takes a hole behind that for a crash's.
     Appends and reads go on all the while: the work is done on files that no longer change, and readers keep the
-    segments they hold. A log with damage is left alone, so that nothing of what is left is lost.
+    segments they hold. A log with damage is left alone, so that nothing of what is left is lost; one that is deleted
+    meanwhile ends the pass with `LogDeleted`.
     """
+    filesystem = log.filesystem
     log.finish_swaps()
     cuts = log.cuts
     found = cleanable(log, checkpoint, now_ms)
@@ -86,10 +93,11 @@ def clean(
         before_swap()
         for group in result.groups:
             if log.cuts == cuts:
-                _swap_in(log, filesystem, group, [by_base[base] for base in group.segments])
+                _swap_in(log, group, [by_base[base] for base in group.segments])
     except BaseException as error:
-        with suppress(OSError):
+        with suppress(OSError, LogDeleted):
             _remove_leftovers(job, filesystem)
+        filesystem.check()  # the files may have been removed under the work
         if isinstance(error, OSError):
             raise refusal(log.directory, error) from error
         raise
@@ -99,7 +107,8 @@ def clean(
     return Cleaned(result.end_offset, result.bytes_read, result.bytes_written)
 
 
-def _swap_in(log: Log, filesystem: FileSystem, group: CleanedGroup, old: list[Segment]) -> None:
+def _swap_in(log: Log, group: CleanedGroup, old: list[Segment]) -> None:
+    filesystem = log.filesystem
     base = group.segments[0]
     path = f"{log.directory}/{file_name(base, LOG)}"
     cleaned = path + CLEANED
