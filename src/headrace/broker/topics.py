@@ -7,6 +7,7 @@ directory that a Kafka broker wrote, is taken in as it is.
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import NamedTuple
@@ -19,9 +20,12 @@ from headrace.protocol.errors import ErrorCode
 from headrace.storage.atomic_file import make_folder, write_atomically
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
-from headrace.storage.errors import refusal
+from headrace.storage.errors import StorageError, refusal
 from headrace.storage.filesystem import FileSystem
 from headrace.storage.log import Log
+from headrace.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
 
 FOLDER = "topics"
 MAX_PARTITIONS = 10_000
@@ -81,7 +85,11 @@ class TopicCatalog:
             found.setdefault(partition.topic, []).append(partition)
         for name, file in files.items():
             if file.deleted:
-                self._remove(name, found.pop(name, []))
+                found.pop(name, None)
+                try:
+                    self._remove(name)
+                except StorageError as error:  # it stays marked, and is tried again at the next start
+                    _log.warning("a deleted topic is still on the disk", topic=name, error=str(error))
         for name, file in files.items():
             if not file.deleted:
                 named = [TopicPartition(name, index) for index in range(file.partitions)]
@@ -111,13 +119,32 @@ class TopicCatalog:
                     ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions for {name}: give 1 to {MAX_PARTITIONS}"
                 )
             check_topic_settings(settings)
-            config = self.config_of(settings)
+            self.config_of(settings)
             file = TopicFile(uuid4(), partitions, dict(settings))
             if validate_only:
                 return Topic(name, file.id.bytes, (), file.settings)
+            return self._make(name, file)
+
+    def _make(self, name: str, file: TopicFile, grown: Topic | None = None) -> Topic:
+        """Write the file and begin the logs that it names and a topic that is `grown` has not; all of it or nothing."""
+        first = len(grown.partitions) if grown else 0
+        self._remove_logs(name, first)  # of a topic that could be neither made nor removed
+        try:
             self._write(name, file)
-            self._directory.create_all([TopicPartition(name, index) for index in range(partitions)], config, file.id)
-            return self._publish(name, file)
+            partitions = [TopicPartition(name, index) for index in range(first, file.partitions)]
+            self._directory.create_all(partitions, self.config_of(file.settings), file.id)
+        except StorageError:
+            with suppress(StorageError):  # then the next attempt, or the next start, finds it as a crash leaves it
+                if grown:
+                    self._write(name, self._file_of(grown))
+                else:
+                    self._remove(name)
+            raise
+        return self._publish(name, file)
+
+    @staticmethod
+    def _file_of(topic: Topic) -> TopicFile:
+        return TopicFile(UUID(bytes=topic.id), len(topic.partitions), dict(topic.settings))
 
     def _check_clash(self, name: str) -> None:
         if name in self.by_name:
@@ -144,11 +171,7 @@ class TopicCatalog:
                 raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions are over {MAX_PARTITIONS}")
             if validate_only:
                 return
-            file = TopicFile(UUID(bytes=topic.id), total, dict(topic.settings))
-            self._write(name, file)
-            added = [TopicPartition(name, index) for index in range(len(topic.partitions), total)]
-            self._directory.create_all(added, self.config_of(topic.settings), file.id)
-            self._publish(name, file)
+            self._make(name, self._file_of(topic)._replace(partitions=total), grown=topic)
 
     def alter(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
         """Replace a topic's settings."""
@@ -158,23 +181,35 @@ class TopicCatalog:
             if validate_only:
                 return
             topic = self.by_name[name]
-            self._write(name, TopicFile(UUID(bytes=topic.id), len(topic.partitions), dict(settings)))
+            self._write(name, self._file_of(topic)._replace(settings=dict(settings)))
             for log in topic.partitions:
                 log.config = config
             self._put(replace(topic, settings=dict(settings)))
 
-    def delete(self, name: str) -> None:
-        """Remove a topic for good."""
+    def delete(self, name: str, topic_id: bytes | None = None) -> None:
+        """Remove a topic for good; `topic_id` says which one was meant, if the name may be another's by now."""
         with self._lock:
-            topic = self.by_name[name]
-            self._write(name, TopicFile(UUID(bytes=topic.id), len(topic.partitions), {}, deleted=True))
+            topic = self.by_name[name] if topic_id is None else self.by_id[topic_id]
+            self._write(name, self._file_of(topic)._replace(settings={}, deleted=True))
             del self.by_name[name], self.by_id[topic.id]
             self._changed(name)
-            self._remove(name, [log.topic_partition for log in topic.partitions])
+            self._remove(name)
 
-    def _remove(self, name: str, partitions: list[TopicPartition]) -> None:
-        self._directory.delete_all(partitions)
-        self._filesystem.remove(self._path(name))
+    def _remove(self, name: str) -> None:
+        """Remove all that is on the disk of a topic that is not published; what cannot be, at the next start."""
+        self._remove_logs(name)
+        path = self._path(name)
+        try:
+            if self._filesystem.exists(path):
+                self._filesystem.remove(path)
+                self._filesystem.sync_directory(self._folder)
+        except OSError as error:
+            raise refusal(path, error) from error
+
+    def _remove_logs(self, name: str, first: int = 0) -> None:
+        partitions = [each for each in self._directory.logs if each.topic == name and each.partition >= first]
+        if partitions:
+            self._directory.delete_all(partitions)
 
     def _publish(self, name: str, file: TopicFile) -> Topic:
         logs = tuple(self._directory.log(TopicPartition(name, index)) for index in range(file.partitions))

@@ -1,0 +1,223 @@
+"""Topics made, grown and deleted: whole or not at all, whatever the disk or the limits of the process say."""
+
+import errno
+
+import pytest
+
+from headrace.broker.errors import BrokerError
+from headrace.broker.topics import TopicCatalog, read_topic_files
+from headrace.model import TopicPartition
+from headrace.storage.atomic_file import make_folder
+from headrace.storage.directory import LogDirectory
+from headrace.storage.errors import StorageError
+from headrace.testing import FakeClock, MemoryFileSystem, crash_points
+from tests.small_logs import append, records_from, some_records
+
+
+def _open(filesystem, path="data"):
+    """The topics in a data directory, as a broker opens them."""
+    make_folder(filesystem, path)
+    files = read_topic_files(filesystem, path)
+    directory = LogDirectory.open(path, filesystem=filesystem, clock=FakeClock())
+    catalog = TopicCatalog(directory, filesystem, {})
+    catalog.load(files)
+    return catalog, directory
+
+
+def _folders(filesystem):
+    return sorted(name for name in filesystem.list("data") if "-" in name and not name.endswith("checkpoint"))
+
+
+# --- names
+
+
+@pytest.mark.parametrize("length", [1, 200, 213, 214, 220, 244, 245, 246, 247, 249])
+def test_a_topic_with_a_name_of_any_legal_length_is_made_and_deleted(length):
+    filesystem = MemoryFileSystem()
+    catalog, directory = _open(filesystem)
+    name = "n" * length
+    catalog.create(name, 2, {"retention.ms": "1000"})
+    log = directory.log(TopicPartition(name, 1))
+    append(log, some_records(3))
+    log.flush()
+    catalog, directory = _open(filesystem.crash(mode="lose_everything"))
+    assert catalog.by_name[name].settings == {"retention.ms": "1000"}
+    assert len(records_from(directory.log(TopicPartition(name, 1)))) == 3
+    catalog.delete(name)
+    after = directory._filesystem.crash(mode="lose_everything")
+    catalog, directory = _open(after)
+    assert (catalog.by_name, _folders(after)) == ({}, [])
+    catalog.create(name, 1, {})
+    assert not records_from(directory.log(TopicPartition(name, 0)))
+
+
+def test_a_long_name_that_could_not_be_deleted_before_is_deleted_at_the_next_start():
+    """A data directory in which an earlier version marked the topic as deleted, and could not remove it."""
+    filesystem = MemoryFileSystem()
+    catalog, directory = _open(filesystem)
+    name = "n" * 240
+    topic = catalog.create(name, 1, {})
+    catalog._write(name, catalog._file_of(topic)._replace(deleted=True))
+    directory.close()
+    catalog, directory = _open(filesystem)
+    assert (catalog.by_name, directory.logs, _folders(filesystem)) == ({}, {}, [])
+
+
+# --- a disk that refuses
+
+
+@pytest.mark.parametrize("kind", ["write", "sync", "sync_directory", "open", "replace", "make_directory"])
+def test_a_topic_that_could_not_be_made_is_not_there_and_can_be_made_at_once(kind):
+    seen = set()
+    for skip in range(30):
+        filesystem = MemoryFileSystem()
+        catalog, directory = _open(filesystem)
+        catalog.create("kept", 1, {})
+        fault = filesystem.fail(kind, skip=skip)
+        try:
+            catalog.create("orders", 3, {})
+            seen.add("made")
+        except StorageError:
+            seen.add("refused")
+            assert "orders" not in catalog.by_name
+            assert not [partition for partition in directory.logs if partition.topic == "orders"]
+            assert _folders(filesystem) == ["kept-0"]
+            filesystem.heal(fault)
+            catalog.create("orders", 3, {})
+        filesystem.heal(fault)
+        append(directory.log(TopicPartition("orders", 2)), some_records(1))
+        directory.log(TopicPartition("orders", 2)).flush()
+        catalog, directory = _open(filesystem.crash(mode="lose_everything"))
+        assert {name: len(topic.partitions) for name, topic in catalog.by_name.items()} == {"orders": 3, "kept": 1}
+        assert len(records_from(directory.log(TopicPartition("orders", 2)))) == 1
+    assert seen == {"made", "refused"}
+
+
+@pytest.mark.parametrize("kind", ["write", "sync", "sync_directory", "replace", "remove", "remove_directory", "list"])
+def test_a_disk_that_refuses_everything_from_some_step_on_leaves_nothing_in_the_way(kind):
+    """The undoing fails as well; the name can be used as soon as the disk is well again."""
+    for skip in range(0, 40, 3):
+        filesystem = MemoryFileSystem()
+        catalog, directory = _open(filesystem)
+        fault = filesystem.fail(kind, times=None, skip=skip)
+        for deed in (
+            lambda catalog=catalog: catalog.create("orders", 3, {}),
+            lambda catalog=catalog: catalog.add_partitions("orders", 5),
+            lambda catalog=catalog: catalog.delete("orders"),
+        ):
+            try:
+                deed()
+            except (StorageError, KeyError):
+                break
+        filesystem.heal(fault)
+        if "orders" not in catalog.by_name:
+            catalog.create("orders", 3, {})
+        catalog.add_partitions("orders", 6)
+        log = directory.log(TopicPartition("orders", 4))
+        assert log.end_offset == 0
+        append(log, some_records(1))
+        log.flush()
+        catalog, directory = _open(filesystem.crash(mode="lose_everything"))
+        assert len(catalog.by_name["orders"].partitions) == 6
+        assert len({directory.topic_id(partition) for partition in directory.logs}) == 1
+        assert len(records_from(directory.log(TopicPartition("orders", 4)))) == 1
+
+
+def test_partitions_that_could_not_be_added_can_be_added_later():
+    filesystem = MemoryFileSystem()
+    catalog, _ = _open(filesystem)
+    catalog.create("orders", 2, {})
+    filesystem.fail("open", "data/orders-3/*.log")
+    with pytest.raises(StorageError):
+        catalog.add_partitions("orders", 4)
+    assert len(catalog.by_name["orders"].partitions) == 2
+    assert _folders(filesystem) == ["orders-0", "orders-1"]
+    restarted, _ = _open(filesystem.crash(mode="keep_everything"))
+    assert len(restarted.by_name["orders"].partitions) == 2
+
+
+def test_a_topic_that_is_deleted_half_way_stays_deleted_and_its_name_is_free():
+    filesystem = MemoryFileSystem()
+    catalog, directory = _open(filesystem)
+    first = catalog.create("orders", 3, {})
+    append(directory.log(TopicPartition("orders", 1)), some_records(3))
+    filesystem.fail("replace", "data/orders-1*")
+    with pytest.raises(StorageError):
+        catalog.delete("orders")
+    assert "orders" not in catalog.by_name
+    second = catalog.create("orders", 3, {})
+    assert second.id != first.id
+    assert [log.end_offset for log in second.partitions] == [0, 0, 0]
+    again, directory = _open(filesystem.crash(mode="lose_everything"))
+    assert again.by_name["orders"].id == second.id
+    assert {directory.topic_id(partition).bytes for partition in directory.logs} == {second.id}
+
+
+def test_a_deleted_topic_that_cannot_be_removed_does_not_stop_a_start():
+    filesystem = MemoryFileSystem()
+    catalog, directory = _open(filesystem)
+    catalog.create("orders", 1, {})
+    catalog.create("kept", 1, {})
+    filesystem.fail("replace", "data/orders-0*", times=2)
+    with pytest.raises(StorageError):
+        catalog.delete("orders")
+    directory.close()
+    catalog, directory = _open(filesystem)
+    assert list(catalog.by_name) == ["kept"]
+    directory.close()
+    _, directory = _open(filesystem)
+    assert list(directory.logs) == [TopicPartition("kept", 0)]
+
+
+def test_the_topic_that_was_meant_is_deleted_and_not_its_successor():
+    catalog, _ = _open(MemoryFileSystem())
+    first = catalog.create("orders", 1, {})
+    catalog.delete("orders", first.id)
+    second = catalog.create("orders", 1, {})
+    with pytest.raises(KeyError):
+        catalog.delete("orders", first.id)
+    assert catalog.by_name["orders"].id == second.id
+
+
+# --- crashes
+
+
+def test_a_topic_is_made_and_deleted_wholly_at_every_step():
+    def prepare(filesystem):
+        _open(filesystem)[1].close()
+
+    def run(filesystem):
+        catalog, _ = _open(filesystem)
+        catalog.create("orders", 2, {})
+        catalog.delete("orders")
+
+    for stopped in crash_points(run, prepare=prepare):
+        for mode in ("lose_everything", "keep_everything"):
+            catalog, directory = _open(stopped.crash(mode=mode))
+            topic = catalog.by_name.get("orders")
+            assert len(directory.logs) == (2 if topic else 0)
+            if topic is None:
+                topic = catalog.create("orders", 2, {})
+            assert len(topic.partitions) == 2
+            directory.close()
+
+
+# --- limits of the process
+
+
+def test_partitions_that_the_limit_of_open_files_does_not_allow_are_refused_whole():
+    filesystem = MemoryFileSystem()
+    catalog, directory = _open(filesystem)
+    filesystem.fail("open", "data/wide-7/*.log", error=errno.EMFILE, times=None)
+    with pytest.raises(StorageError, match=r"Too many open files.*: raise the limit of open files \(ulimit -n\)"):
+        catalog.create("wide", 10, {})
+    assert (directory.logs, _folders(filesystem), catalog.by_name) == ({}, [], {})
+    again, _ = _open(filesystem.crash(mode="keep_everything"))
+    assert again.by_name == {}
+
+
+def test_a_topic_that_is_there_is_not_made_again():
+    catalog, _ = _open(MemoryFileSystem())
+    catalog.create("orders", 1, {})
+    with pytest.raises(BrokerError, match="already exists"):
+        catalog.create("orders", 1, {})
