@@ -1,6 +1,8 @@
 """A disk that is full, refuses, lies or rots: what is told, what stays readable, and that nothing wrong is served."""
 
 import errno
+import threading
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -168,7 +170,9 @@ def test_a_log_whose_making_failed_is_not_there_and_can_be_made_later():
 @examples(80)
 @given(
     faults=st.lists(st.sampled_from(["*.log", "dir", None]), min_size=1, max_size=5),
-    actions=st.lists(st.sampled_from(["append", "roll", "flush", "flush_rolled", "checkpoint"]), max_size=14),
+    actions=st.lists(
+        st.sampled_from(["append", "roll", "flush", "flush_rolled", "checkpoint", "restart"]), max_size=14
+    ),
     seed=st.integers(0, 999),
     config=st.sampled_from([CONFIG, ONE_SEGMENT]),
 )
@@ -193,6 +197,11 @@ def test_a_failed_sync_is_never_taken_for_done(faults, actions, seed, config):
                 assert confirmed == log.end_offset
             elif action == "flush_rolled":
                 directory.flush_rolled()
+            elif action == "restart":  # the machine lives, and its page cache with it
+                filesystem = filesystem.crash(mode="keep_everything")
+                directory = _open(filesystem, config)
+                log = directory.log(PARTITION)
+                assert log.durable_offset == log.end_offset
             else:
                 directory.checkpoint()
         except SyncFailed:
@@ -221,6 +230,80 @@ def test_a_failed_sync_moves_nothing_and_a_sync_of_full_segments_does_not_forget
     directory.checkpoint()
     assert log.flush() == 1
     assert _keys(_open(filesystem.crash(mode="lose_everything"), ONE_SEGMENT).log(PARTITION)) == [b"0"]
+
+
+def test_what_a_failed_sync_left_in_the_page_cache_is_durable_before_it_is_acknowledged_after_a_restart():
+    filesystem, _, log = _begin(ONE_SEGMENT)
+    _append(log, 0, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.flush()
+    _append(log, 1, producer_id=7, producer_epoch=0, base_sequence=1)
+    filesystem.fail_sync(f"{FOLDER}/*.log")
+    with pytest.raises(SyncFailed):
+        log.flush()
+    filesystem = filesystem.crash(mode="keep_everything")
+    log = _open(filesystem, ONE_SEGMENT).log(PARTITION)
+    assert _append(log, 1, producer_id=7, producer_epoch=0, base_sequence=1).is_duplicate
+    assert log.flush() == 2  # so the producer's second attempt is acknowledged
+    assert _keys(_open(filesystem.crash(mode="lose_everything"), ONE_SEGMENT).log(PARTITION)) == _numbers(0, 1)
+
+
+def test_damage_does_not_keep_what_is_behind_it_from_being_written_again():
+    filesystem, directory, log = _begin(ONE_SEGMENT)
+    for number in range(6):
+        _append(log, number)
+    log.flush()
+    directory.checkpoint()
+    size = log.size_bytes // 6
+    filesystem.corrupt(f"{FOLDER}/00000000000000000000.log", 2 * size + 30, b"rot")
+    filesystem = filesystem.crash(mode="keep_everything")
+    log = _open(filesystem, ONE_SEGMENT).log(PARTITION)
+    _append(log, 6)
+    filesystem.fail_sync(f"{FOLDER}/*.log")
+    with pytest.raises(SyncFailed):
+        log.flush()
+    filesystem.remove("data/recovery-point-offset-checkpoint")  # everything is checked, and in doubt
+    filesystem = filesystem.crash(mode="keep_everything")
+    _open(filesystem, ONE_SEGMENT)
+    log = _open(filesystem.crash(mode="lose_everything"), ONE_SEGMENT).log(PARTITION)
+    with pytest.raises(DamagedLog):
+        log.read(2, 100)
+    assert [record.key for record in read_records(log, 3)] == _numbers(3, 4, 5, 6)
+
+
+def test_an_error_that_another_sync_of_the_file_was_given_counts_for_both():
+    """Linux gives the error of a failed write-back to one of two syncs through the same descriptor."""
+    filesystem, _, log = _begin(ONE_SEGMENT)
+    _append(log, 0)
+    file = log.segments[-1].file
+
+    def refused():
+        with pytest.raises(WriteFailed):
+            _append(log, 1)
+
+    other = threading.Thread(target=refused)
+
+    class _File:
+        """Lets an append that fails, and syncs what it cuts off, come between a sync and its beginning."""
+
+        def __getattr__(self, name):
+            return getattr(file, name)
+
+        def sync(self):
+            if not other.ident:
+                filesystem.fail_write(f"{FOLDER}/*.log", written_bytes=10)
+                filesystem.fail_sync(f"{FOLDER}/*.log")
+                other.start()
+                other.join(0.3)
+            file.sync()
+
+    log.segments[-1].file = _File()
+    confirmed = 0
+    with suppress(SyncFailed):
+        confirmed = log.flush()
+    other.join()
+    assert confirmed <= log.flush() == 1
+    after = _open(filesystem.crash(mode="lose_everything"), ONE_SEGMENT).log(PARTITION)
+    assert _keys(after) == _numbers(0)
 
 
 # --- reads that fail

@@ -12,7 +12,7 @@ from headrace.storage.compaction import job
 from headrace.storage.compaction.cleaner import clean
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
-from headrace.storage.errors import OffsetOutOfRange, StorageError, SyncFailed
+from headrace.storage.errors import NotDurable, OffsetOutOfRange, StorageError, SyncFailed
 from headrace.storage.group_commit import GroupCommit
 from headrace.storage.housekeeping import Housekeeper, Schedule
 from headrace.storage.lookup import first_at_or_after
@@ -179,6 +179,40 @@ def test_whatever_goes_wrong_in_a_sync_nobody_waits_for_ever():
     commit.close()
 
 
+@pytest.mark.parametrize("cut_first", [True, False])
+def test_a_record_that_was_cut_off_is_not_confirmed_by_the_one_in_its_place(cut_first):
+    _, log = _begin(MemoryFileSystem())
+    commit = GroupCommit(threads=1)
+    replaced = threading.Event()
+    flush = log.flush
+
+    def flush_later(**options):
+        assert replaced.wait(30)
+        return flush(**options)
+
+    log.flush = flush_later
+    answers = {}
+    all_answered = threading.Semaphore(0)
+
+    def done(name, error):
+        answers[name] = type(error)
+        all_answered.release()
+
+    offset = _append(log, b"lost").last_offset + 1
+    if cut_first:
+        log.truncate_to(0)
+    commit.submit(log, offset, lambda error: done("lost", error))
+    if not cut_first:
+        log.truncate_to(0)
+    offset = _append(log, b"in its place").last_offset + 1
+    commit.submit(log, offset, lambda error: done("in its place", error))
+    replaced.set()
+    for _ in range(2):
+        assert all_answered.acquire(timeout=30)
+    commit.close()
+    assert answers == {"lost": NotDurable, "in its place": type(None)}
+
+
 # --- readers, an appender, the cleaner and retention on a real disk
 
 
@@ -207,7 +241,7 @@ def test_readers_beside_an_appender_compaction_and_retention(tmp_path):
 
     def look_after():
         while not done.is_set():
-            if clean(log, directory._filesystem, checkpoint=0, now_ms=NOW, runner=job.run):
+            if clean(log, checkpoint=0, now_ms=NOW, runner=job.run):
                 progress["cleaned"] += 1
             progress["removed"] += sum(directory.enforce_retention().values())
             directory.flush_rolled()

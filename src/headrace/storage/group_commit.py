@@ -7,6 +7,7 @@ the rate of syncs, and an append waits for two of them at most.
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from headrace.storage.errors import NotDurable, StorageError, SyncFailed
 from headrace.storage.log import Log
@@ -17,6 +18,19 @@ _log = get_logger(__name__)
 Done = Callable[[StorageError | None], None]
 
 
+class _Waiter(NamedTuple):
+    """Who waits, for what, and how often the log had been cut when it was there."""
+
+    offset: int
+    cuts: int
+    done: Done
+
+    def loss(self, log: Log) -> NotDurable | None:
+        """The error if what is durable now is not what was waited for, but what came in its place."""
+        is_there = log.durable_offset >= self.offset and log.cuts == self.cuts
+        return None if is_there else NotDurable(str(log.topic_partition), self.offset)
+
+
 class GroupCommit:
     """Syncs logs in threads of its own; logs do not wait for each other."""
 
@@ -24,23 +38,29 @@ class GroupCommit:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="headrace-commit")
         self._lock = threading.Lock()
         # A log is here while a thread is at work for it.
-        self._waiting: dict[Log, list[tuple[int, Done]]] = {}
+        self._waiting: dict[Log, list[_Waiter]] = {}
 
     def submit(self, log: Log, offset: int, done: Done) -> None:
         """Call `done` once everything before `offset` is on the disk, or with the error if that cannot be said.
 
-        It is called in another thread, or at once if there is nothing to wait for.
+        It is called in another thread, or at once if there is nothing to wait for. To be called by the thread that
+        appended, before it appends anything else: an offset that is no longer there by then was cut off.
         """
+        cuts = log.cuts
         if log.durable_offset >= offset:
             done(None)
             return
+        if log.end_offset < offset:
+            done(NotDurable(str(log.topic_partition), offset))
+            return
+        waiter = _Waiter(offset, cuts, done)
         with self._lock:
             waiting = self._waiting.get(log)
             if waiting is not None:
-                waiting.append((offset, done))
+                waiting.append(waiter)
                 return
             self._executor.submit(self._serve, log)
-            self._waiting[log] = [(offset, done)]
+            self._waiting[log] = [waiter]
 
     def wait(self, log: Log, offset: int) -> None:
         """Return once everything before `offset` is on the disk; raise if that cannot be said."""
@@ -66,10 +86,9 @@ class GroupCommit:
                     return
                 self._waiting[log] = []
             error = _flush(log)
-            for offset, done in waiting:
-                lost = None if error or log.durable_offset >= offset else NotDurable(str(log.topic_partition), offset)
+            for waiter in waiting:
                 try:
-                    done(error or lost)
+                    waiter.done(error or waiter.loss(log))
                 except Exception as failed:  # noqa: BLE001 - the others are still waiting
                     _log.error("a waiter for durability failed", log=str(log.topic_partition), error=str(failed))
 

@@ -1,7 +1,8 @@
 """Which leader epoch began at which offset: how a client notices that the log it read was cut (KIP-101, KIP-320).
 
 The list is short, one entry per epoch that wrote anything, and ascends in both numbers. It is kept in Kafka's
-`leader-epoch-checkpoint` beside the segments and written whenever it changes.
+`leader-epoch-checkpoint` beside the segments. Every batch says its epoch too, so the list is written when the log is
+flushed, and what a crash took of it is made again from the batches that are checked then.
 """
 
 from bisect import bisect_right
@@ -27,6 +28,7 @@ class LeaderEpochs:
         self._filesystem = filesystem
         self._path = f"{directory}/{FILE_NAME}"
         self._entries: list[EpochStart] = []
+        self._saved: list[EpochStart] = []
 
     def load(self) -> None:
         """Read the checkpoint."""
@@ -37,6 +39,7 @@ class LeaderEpochs:
             except ValueError:
                 raise CorruptCheckpoint(self._path, number, f"{line!r} is not 'epoch offset'") from None
             self._entries.append(EpochStart(epoch, offset))
+        self._saved = self._entries
 
     @property
     def entries(self) -> tuple[EpochStart, ...]:
@@ -86,4 +89,11 @@ class LeaderEpochs:
 
     def save(self) -> None:
         """Write the checkpoint, durably."""
-        write_lines(self._filesystem, self._path, [f"{entry.epoch} {entry.offset}" for entry in self._entries])
+        entries = self._entries  # another thread may note an epoch meanwhile
+        write_lines(self._filesystem, self._path, [f"{entry.epoch} {entry.offset}" for entry in entries])
+        self._saved = entries
+
+    def save_changes(self) -> None:
+        """Write the checkpoint if it is not as it was written or read last."""
+        if self._entries != self._saved:
+            self.save()

@@ -198,7 +198,7 @@ class Log:
         if segment.size and self._is_full(segment, total, appended[-1], now_ms):
             segment = self._roll(now_ms)
         if leader_epoch > self.epochs.latest:
-            self._begin_epoch(leader_epoch, first)
+            self.epochs.note(leader_epoch, first)
         segment.append(buffers, appended, total)
         for position, header in stamped:
             aborted = apply_batch(self.producers, header, view[position : position + header.size])
@@ -215,14 +215,6 @@ class Log:
             return None
         seen = self.producers.check(header)
         return AppendInfo(seen.base_offset, seen.last_offset, NO_TIMESTAMP, is_duplicate=True) if seen else None
-
-    def _begin_epoch(self, epoch: int, offset: int) -> None:
-        self.epochs.note(epoch, offset)
-        try:
-            self.epochs.save()
-        except OSError as error:
-            self.epochs.truncate_to(offset)
-            raise refusal(self.directory, error) from error
 
     # --- roll
 
@@ -295,8 +287,9 @@ class Log:
                 self._names_changed = True
                 raise SyncFailed(self.directory, error) from error
             self._durable_offset = max(self._durable_offset, target)
-            # Indexes and snapshots can be made again from the batches, so a full disk may hold them up for a while.
+            # All of this can be made again from the batches, so a full disk may hold it up for a while.
             with suppress(OSError):
+                self.epochs.save_changes()
                 self._side_files.save()
             return self._durable_offset
 
@@ -305,17 +298,11 @@ class Log:
             return
         for segment in segments[index_of(segments, self._durable_offset) :]:
             if segment.base_offset < target:
-                if segment.sync_suspect:
-                    self._rewrite(segment)
-                segment.sync()
-
-    def _rewrite(self, segment: Segment) -> None:
-        """Write again what a failed sync left in doubt; what can no longer be read as it was written is cut off."""
-        try:
-            segment.rewrite(segment.position_of(self._durable_offset))
-        except RecordsError as error:
-            self.truncate_to(self._durable_offset)
-            raise OSError(errno.EIO, f"the unsynced end was lost ({error})") from error
+                try:
+                    segment.sync(self._durable_offset)
+                except RecordsError as error:  # what a failed sync left in doubt is no longer what was written
+                    self.truncate_to(self._durable_offset)
+                    raise OSError(errno.EIO, f"the unsynced end was lost ({error})") from error
 
     def close(self) -> None:
         """Make everything durable and leave nothing that the next opening has to rebuild."""
@@ -327,6 +314,7 @@ class Log:
             self.flush()
             try:
                 self._finish_swaps()
+                self.epochs.save_changes()
                 self._side_files.save()
             except OSError as error:
                 raise refusal(self.directory, error) from error
@@ -443,7 +431,6 @@ class Log:
             if offset >= self._end_offset:
                 return
             self.finish_swaps()
-            self.cuts += 1
             try:
                 while len(self._segments) > 1 and self._segments[-1].base_offset > offset:
                     dead, self._segments = self._segments[-1], self._segments[:-1]
@@ -468,6 +455,7 @@ class Log:
         self._end_offset = offset
         self._start_offset = min(self._start_offset, offset)
         self._durable_offset = min(self._durable_offset, offset)
+        self.cuts += 1  # last: whoever finds it unchanged finds the end as it was, or a cut that counts later
 
     def release_indexes(self) -> None:
         """Give back the memory of indexes that are on disk."""

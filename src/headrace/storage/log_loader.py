@@ -224,7 +224,10 @@ class _Loader:
             segments.append(self._segment(expected))
         write_damage(self._filesystem, self._directory, [entry for segment in segments for entry in segment.damage])
         for segment in segments[first:]:
-            segment.sync_cut()  # a process may have died, and the machine not: its last cut is only in the page cache
+            # A process may have died, and the machine not: then its last cut is only in the page cache, and so is what
+            # a sync failed to write, which the kernel takes for written. The next flush writes it again.
+            segment.sync_cut()
+            segment.in_doubt = segment.size > 0
         return segments, producers, expected
 
     def _is_hole(self, expected: int, behind: int | None) -> bool:

@@ -8,7 +8,7 @@ import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import RLock
+from threading import Lock, RLock
 from typing import NamedTuple
 
 from headrace.errors import HeadraceError
@@ -91,7 +91,11 @@ class Segment:
         self._indexes_saved = False
         self._files_outdated = not fresh  # whether index files may be there that the next append makes untrue
         self._transactions: TransactionIndex | None = None  # stays in memory: only a replay could make it anew
-        self.sync_suspect = False  # after a failed sync, until the bytes in doubt were written again
+        # A failed sync is reported once: whoever else syncs the file waits, and learns of it from `in_doubt`.
+        self._sync_lock = Lock()
+        self.in_doubt = (
+            False  # whether bytes behind the last good sync may not be on the disk, and look as if they were
+        )
         self._bytes_since_entry = 0
         # The batch written last: a reader that keeps up is served without a look-up.
         self._last: tuple[int, int, int, int] | None = None  # base offset, last offset, position, size
@@ -154,14 +158,16 @@ class Segment:
             self._bytes_since_entry = 0
         self._bytes_since_entry += batch.size
 
-    def rewrite(self, start: int) -> None:
+    def _rewrite(self, start: int) -> None:
         """Write the bytes from `start` on once more: after a failed sync the kernel believes they are on the disk."""
-        for scanned in scan(self.file, start, self.size):
-            self._write_rest(bytes(scanned.batch), scanned.position, 0)
+        for begin, end in self.readable(start):
+            for scanned in scan(self.file, begin, end):
+                self._write_rest(bytes(scanned.batch), scanned.position, 0)
 
     def truncate(self, position: int, next_offset: int) -> None:
         """Cut the file at `position`, where the batch of `next_offset` began; `sync_cut` makes it last."""
         self.drop_saved_indexes()
+        self._index_files.sync_removal()
         indexes = self.indexes
         self.file.truncate(position)
         self.size = position
@@ -182,10 +188,14 @@ class Segment:
 
     def sync_cut(self) -> None:
         """Have a cut on the disk: what was cut off and is whole must not come back behind what is written next."""
+        with self._sync_lock:
+            self._sync_file()
+
+    def _sync_file(self) -> None:
         try:
             self.file.sync()
         except OSError:
-            self.sync_suspect = True
+            self.in_doubt = True
             raise
 
     # --- reading
@@ -289,14 +299,13 @@ class Segment:
     def drop_saved_indexes(self) -> None:
         """Take the indexes into memory alone: the segment is written to again, and the files would be out of date.
 
-        They must be gone for good before the next byte is written: one that came back would hide an aborted
-        transaction, or the youngest record.
+        They must be gone for good before what is written next counts as durable, or one that came back would hide an
+        aborted transaction, or the youngest record: `sync` sees to that. Until then recovery makes them anew anyway.
         """
         try:
             with self._index_lock:
                 _ = self.indexes
                 self._index_files.remove()
-                self._index_files.sync_removal()
                 self._indexes_saved = False
                 self._files_outdated = False
         except OSError as error:
@@ -394,10 +403,17 @@ class Segment:
         if not keep_log and self._filesystem.exists(self.path):
             self._filesystem.remove(self.path)
 
-    def sync(self) -> None:
-        """Return once everything written is on the disk; after a failure, `rewrite` comes first."""
-        self.sync_cut()
-        self.sync_suspect = False
+    def sync(self, durable_offset: int) -> None:
+        """Return once everything written is on the disk, of which all before `durable_offset` is already.
+
+        What is in doubt is written again first; `CorruptBatch` if it cannot be read any more as it was written.
+        """
+        with self._sync_lock:
+            if self.in_doubt:
+                self._rewrite(self.position_of(durable_offset))
+            self._index_files.sync_removal()
+            self._sync_file()
+            self.in_doubt = False
 
     def close(self) -> None:
         """Let go of the file."""

@@ -14,10 +14,12 @@ from headrace.records import (
     header_at,
     records_of,
 )
+from headrace.storage.atomic_file import make_folder
 from headrace.storage.errors import OffsetOutOfRange, OutOfOrderSequence, StaleCoordinatorEpoch, StaleProducerEpoch
 from headrace.testing import MemoryFileSystem
 from tests.small_logs import (
     EPOCH_MS,
+    FOLDER,
     append,
     batches_from,
     committed_from,
@@ -342,3 +344,43 @@ def test_a_header_of_each_batch_is_as_the_log_says(filesystem):
     found = log.read(0, 10**6).slice
     assert header_at(found.read()).next_offset == 2
     assert repr(log) == "Log(orders-0, 0..2, 1 segments)"
+
+
+# --- what the appending thread does not wait for
+
+
+def test_the_first_append_after_a_start_waits_for_no_disk():
+    """The index files of the last life go, and a leader epoch begins; both are made durable by the flush."""
+    filesystem = MemoryFileSystem()
+    make_folder(filesystem, FOLDER)
+    log = new_log(filesystem)
+    append(log, some_records(3), epoch=1)
+    log.close()
+    log, _ = open_small_log(filesystem, was_clean=True, recovery_point=3)
+    before = filesystem.counts("*").syncs
+    append(log, some_records(1, first=3), epoch=2)
+    assert filesystem.counts("*").syncs == before
+    log.flush()
+    after = filesystem.crash(mode="lose_everything")
+    names = after.list(FOLDER)
+    assert "leader-epoch-checkpoint" in names
+    assert not [name for name in names if name.endswith("index")]
+    log, _ = open_small_log(after, recovery_point=0)
+    assert log.epochs.entries == ((1, 0), (2, 3))
+
+
+@pytest.mark.parametrize("mode", ["lose_everything", "keep_everything"])
+def test_leader_epochs_that_were_not_written_are_made_again_from_the_batches(mode):
+    filesystem = MemoryFileSystem()
+    make_folder(filesystem, FOLDER)
+    log = new_log(filesystem)
+    append(log, some_records(3), epoch=1)
+    log.flush()
+    append(log, some_records(2, first=3), epoch=4)
+    filesystem.fail("open", "*leader-epoch*")
+    log.flush()
+    log, _ = open_small_log(filesystem.crash(mode=mode), recovery_point=3)
+    assert log.epochs.entries == ((1, 0), (4, 3))
+    log.flush()
+    again, _ = open_small_log(log.filesystem._filesystem.crash(mode="lose_everything"), was_clean=True)
+    assert again.epochs.entries == ((1, 0), (4, 3))
