@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 from unittest.mock import patch
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from headrace.testing.clock import FakeClock
 from headrace.testing.memory_filesystem import MemoryFileSystem
 from tests.simulation.virtual_loop import VirtualLoop
 
+T = TypeVar("T")
 SETTINGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
 
 _NAMES_UUIDS = ("headrace.broker.groups.uuid4", "headrace.broker.identity.uuid4", "headrace.broker.topics.uuid4")
@@ -57,6 +58,12 @@ class SimulatedRuntime(Runtime):
                 done(None)
 
         asyncio.get_running_loop().call_later(self._chance.randrange(1, 20) / 1000, sync)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        await asyncio.sleep(self._chance.randrange(0, 3) / 1000)
+        if not self.is_up:
+            raise ConnectionError
+        return work()
 
     def watch_groups(self, on_step: Callable[[Decision], None]) -> None:
         """Have `on_step` called whenever the group coordinator has decided, written and applied something."""
@@ -113,7 +120,7 @@ class SimulatedBroker:
         context = Context(self.broker, version, "simulated", {}, "127.0.0.1", LOOPBACK)
         on_sent()
         answer = HANDLERS[type(request).__schema__.api_key or 0].run(context, request)
-        if not isinstance(answer, Deferred):
+        if not isinstance(answer, Deferred | Coroutine):
             return answer
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._pending.append(waiting)
@@ -122,7 +129,11 @@ class SimulatedBroker:
             if not waiting.done():
                 waiting.set_result(response) if response else waiting.set_exception(ConnectionError())
 
-        answer.then(told)
+        if isinstance(answer, Deferred):
+            answer.then(told)
+        else:
+            answering = asyncio.ensure_future(answer)
+            answering.add_done_callback(lambda done: told(None if done.cancelled() else done.result()))
         return await waiting
 
 

@@ -76,13 +76,12 @@ class CoordinatorShell:
             answer.set(None)
         return answer
 
-    def tell(self, event: object) -> bool:
-        """Have the coordinator decide, and carry the decision out; False if it could not be written."""
+    def tell(self, event: object) -> Decision | None:
+        """Have the coordinator decide, and carry the decision out; None if it could not be written."""
         decision = self._decide_and_write(event)
-        if decision is None:
-            return False
-        self._when_settled(decision)
-        return True
+        if decision:
+            self._settle(decision)
+        return decision
 
     def ask_now(self, make_event: Callable[[RequestToken], object]) -> tuple[Message | None, list[Log]]:
         """The answer at once, and the logs that must be durable before anybody outside is told of it."""
@@ -120,21 +119,23 @@ class CoordinatorShell:
             del self._unsettled[log]
         return list(self._unsettled)
 
-    def _when_settled(self, decision: Decision) -> None:
+    def _settle(self, decision: Decision) -> None:
         """Answer, and do what only the shell can do, once everything written so far is durable."""
-        logs = self._not_durable() if decision.answers or decision.effects else []
-        if not logs:
-            self._carry_out(decision, failed=False)
-            return
+        if decision.answers or decision.effects:
+            self.when_durable(lambda error: self._carry_out(decision, failed=error is not None))
+
+    def when_durable(self, done: Callable[[StorageError | None], None]) -> None:
+        """Call `done` once everything written so far is on the disk, or with the error."""
+        logs = self._not_durable()
         left = len(logs) + 1
-        failed = False
+        failure: StorageError | None = None
 
         def settle(error: StorageError | None) -> None:
-            nonlocal left, failed
-            failed = failed or error is not None
+            nonlocal left, failure
+            failure = failure or error
             left -= 1
             if left == 0:
-                self._carry_out(decision, failed=failed)
+                done(failure)
 
         for log in logs:
             self._runtime.appended(log, log.end_offset, settle)
@@ -150,7 +151,7 @@ class CoordinatorShell:
                 self._on_effect(effect)
         elif decision.effects:  # decided they are, and what is decided has to be done, once the disk has it
             later = Decision(effects=decision.effects)
-            self.retry(self._when_settled, later)
+            self.retry(self._settle, later)
 
     def _set_timer(self, key: Hashable, at_ms: int | None, now_ms: int) -> None:
         handle = self._timers.pop(key, None)
@@ -165,14 +166,14 @@ class CoordinatorShell:
         if not self._on_timer(key):
             self._timers[key] = asyncio.get_running_loop().call_later(RETRY_S, self._fire, key)
 
-    def retry(self, work: Callable[..., None], *args: object) -> None:
-        """Do again what could not be written, in a while, unless this is closed by then."""
+    def retry(self, work: Callable[..., None], *args: object, delay_s: float = RETRY_S) -> None:
+        """Do again what could not be written, or not all at once, in a while, unless this is closed by then."""
 
         def again() -> None:
             if not self._is_closed:
                 work(*args)
 
-        asyncio.get_running_loop().call_later(RETRY_S, again)
+        asyncio.get_running_loop().call_later(delay_s, again)
 
     def close(self) -> None:
         """Let no timer fire any more, and try nothing again."""

@@ -160,8 +160,8 @@ class _Thread:
             assert self._server is not None
             runtime = self._server.runtime
             assert runtime is not None
-            for name in [name for name in runtime.topics.by_name if name.startswith(prefix)]:
-                await runtime.in_thread(lambda name=name: runtime.topics.delete(name))  # type: ignore[misc]
+            for topic in [topic for name, topic in runtime.topics.by_name.items() if name.startswith(prefix)]:
+                await runtime.delete_topic(topic)
 
         asyncio.run_coroutine_threadsafe(delete(), self._loop).result()
 

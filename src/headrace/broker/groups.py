@@ -21,6 +21,7 @@ from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHea
 from headrace.protocol.messages.join_group import JoinGroupRequest
 from headrace.protocol.schema import Message, Uuid
 from headrace.records import ControlType, control_type_of, header_at, records_of
+from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
 
@@ -34,7 +35,10 @@ class Groups:
 
     def __init__(self, runtime: Durability, topics: TopicCatalog, settings: GroupSettings, *, partitions: int) -> None:
         self._topics = topics
+        self._topics_told = -1  # the revision of the topics that the coordinator was told last
         self._gone: frozenset[str] = frozenset()  # topics whose offsets are yet to be forgotten
+        self._forgetting: list[Deferred[StorageError | None]] = []  # who waits until they are
+        self._is_forgetting = False
         self.coordinator = GroupCoordinator(settings, ConsumerGroups(settings))
         self.log = CoordinatorLog(topics, OFFSETS_TOPIC, partitions=partitions, encode=encode, owner_of=_group_of)
         self._shell = CoordinatorShell(
@@ -42,7 +46,7 @@ class Groups:
             self.log,
             decide=self.coordinator.decide,
             apply=self.coordinator.apply,
-            on_timer=lambda key: self._shell.tell(TimerFired(key)),
+            on_timer=lambda key: self._shell.tell(TimerFired(key)) is not None,
             on_effect=lambda _: None,  # InTransaction is the shell's own business, done when the records were written
             producer_of=_producer_of,
         )
@@ -53,6 +57,11 @@ class Groups:
             self._take_in(log)
         self.topics_changed()
         self._tell(Loaded())
+        left_over = TopicsDeleted(frozenset())  # what a crash kept from being forgotten goes before anybody is served
+        while (forgotten := self._shell.tell(left_over)) and forgotten.records:
+            pass
+        if forgotten is None:
+            self.topics_deleted(left_over.topics)
 
     def _take_in(self, log: Log) -> None:
         """Apply one partition.
@@ -84,10 +93,8 @@ class Groups:
 
     def ask(self, message: Message, version: int, client_id: str | None, host: str) -> Deferred[Message | None]:
         """Ask for a client."""
-        if self._gone and not self._forget_gone():
-            refused: Deferred[Message | None] = Deferred()
-            refused.set(None)
-            return refused
+        if self._topics_told != self._topics.revision:  # changed in a thread, whose news is on its way
+            self.topics_changed()
         fresh_id = str(uuid4()) if isinstance(message, _MAY_MAKE_A_MEMBER) else ""
         return self._shell.request(
             lambda token: Request(token, message, version, client_id or "", f"/{host}", fresh_id)
@@ -95,29 +102,41 @@ class Groups:
 
     def topics_changed(self) -> None:
         """Tell the groups what topics there are now."""
+        self._topics_told = self._topics.revision
         by_name = {
             name: Topic(Uuid(topic.id), len(topic.partitions)) for name, topic in list(self._topics.by_name.items())
         }
-        self._tell(TopicsChanged(Topics(self._topics.revision, by_name)))
+        self._tell(TopicsChanged(Topics(self._topics_told, by_name)))
 
-    def topics_deleted(self, names: frozenset[str]) -> None:
-        """Forget the offsets of topics that are gone.
+    def topics_deleted(self, names: frozenset[str]) -> Deferred[StorageError | None]:
+        """Forget the offsets of topics that are gone; the answer comes when that is on the disk, or with the error.
 
-        If that cannot be written it is tried again, and nobody is served before it is: an offset for a new topic of
-        the same name would be forgotten with those of the old one, or the new one read from where the old one was left.
+        Without names, of all topics that are not there. What cannot be written is tried again until it can.
         """
+        forgotten: Deferred[StorageError | None] = Deferred()
         self._gone |= names
-        self._retry_forgetting()
+        self._forgetting.append(forgotten)
+        self.topics_changed()
+        if not self._is_forgetting:
+            self._is_forgetting = True
+            self._forget()
+        return forgotten
 
-    def _retry_forgetting(self) -> None:
-        if not self._forget_gone():
-            self._shell.retry(self._retry_forgetting)
-
-    def _forget_gone(self) -> bool:
-        if self._gone and not self._shell.tell(TopicsDeleted(self._gone)):
-            return False
-        self._gone = frozenset()
-        return True
+    def _forget(self) -> None:
+        """Forget a portion; the rest follows when others had their turn."""
+        decision = self._shell.tell(TopicsDeleted(self._gone))
+        if decision and decision.records:
+            self._shell.retry(self._forget, delay_s=0)
+            return
+        waiting, self._forgetting = self._forgetting, []
+        if decision is None:
+            self._shell.retry(self._forget)
+            _tell_all(
+                waiting, StorageError("the offsets of a deleted topic could not be forgotten yet: check the disk")
+            )
+            return
+        self._gone, self._is_forgetting = frozenset(), False
+        self._shell.when_durable(lambda error: _tell_all(waiting, error))
 
     def transaction_ended(self, producer_id: int, epoch: int, *, committed: bool) -> None:
         """A marker is in the log: offsets that were committed in the transaction count from now on, or never."""
@@ -126,6 +145,11 @@ class Groups:
     def close(self) -> None:
         """End."""
         self._shell.close()
+
+
+def _tell_all(waiting: list[Deferred[StorageError | None]], error: StorageError | None) -> None:
+    for each in waiting:
+        each.set(error)
 
 
 class _End(NamedTuple):

@@ -107,7 +107,8 @@ class Runtime:
         if self._loop and not self._loop.is_closed():
             if deleted:
                 self._loop.call_soon_threadsafe(self.groups.topics_deleted, frozenset([deleted]))
-            self._loop.call_soon_threadsafe(self.groups.topics_changed)
+            else:
+                self._loop.call_soon_threadsafe(self.groups.topics_changed)
 
     def now_ms(self) -> int:
         """The time."""
@@ -136,6 +137,22 @@ class Runtime:
         if topic is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         return topic
+
+    async def delete_topic(self, topic: Topic) -> None:
+        """Remove a topic for good, and the offsets that groups committed for it: no power cut brings them back.
+
+        A successor of the same name would be read from where this one was left.
+        """
+        await self.in_thread(lambda: self.topics.delete(topic.name, topic.id))
+        for log in topic.partitions:  # whoever waits for more of it would wait in vain
+            self.waiting.appended(log)
+        forgotten: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        self.groups.topics_deleted(frozenset([topic.name])).then(
+            lambda error: None if forgotten.done() else forgotten.set_result(error)
+        )
+        error = await forgotten
+        if error:
+            raise error
 
     @staticmethod
     def log(topic: Topic, partition: int) -> Log:

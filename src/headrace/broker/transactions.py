@@ -116,7 +116,7 @@ class Transactions:
             except StorageError as error:  # the timer fires again
                 _log.error("no producer id could be reserved", error=str(error))
                 return False
-        return self._shell.tell(event)
+        return self._shell.tell(event) is not None
 
     # --- markers
 

@@ -41,7 +41,8 @@ class Rules:
 def validate(data: Buffer, rules: Rules, now_ms: int, *, from_client: bool = True) -> list[tuple[int, BatchHeader]]:
     """The position and header of each batch in `data`, all of them checked; raises a `RecordsError` otherwise.
 
-    `from_client=False` is for markers and internal records, which the broker writes itself.
+    `from_client=False` is for markers and internal records, which the broker writes itself: what is decided is written
+    whole, however large it is.
     """
     batches = []
     position = 0
@@ -57,7 +58,7 @@ def validate(data: Buffer, rules: Rules, now_ms: int, *, from_client: bool = Tru
         stop = position + size
         if stop > end:
             raise CorruptBatch(f"{size} bytes are announced, {end - position} are there", position)
-        if size > rules.max_batch_bytes:
+        if from_client and size > rules.max_batch_bytes:
             raise BatchTooLarge(size, rules.max_batch_bytes)
         if crc32c(view[position + ATTRIBUTES_AT : stop]) != header.crc:
             raise CorruptBatch("the checksum does not match: the batch was altered on its way", position)

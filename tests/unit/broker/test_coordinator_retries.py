@@ -15,6 +15,7 @@ from headrace.broker.coordinator_shell import RETRY_S
 from headrace.coordinator.transaction.machine import LAST_USABLE_EPOCH
 from headrace.model import TopicPartition
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.offset_commit import (
@@ -166,6 +167,65 @@ def test_nobody_commits_for_a_topic_before_the_offsets_of_its_namesake_are_gone(
         assert committed(world, "short-lived") == 1, "it was acknowledged, and forgotten with the old topic's"
 
     run(story)
+
+
+def test_a_topic_with_many_offsets_is_forgotten_in_portions_that_keep_nobody_waiting():
+    async def story(world: SimulatedBroker) -> None:
+        world.broker.topics.create("wide", 50, {})
+        partitions = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=7, committed_metadata="")
+            for index in range(50)
+        ]
+        groups = [f"a-group-with-a-name-of-ordinary-length-{number}" for number in range(600)]
+        for group in groups:
+            topics = [OffsetCommitRequestTopic(name="wide", partitions=list(partitions))]
+            await world.ask(OffsetCommitRequest(group_id=group, topics=topics), 9)
+        ends = [log.end_offset for log in offset_logs(world)]
+        deleting = asyncio.ensure_future(delete(world, "wide"))
+        assert await commit(world, 3) == 0
+        assert await deleting == 0
+        batches = [
+            header_at(batch)
+            for log, end in zip(offset_logs(world), ends, strict=True)
+            for batch in batches_of(log)
+            if header_at(batch).base_offset >= end
+        ]
+        assert sum(header.record_count for header in batches) == len(groups) * len(partitions) + 1
+        assert max(header.size for header in batches) < 256 * 1024
+        world.crash()
+        assert committed(world, "out") == 3
+        store = world.broker.groups.coordinator._offsets
+        assert not any(store.committed(group) for group in groups)
+
+    run(story)
+
+
+def test_a_decision_is_written_however_large_it_is():
+    """A group with very many members, or a commit of very many partitions: refused, it would be asked for again for
+    ever."""
+
+    async def story(world: SimulatedBroker) -> None:
+        world.broker.topics.create("wide", 500, {})
+        partitions = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=7, committed_metadata="m" * 4096)
+            for index in range(500)
+        ]
+        topics = [OffsetCommitRequestTopic(name="wide", partitions=partitions)]
+        answer = await world.ask(OffsetCommitRequest(group_id="self-assigned", topics=topics), 9)
+        assert {partition.error_code for partition in answer.topics[0].partitions} == {0}
+        world.crash()
+        assert committed(world, "wide") == 7
+
+    run(story)
+
+
+def offset_logs(world: SimulatedBroker) -> tuple[Log, ...]:
+    return world.broker.topics.by_name["__consumer_offsets"].partitions
+
+
+async def delete(world: SimulatedBroker, topic: str) -> int:
+    answer = await world.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=1000), 6)
+    return answer.responses[0].error_code
 
 
 # --- transactions

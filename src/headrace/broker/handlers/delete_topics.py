@@ -32,9 +32,7 @@ async def handle(ctx: Context, request: DeleteTopicsRequest) -> DeleteTopicsResp
                 raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
             topic = ctx.broker.topic(state.name or "", state.topic_id, by_id=state.name is None)
             result.name, result.topic_id = topic.name, Uuid(topic.id)
-            await ctx.broker.in_thread(lambda topic=topic: ctx.broker.topics.delete(topic.name, topic.id))  # type: ignore[misc]
-            for log in topic.partitions:  # whoever waits for more of it would wait in vain
-                ctx.broker.waiting.appended(log)
+            await ctx.broker.delete_topic(topic)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
         except KeyError:  # another request removed it first

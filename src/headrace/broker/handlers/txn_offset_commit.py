@@ -1,7 +1,7 @@
 """TxnOffsetCommit: store how far a group has read, if and when a transaction commits.
 
 The group's partition of `__consumer_offsets` is part of the transaction: it was named with AddOffsetsToTxn, or since
-version 5 is added here (KIP-890).
+version 5 is added here (KIP-890). Offsets of topics or partitions that do not exist are refused, as by OffsetCommit.
 """
 
 from headrace.broker.context import Context
@@ -14,14 +14,19 @@ from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from headrace.protocol.schema import Message
 
 
 def handle(ctx: Context, request: TxnOffsetCommitRequest) -> Answer:
     """Ask the transaction coordinator whether this may be written, then the group coordinator to write it."""
+    unknown = _without_unknown(ctx, request)
+    if unknown and not request.topics:
+        return TxnOffsetCommitResponse(topics=unknown)
     groups = ctx.broker.groups
     groups.log.make()
     error, _ = ctx.broker.transactions.check_write(
@@ -32,23 +37,39 @@ def handle(ctx: Context, request: TxnOffsetCommitRequest) -> Answer:
         WriterSupport.of_txn_offset_commit(ctx.version),
     )
     if error is not ErrorCode.NONE:
-        return _refused(request, error)
-    return ask_groups(ctx, request)
+        refused = [_refused(topic.name, topic.partitions, error) for topic in request.topics]
+        return TxnOffsetCommitResponse(topics=refused + unknown)
+
+    def add_unknown(response: Message | None) -> None:
+        if isinstance(response, TxnOffsetCommitResponse):
+            response.topics += unknown
+
+    answer = ask_groups(ctx, request)
+    return answer.after(add_unknown) if unknown else answer
 
 
-def _refused(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+def _without_unknown(ctx: Context, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
+    """Take what does not exist out of the request; the answers to that."""
+    refused = []
+    for topic in request.topics:
+        known = ctx.broker.topics.by_name.get(topic.name)
+        count = len(known.partitions) if known else 0
+        unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
+        if unknown:
+            refused.append(_refused(topic.name, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topic.partitions = [partition for partition in topic.partitions if partition not in unknown]
+    request.topics = [topic for topic in request.topics if topic.partitions]
+    return refused
+
+
+def _refused(
+    name: str, partitions: list[TxnOffsetCommitRequestPartition], error: ErrorCode
+) -> TxnOffsetCommitResponseTopic:
+    outcomes = [
+        TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+        for partition in partitions
+    ]
+    return TxnOffsetCommitResponseTopic(name=name, partitions=outcomes)
 
 
 HANDLER = Handler.of(ApiKey.TXN_OFFSET_COMMIT, handle)

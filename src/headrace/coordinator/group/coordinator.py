@@ -12,7 +12,7 @@ from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision
 from headrace.coordinator.group import description
 from headrace.coordinator.group.classic.kind import ClassicGroups
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
-from headrace.coordinator.group.consumer.topics import TopicsChanged
+from headrace.coordinator.group.consumer.topics import Topics, TopicsChanged, TopicsKey
 from headrace.coordinator.group.decisions import together
 from headrace.coordinator.group.events import Event, Loaded, Request, TimerFired, TopicsDeleted, TransactionEnded
 from headrace.coordinator.group.kinds import GroupKind
@@ -68,6 +68,9 @@ class GroupCoordinator:
         elif isinstance(key, TransactionMarker):
             self._offsets.apply_marker(key, committed=bool(value))
         else:
+            if isinstance(key, TopicsKey):
+                assert isinstance(value, Topics)
+                self._offsets.topics = value
             kind = self._kind_of_record[type(key)]
             kind.apply(record)
             if kind is not self._classic:
@@ -92,9 +95,8 @@ class GroupCoordinator:
             case TransactionEnded(producer_id=producer_id, committed=committed):
                 marker = CoordinatorRecord(TransactionMarker(producer_id), committed, is_kept=False)
                 return Decision(records=(marker,))
-            case TopicsDeleted():
-                forgotten = forgetting.forget_topics(self._offsets, event)
-                return together(forgotten, *(kind.decide(event, now_ms) for kind in self._kinds))
+            case TopicsDeleted(topics=names):
+                return forgetting.forget_topics(self._offsets, names)
             case TopicsChanged():
                 return together(*(kind.decide(event, now_ms) for kind in self._kinds))
             case Loaded():
@@ -111,7 +113,7 @@ class GroupCoordinator:
         asked, store, settings = request.message, self._offsets, self._settings
         match asked:
             case OffsetCommitRequest():
-                return commit.commit(self._kind_of(asked.group_id), settings, request, asked, now_ms)
+                return commit.commit(store, self._kind_of(asked.group_id), settings, request, asked, now_ms)
             case HeartbeatRequest() | JoinGroupRequest() | SyncGroupRequest() | LeaveGroupRequest():
                 return self._classic_request(request, asked.group_id, now_ms)
             case ConsumerGroupHeartbeatRequest():
@@ -120,7 +122,7 @@ class GroupCoordinator:
                 return fetch.fetch(store, self._kind_of, request, asked)
             case TxnOffsetCommitRequest():
                 kind = self._kind_of(asked.group_id)
-                return commit.commit_in_transaction(kind, settings, request, asked, now_ms)
+                return commit.commit_in_transaction(store, kind, settings, request, asked, now_ms)
             case OffsetDeleteRequest():
                 return forgetting.delete(store, self._kind_of(asked.group_id), request, asked)
             case ListGroupsRequest():

@@ -42,7 +42,11 @@ class TransactionEnded:
 
 @dataclass(frozen=True, slots=True)
 class TopicsDeleted:
-    """Topics are gone, and with them the offsets that were committed for them."""
+    """Topics of these names are gone, and so are the offsets that were committed for them, a portion per event.
+
+    There may be new topics of the same names by now. To be told until nothing follows from it any more; without names
+    after a start, for what a crash kept from being forgotten.
+    """
 
     topics: frozenset[str]
 
@@ -53,5 +57,5 @@ class Loaded:
 
 
 # What every kind of group hears of; the rest is about offsets alone.
-GroupEvent = Request | TimerFired | TopicsChanged | TopicsDeleted | Loaded
-Event = GroupEvent | TransactionEnded
+GroupEvent = Request | TimerFired | TopicsChanged | Loaded
+Event = GroupEvent | TransactionEnded | TopicsDeleted

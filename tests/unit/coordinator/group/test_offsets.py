@@ -2,8 +2,13 @@
 
 import pytest
 
-from headrace.coordinator.group.events import TopicsDeleted, TransactionEnded
+from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
+from headrace.coordinator.group.coordinator import GroupCoordinator
+from headrace.coordinator.group.events import TimerFired, TopicsDeleted, TransactionEnded
 from headrace.coordinator.group.offsets.commit import InTransaction
+from headrace.coordinator.group.offsets.forgetting import ExpiryTimer
+from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest
@@ -20,7 +25,7 @@ from headrace.protocol.messages.offset_fetch import (
 )
 from headrace.protocol.schema import Uuid
 from tests.group_requests import commit, fetch, fetched, join, stable_group, txn_commit
-from tests.group_shell import GroupShell
+from tests.group_shell import START_MS, GroupShell
 
 NOTHING = (-1, -1, "", 0)
 
@@ -261,6 +266,84 @@ def test_offsets_go_with_their_topic(shell):
     assert len(shell.kept) == 3
     shell.tell(TransactionEnded(9, 3, committed=True))
     assert fetched(shell) == fetched(shell, group="h") == {("u", 0): (5, -1, "", 0)}
+
+
+def topics_now(shell, **ids):
+    by_name = {name: Topic(Uuid(topic_id.encode().ljust(16)), 5) for name, topic_id in ids.items()}
+    shell.tell(TopicsChanged(Topics(2, by_name)))
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_an_offset_counts_for_the_topic_that_it_was_committed_for_and_for_no_other_of_its_name(in_transaction):
+    shell = GroupShell(topics={"t": 2})
+    topics_now(shell, t="first")
+    if in_transaction:
+        txn_error(shell, txn_commit(5, producer_id=9))
+        shell.tell(TransactionEnded(9, 3, committed=True))
+    else:
+        commit_error(shell, commit(5))
+    assert fetched(shell, {"t": [0]}) == {("t", 0): (5, -1, "", 0)}
+    topics_now(shell, t="second")
+    assert fetched(shell, {"t": [0]}) == {("t", 0): NOTHING}
+    assert fetched(shell) == {}
+    shell.tell(TopicsDeleted(frozenset()))  # as after a start: there were no news of the deletion
+    assert len(shell.kept) == 1
+    commit_error(shell, commit(1))
+    shell.tell(TopicsDeleted(frozenset({"t"})))
+    assert shell.kept == []
+    assert fetched(shell) == {("t", 0): (1, -1, "", 0)}
+
+
+def test_an_offset_without_an_id_goes_with_the_topic_of_its_name():
+    """As versions wrote them that kept no ids."""
+    shell = GroupShell()
+    commit_error(shell, commit(5))
+    shell.topics = {"t": 2}
+    shell.restart()
+    assert fetched(shell) == {("t", 0): (5, -1, "", 0)}
+    shell.tell(TopicsDeleted(frozenset()))
+    assert fetched(shell) == {("t", 0): (5, -1, "", 0)}
+    topics_now(shell, t="another")
+    shell.tell(TopicsDeleted(frozenset({"t"})))
+    assert fetched(shell) == {}
+
+
+def test_a_transaction_for_a_new_topic_is_not_forgotten_with_the_old_one():
+    shell = GroupShell(topics={"t": 2})
+    topics_now(shell, t="first")
+    commit_error(shell, commit(5))
+    topics_now(shell, t="second")
+    txn_error(shell, txn_commit(1, producer_id=9))
+    shell.tell(TopicsDeleted(frozenset({"t"})))
+    shell.tell(TransactionEnded(9, 3, committed=True))
+    assert fetched(shell) == {("t", 0): (1, -1, "", 0)}
+
+
+def many_offsets(settings):
+    """A coordinator with 5,000 offsets; it is asked without the shell, which looks at everything at every step."""
+    coordinator = GroupCoordinator(settings)
+    for group in range(100):
+        for partition in range(50):
+            key = OffsetCommitKey(group=f"group-{group}", topic="t", partition=partition)
+            coordinator.apply(CoordinatorRecord(key, OffsetCommitValue(offset=5, commit_timestamp=START_MS)))
+    return coordinator
+
+
+@pytest.mark.parametrize("event", [TopicsDeleted(frozenset({"t"})), TimerFired(ExpiryTimer())])
+def test_very_many_offsets_go_in_portions(event):
+    settings = GroupSettings()
+    coordinator = many_offsets(settings)
+    now_ms = START_MS + settings.offsets_retention_ms
+    sizes = []
+    while (decision := coordinator.decide(event, now_ms)).records:
+        sizes.append(len(decision.records))
+        for record in decision.records:
+            coordinator.apply(record)
+        is_more = [timer.at_ms == now_ms for timer in decision.timers]
+        assert is_more in ([], [any(coordinator._offsets._committed)])
+    assert max(sizes) < 4000
+    assert not coordinator._offsets._committed
+    assert sum(sizes) == 5000 + (100 if isinstance(event, TimerFired) else 0)  # the groups expire, too
 
 
 def test_a_commit_of_nothing_is_answered(shell):

@@ -5,7 +5,6 @@ import pytest
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group.consumer import facts
 from headrace.coordinator.group.consumer.member import Holding, MemberState, Profile
-from headrace.coordinator.group.events import TopicsDeleted
 from headrace.coordinator.group.kinds import CommitClaim, ExpiryRule, GroupKind, GroupListing
 from headrace.coordinator.group.record_formats import consumer as log
 from headrace.coordinator.group.records import encode
@@ -98,7 +97,6 @@ def test_listing_and_other_questions():
     assert kind.is_subscribed(GROUP, "orders")
     assert kind.expiry(GROUP) == ExpiryRule()
     assert kind.session_timers(claim(), 0) == ()
-    assert kind.decide(TopicsDeleted(frozenset({"orders"})), 0).records == ()
 
 
 def test_a_deleted_group_leaves_nothing():

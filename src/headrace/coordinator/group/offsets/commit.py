@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision
 from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.kinds import CommitClaim, GroupKind
+from headrace.coordinator.group.offsets.store import OffsetStore
 from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import TopicPartition
@@ -42,9 +43,14 @@ class InTransaction:
 
 
 def commit(
-    kind: GroupKind | None, settings: GroupSettings, request: Request, asked: OffsetCommitRequest, now_ms: int
+    store: OffsetStore,
+    kind: GroupKind | None,
+    settings: GroupSettings,
+    request: Request,
+    asked: OffsetCommitRequest,
+    now_ms: int,
 ) -> Decision:
-    """Store offsets."""
+    """Store offsets, each with the id of its topic: it must never count for a later topic of the same name."""
     claim = CommitClaim(
         group_id=asked.group_id,
         member_id=asked.member_id,
@@ -73,7 +79,7 @@ def commit(
                         partition,
                         now_ms,
                         expires_at_ms=expires_at_ms,
-                        topic_id=topic.topic_id,
+                        topic_id=topic.topic_id if topic.topic_id != ZERO_UUID else store.id_of(topic.name),
                     )
                 )
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=outcomes))
@@ -82,7 +88,12 @@ def commit(
 
 
 def commit_in_transaction(
-    kind: GroupKind | None, settings: GroupSettings, request: Request, asked: TxnOffsetCommitRequest, now_ms: int
+    store: OffsetStore,
+    kind: GroupKind | None,
+    settings: GroupSettings,
+    request: Request,
+    asked: TxnOffsetCommitRequest,
+    now_ms: int,
 ) -> Decision:
     """Store offsets that count once the transaction is committed."""
     claim = CommitClaim(
@@ -107,7 +118,8 @@ def commit_in_transaction(
                 TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=outcome)
             )
             if not outcome:
-                records.append(_record_of(asked.group_id, topic.name, partition, now_ms))
+                topic_id = store.id_of(topic.name)
+                records.append(_record_of(asked.group_id, topic.name, partition, now_ms, topic_id=topic_id))
         response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=outcomes))
     effects: tuple[Hashable, ...] = (InTransaction(asked.producer_id, asked.producer_epoch),) if records else ()
     return Decision((Answer(request.token, response),), tuple(records), effects=effects)
@@ -120,7 +132,7 @@ def _record_of(
     now_ms: int,
     *,
     expires_at_ms: int = -1,
-    topic_id: Uuid = ZERO_UUID,
+    topic_id: Uuid,
 ) -> CoordinatorRecord:
     """The record that stores one partition's offset."""
     key = OffsetCommitKey(group=group_id, topic=topic, partition=partition.partition_index)

@@ -70,7 +70,8 @@ def _fetch_group(
 
 
 def _everything(store: OffsetStore, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
-    for topic, partitions in groupby(sorted(store.committed(group_id)), key=lambda partition: partition.topic):
+    current = (partition for partition in store.committed(group_id) if store.current(group_id, partition))
+    for topic, partitions in groupby(sorted(current), key=lambda partition: partition.topic):
         yield OffsetFetchRequestTopics(name=topic, partition_indexes=[partition.partition for partition in partitions])
 
 
@@ -81,7 +82,7 @@ def _fetch_partition(
     if require_stable and store.is_pending(group_id, partition):
         response.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT  # the client asks again (KIP-447)
         return response
-    known = store.committed(group_id).get(partition)
+    known = store.current(group_id, partition)
     if known is not None:
         response.committed_offset = known.offset
         response.committed_leader_epoch = known.leader_epoch

@@ -1,12 +1,13 @@
 """How offsets go: deleted on request, with their group, with their topic, or because nobody needs them any more."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
-from headrace.coordinator.group.events import Request, TopicsDeleted
+from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.kinds import ExpiryRule, GroupKind
 from headrace.coordinator.group.offsets.store import CommittedOffset, OffsetStore, offset_tombstone
+from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
@@ -16,6 +17,9 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+
+PORTION_BYTES = 128 * 1024
+_RECORD_BYTES = 32  # about what a tombstone takes besides its names
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +64,25 @@ def forget_group(store: OffsetStore, group_id: str) -> list[CoordinatorRecord]:
     return [offset_tombstone(group_id, partition) for partition in sorted(known)]
 
 
-def forget_topics(store: OffsetStore, event: TopicsDeleted) -> Decision:
-    """Forget the offsets of topics that are gone."""
-    gone = (where for where in store.known() if where.partition.topic in event.topics)
-    return Decision(records=tuple(offset_tombstone(*where) for where in gone))
+def forget_topics(store: OffsetStore, gone: frozenset[str]) -> Decision:
+    """Forget a portion of the offsets of topics that are gone."""
+    records, _ = _portion((offset_tombstone(*where),) for where in store.outlived(gone))
+    return Decision(records=records)
 
 
 def expire(store: OffsetStore, kinds: Iterable[GroupKind], settings: GroupSettings, now_ms: int) -> Decision:
-    """Forget what has not been needed for the retention time, and then groups without members and offsets."""
-    records: list[CoordinatorRecord] = []
+    """Forget what has not been needed for the retention time, and then groups without members and offsets.
+
+    What is more than a portion is left for the next look, which is at once then.
+    """
+    records, are_more = _portion(_expired(store, kinds, settings, now_ms))
+    timer = next_expiry(settings, now_ms)
+    return Decision(records=records, timers=(timer._replace(at_ms=now_ms) if are_more else timer,))
+
+
+def _expired(
+    store: OffsetStore, kinds: Iterable[GroupKind], settings: GroupSettings, now_ms: int
+) -> Iterator[tuple[CoordinatorRecord, ...]]:
     for kind in kinds:
         for group_id in kind.group_ids():
             committed = store.committed(group_id)
@@ -82,10 +96,27 @@ def expire(store: OffsetStore, kinds: Iterable[GroupKind], settings: GroupSettin
                 and partition not in pending
                 and not kind.is_subscribed(group_id, partition.topic)
             ]
-            records.extend(offset_tombstone(group_id, partition) for partition in expired)
+            yield from ((offset_tombstone(group_id, partition),) for partition in expired)
             if len(expired) == len(committed) and not pending and kind.is_empty(group_id):
-                records.extend(kind.tombstones(group_id))
-    return Decision(records=tuple(records), timers=(next_expiry(settings, now_ms),))
+                yield kind.tombstones(group_id)
+
+
+def _portion(tombstones: Iterable[tuple[CoordinatorRecord, ...]]) -> tuple[tuple[CoordinatorRecord, ...], bool]:
+    """As many as may be written at once, and whether more are left.
+
+    So they do not keep others waiting, and fit into an ordinary batch. What must go together comes together; the rest
+    stands for itself, and does no harm if it goes later.
+    """
+    portion: list[CoordinatorRecord] = []
+    left = PORTION_BYTES
+    for some in tombstones:
+        if left <= 0:
+            return tuple(portion), True
+        portion += some
+        for key, _, _ in some:
+            left -= _RECORD_BYTES
+            left -= len(key.group) + len(key.topic) if isinstance(key, OffsetCommitKey) else 0
+    return tuple(portion), False
 
 
 def next_expiry(settings: GroupSettings, now_ms: int) -> Timer:

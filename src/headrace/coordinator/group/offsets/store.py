@@ -1,7 +1,9 @@
 """How far the groups have read: what is committed, and what is so once its transaction is.
 
 What always holds: of two commits for a partition the one that stands later in the log counts, whether it came with a
-transaction or not, and whenever its transaction ended.
+transaction or not, and whenever its transaction ended. An offset is of the topic that it was committed for, by that
+topic's id, and never counts for another of the same name; one without an id, as earlier versions wrote them, is of the
+topic that has its name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.group.consumer.topics import Topics
 from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
 from headrace.model import NO_PRODUCER_ID, TopicPartition
-from headrace.protocol.schema import Uuid
+from headrace.protocol.schema import ZERO_UUID, Uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class OffsetStore:
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._pending: dict[int, dict[GroupPartition, CommittedOffset]] = {}  # by the transaction's producer id
         self._order = 0
+        self.topics: Topics | None = None  # as they are now; None where nobody tells
 
     # The only mutations:
 
@@ -102,6 +106,45 @@ class OffsetStore:
         """All that a group has committed."""
         return self._committed.get(group_id, _NONE)
 
+    def current(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
+        """What a group has committed for the partition of today's topic."""
+        known = self.committed(group_id).get(partition)
+        return None if known is None or self._is_outlived(partition, known) else known
+
+    def id_of(self, topic: str) -> Uuid:
+        """The id of today's topic of this name, if it is known."""
+        known = self.topics.by_name.get(topic) if self.topics else None
+        return known.topic_id if known else ZERO_UUID
+
+    def outlived(self, gone: frozenset[str]) -> Iterator[GroupPartition]:
+        """Every partition with offsets of a topic that is no more; topics of the names in `gone` were deleted.
+
+        One for which a transaction is about to commit an offset of today's topic is left out: forgetting would take
+        both.
+        """
+        waiting: dict[GroupPartition, bool] = {}
+        for pending in self._pending.values():
+            for where, offset in pending.items():
+                is_gone = self._is_outlived(where.partition, offset, gone)
+                waiting[where] = waiting.get(where, True) and is_gone
+        yield from (where for where, is_gone in waiting.items() if is_gone)
+        for group_id, committed in self._committed.items():
+            for partition, offset in committed.items():
+                if self._is_outlived(partition, offset, gone):
+                    where = GroupPartition(group_id, partition)
+                    if where not in waiting:
+                        yield where
+
+    def _is_outlived(
+        self, partition: TopicPartition, offset: CommittedOffset, gone: frozenset[str] = frozenset()
+    ) -> bool:
+        if self.topics is None:
+            return partition.topic in gone
+        today = self.topics.by_name.get(partition.topic)
+        if today is None or offset.topic_id == ZERO_UUID:
+            return today is None or partition.topic in gone
+        return offset.topic_id != today.topic_id
+
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether an open transaction is about to commit an offset for the partition."""
         where = GroupPartition(group_id, partition)
@@ -112,15 +155,6 @@ class OffsetStore:
         return {
             where.partition for pending in self._pending.values() for where in pending if where.group_id == group_id
         }
-
-    def known(self) -> Iterator[GroupPartition]:
-        """Every partition that a group has an offset for, committed or pending, each once."""
-        seen = {
-            GroupPartition(group_id, partition)
-            for group_id, committed in self._committed.items()
-            for partition in committed
-        }
-        return iter(sorted(seen.union(*self._pending.values())))
 
 
 def offset_tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:
