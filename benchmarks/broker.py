@@ -6,6 +6,7 @@ group too), `--markdown FILE` (a table for the README), `--json FILE` (every fig
 
 Sections: `produce`, `fetch`, `requests`, `latency`, `clients`; `beside` (what producing loses beside 5,000 offset
 commits a second, and beside transactions at Kafka's own rate), `transactions` (a second, of 1 and of 8 producers),
+`loops` (transactions one after another from the Java client; `peers/fetch clients-39` adds that of Kafka 3.9),
 `rebalance` (of 50 members, classic and KIP-848); `start`, `memory`.
 
 Equal durability: ours with `durability = os` against Kafka as it comes, which waits for no disk; ours with `fsync`
@@ -115,6 +116,11 @@ class Bench:
         contenders = {broker.name: partial(_settled, run, broker) for broker in pair}
         return report.measure(name, contenders, goals, self.plan.rounds, console)
 
+    @staticmethod
+    def note(text: str) -> None:
+        """Say what the tables do not."""
+        console.print(text)
+
     def produce(self) -> Iterator[Row]:
         for case in PRODUCE_CASES:
             if self.plan.wants("produce", str(case)):
@@ -199,6 +205,9 @@ class Bench:
     def transactions(self) -> Iterator[Row]:
         return coordinators.transaction_rows(self)
 
+    def loops(self) -> Iterator[Row]:
+        return coordinators.loop_rows(self)
+
     def rebalance(self) -> Iterator[Row]:
         return coordinators.rebalance_rows(self)
 
@@ -280,6 +289,7 @@ SECTIONS = (
     Section(
         "transactions", "transactions", (report.TRANSACTIONS_PER_S, report.CPU_PER_TRANSACTION, report.P50, report.P99)
     ),
+    Section("loops", "transactions of one client", (report.TRANSACTIONS_PER_S,)),
     Section("rebalance", "one more member", (report.REBALANCE_MS,)),
     Section("start", "start", (report.SECONDS,)),
     Section("memory", "memory", (report.IDLE_MB, report.AFTER_MB, report.GROWTH)),

@@ -1,4 +1,5 @@
-"""The same from real clients: Kafka's own performance tools (Java), and librdkafka through confluent-kafka (C).
+"""The same from real clients: Kafka's own performance tools (Java), and librdkafka through confluent-kafka (C); and
+transactions one after another from the Java client (`TransactionLoop.java`), as an application has them.
 
 Here the client is most often the bound, so the figures to look at are the broker's CPU and whether we slow a client
 down. Run as a script, this is the C client in a process of its own: `broker_clients.py produce|consume ADDRESS …`.
@@ -11,6 +12,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count as numbers
+from pathlib import Path
 
 from brokers import Contender
 from peers.java import java_command
@@ -21,6 +24,9 @@ RECORD_BYTES = 1024
 _JAVA_TOOLS = "org.apache.kafka.tools"
 _SENT = re.compile(r"(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\)")
 _TIMEOUT_S = 300
+_TRANSACTION_LOOP = Path(__file__).with_name("TransactionLoop.java")
+SENDS = 5  # of a transaction
+_transactional_ids = numbers()
 
 
 def java_produce(broker: Contender, count: int, acks: str) -> dict[str, float]:
@@ -47,6 +53,22 @@ def java_consume(broker: Contender, topic: str, count: int) -> dict[str, float]:
     # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, fetch records/s
     fields = said.strip().splitlines()[-1].split(", ")
     return _figures(float(fields[9]), cpu, count)
+
+
+def java_transactions(broker: Contender, jars: str, seconds: float) -> dict[str, float]:
+    """Begin, some sends, commit, by one producer of the client that is among `jars`, after a warm-up as long."""
+    with broker.topic(1) as topic:
+        command = java_command(
+            jars,
+            str(_TRANSACTION_LOOP),
+            *(broker.address, topic, f"loop-{next(_transactional_ids)}", str(seconds), str(seconds), str(SENDS)),
+            heap="512m",
+            flags=KAFKA_FLAGS,
+            system_properties=kafka_logging("WARN"),
+        )
+        said, _ = _run(broker, command)
+    done = json.loads(said)
+    return {"transactions_per_s": done["transactions"] / done["seconds"]}
 
 
 def _java(broker: Contender, tool: str, *args: str) -> tuple[str, float]:

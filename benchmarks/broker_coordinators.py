@@ -16,6 +16,7 @@ from broker_beside import (
     prepare_commits,
     slow_down,
 )
+from broker_clients import SENDS, java_transactions
 from broker_rebalance import MEMBERS, rebalance
 from broker_report import Figures, Row
 from broker_transactions import (
@@ -28,6 +29,7 @@ from broker_transactions import (
 )
 from broker_wire import make_batch
 from brokers import Contender
+from peers.java import PeerNotFetchedError, jars_of
 
 if TYPE_CHECKING:
     from broker import Bench
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
 KIB = 1024
 COMMITTERS = (1, 200)
 PRODUCERS = (1, 8)
+LOOPS = (
+    ("kafka", "Java client 4.3.1", "default"),
+    ("kafka", "Java client 4.3.1", "os"),
+    ("clients-39", "Java client 3.9.1", "default"),
+)
 _PRODUCE = "produce 16 KiB batches, acks=1, os, beside"
 
 
@@ -106,6 +113,25 @@ def transaction_rows(bench: "Bench") -> Iterator[Row]:
                     prepare_transactions(broker)
                     stack.enter_context(broker.durable_coordinator(STATE_TOPIC))
                 yield bench.row(name, pair, run)
+
+
+def loop_rows(bench: "Bench") -> Iterator[Row]:
+    """One transaction after another from the Java client; also with both brokers as they come, where only we sync."""
+    for jars, client, durability in LOOPS:
+        how = "as they come (ours syncs)" if durability == "default" else durability
+        name = f"{client}, one after another, {SENDS} records each, {how}"
+        if not bench.plan.wants("loops", name):
+            continue
+        try:
+            jars_of(jars)
+        except PeerNotFetchedError as error:
+            bench.note(f"{name}: left out, {error}")
+            continue
+
+        def run(broker: Contender, jars: str = jars) -> Figures:
+            return java_transactions(broker, jars, 2 * bench.plan.seconds)
+
+        yield bench.row(name, bench.pair(durability), run, report.LOOP_GOALS)
 
 
 def rebalance_rows(bench: "Bench") -> Iterator[Row]:

@@ -67,6 +67,7 @@ FETCH_GOALS = (Goal(MB_PER_S, 1.0, at_least=True), Goal(CPU_PER_GB, 0.6))
 CLIENT_GOALS = (Goal(CPU_PER_GB, 0.6),)
 LATENCY_GOALS = (Goal(P99, 1.0),)
 START_GOALS = (Goal(SECONDS, 0.5, of_ratio=False),)
+LOOP_GOALS = (Goal(TRANSACTIONS_PER_S, 1.5, at_least=True),)
 BESIDE_GOALS = (Goal(SLOW_DOWN, 10, of_ratio=False),)
 MEMORY_GOALS = (Goal(IDLE_MB, 60, of_ratio=False), Goal(GROWTH, 1.2, of_ratio=False))
 

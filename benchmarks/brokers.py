@@ -144,10 +144,14 @@ class Brokers:
         self._running: dict[str, Process] = {}
 
     def pair(self, durability: str) -> tuple[Contender, Contender]:
-        """Ours and Kafka, equally durable: `os` as Kafka is by default, or `fsync` with a flush for every append."""
+        """Ours and Kafka, equally durable: `os` as Kafka is by default, or `fsync` with a flush for every append.
+
+        `default` has both as they come: ours syncs, and Kafka does not.
+        """
         flush = {"flush.messages": "1"} if durability == "fsync" else {}
+        ours = f"ours-{'fsync' if durability == 'default' else durability}"
         return (
-            Contender("ours", self._process(f"ours-{durability}"), self._folder / f"ours-{durability}", {}),
+            Contender("ours", self._process(ours), self._folder / ours, {}),
             Contender("kafka", self._process("kafka"), self._folder / "kafka" / "log", flush),
         )
 

@@ -342,6 +342,38 @@ def test_a_partition_whose_addition_was_lost_is_part_of_its_transaction_again(tm
         broker.stop()
 
 
+@pytest.mark.parametrize("lost", [1, 2], ids=["the new beginning", "and the old end"])
+@pytest.mark.parametrize("partition", [0, 1], ids=["the same partition", "another"])
+def test_a_transaction_that_follows_one_whose_end_was_lost_is_not_ended_with_it(
+    tmp_path: Path, partition: int, lost: int
+) -> None:
+    """Of the coordinator's records the last are not on the disk; the batch of the second transaction is."""
+    broker = Broker(tmp_path, own_process=True).start()
+    try:
+        with Wire(broker.bootstrap_servers) as wire:
+            wire.create("following", 2)
+            producer = WireProducer(wire, "following", version=NEW)
+            assert producer.send("following", b"first") == 0
+            assert producer.end(committed=True) == 0
+            assert producer.send("following", b"second", partition=partition) == 0
+        os.kill(broker.pid, signal.SIGKILL)
+        broker.stop()
+        for _ in range(lost):
+            drop_last_batch(tmp_path / "__transaction_state-0")
+        broker.start()
+        with Wire(broker.bootstrap_servers) as wire:
+            producer.wire = wire
+            assert producer.produce("following", 0, b"second", partition=partition)[0] == 0, "sent again"
+            assert not is_stable(wire, "following", partition), "the second was ended, and nobody asked for it"
+            assert producer.end(committed=False) == 0
+            for each in range(2):
+                wait_until(lambda p=each: is_stable(wire, "following", p), "left open")  # type: ignore[misc]
+            assert fetch_committed(wire, "following")[0] == [b"first"]
+            assert fetch_committed(wire, "following", partition=1)[0] == []
+    finally:
+        broker.stop()
+
+
 def test_an_old_marker_does_not_end_an_open_transaction_in_another_partition(tmp_path: Path) -> None:
     """One producer commits offsets of groups that are kept in different partitions of `__consumer_offsets`."""
     broker = Broker(tmp_path, own_process=True, settings={"offsets.topic.num.partitions": "8"}).start()

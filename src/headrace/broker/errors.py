@@ -34,6 +34,7 @@ _CODES: tuple[tuple[type[HeadraceError], ErrorCode], ...] = (
     (storage.StaleProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
     (storage.StaleCoordinatorEpoch, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
     (storage.InvalidTransactionState, ErrorCode.INVALID_TXN_STATE),
+    (storage.TransactionStillOpen, ErrorCode.CONCURRENT_TRANSACTIONS),
     (storage.DamagedLog, ErrorCode.CORRUPT_MESSAGE),
     (storage.InvalidLogConfig, ErrorCode.INVALID_CONFIG),
     (storage.UnknownLog, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

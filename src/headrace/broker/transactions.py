@@ -6,7 +6,8 @@ with it, the partition is added again: were it aborted alone, the producer, whos
 that it is there, and commit the rest. One that nobody will end is aborted, and its epoch fenced off.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
 
 from headrace.broker.coordinator_log import CoordinatorLog
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
@@ -27,19 +28,27 @@ from headrace.coordinator.transaction.events import (
     WriteMarkers,
     WriterSupport,
 )
-from headrace.coordinator.transaction.machine import MAX_EPOCH
+from headrace.coordinator.transaction.machine import EPOCH_BUMP_TRANSACTIONS, MAX_EPOCH, Transaction
 from headrace.coordinator.transaction.records import decode, encode
-from headrace.model import TopicPartition
+from headrace.errors import HeadraceError
+from headrace.model import NO_PRODUCER_ID, TopicPartition
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from headrace.protocol.messages.end_txn import EndTxnRequest
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.schema import Message
 from headrace.records import ControlType, build_marker, header_at, records_of
 from headrace.storage.errors import ProducerError, StorageError
 from headrace.storage.log import Log
+from headrace.storage.producer_state import Producer
 from headrace.telemetry.logs import get_logger
 
 STATE_TOPIC = "__transaction_state"
+PATIENCE_S = 1.0  # how long a request waits for the end of the transaction before it, if the disk does not get it done
 _log = get_logger(__name__)
+
+Asked = Message | Deferred[Message | None] | None  # as a handler may answer (`handler.Answer`)
 
 
 class Transactions:
@@ -69,6 +78,8 @@ class Transactions:
             on_timer=self._fire,
             on_effect=self._end,
         )
+        # By transactional id, what waits for the end of its transaction, in order, each with the end of its patience.
+        self._held: dict[str, dict[Callable[[], None], asyncio.TimerHandle]] = {}
 
     def load(self) -> None:
         """Take in what was written, end what was prepared, and settle what is open in the logs."""
@@ -82,9 +93,44 @@ class Transactions:
 
     # --- asking
 
-    def ask(self, message: TransactionRequest, version: int) -> Deferred[Message | None]:
-        """Ask for a client."""
+    def is_ending(self, transactional_id: str) -> bool:
+        """Whether the end of its transaction is decided, and not yet in all partitions."""
+        known = self.coordinator.transactions.get(transactional_id)
+        return known is not None and known.is_prepared
 
+    def after_end(self, transactional_ids: Iterable[str], ask: Callable[[], Asked]) -> Asked:
+        """Ask, but for as long as the markers of a transaction that is named wait for the disk, wait for them too.
+
+        A client that is answered CONCURRENT_TRANSACTIONS comes back after a pause many times as long as a sync. What is
+        asked for about one transactional id stays in its order. It is asked after a while in any case: then the client
+        learns that it is too early.
+        """
+        ending = next(filter(self.is_ending, transactional_ids), None)
+        if ending is None:
+            return ask()
+        answer: Deferred[Message | None] = Deferred()
+
+        def go_on() -> None:
+            self._held[ending].pop(go_on).cancel()
+            if not self._held[ending]:
+                del self._held[ending]
+            try:
+                asked = ask()
+            except HeadraceError as error:
+                _log.error("request failed", id=ending, error=str(error))
+                answer.set(None)
+                return
+            asked.then(answer.set) if isinstance(asked, Deferred) else answer.set(asked)
+
+        patience = asyncio.get_running_loop().call_later(PATIENCE_S, go_on)
+        self._held.setdefault(ending, {})[go_on] = patience
+        return answer
+
+    def ask(self, message: TransactionRequest, version: int) -> Asked:
+        """Ask for a client."""
+        return self.after_end(_ids_in(message), lambda: self._ask(message, version))
+
+    def _ask(self, message: TransactionRequest, version: int) -> Deferred[Message | None]:
         def event(token: int) -> Request:
             asked = Request(token, message, version)  # type: ignore[arg-type]  # a token is an int
             if self.coordinator.needs_producer_id(asked):
@@ -92,6 +138,13 @@ class Transactions:
             return asked
 
         return self._shell.request(event)
+
+    def is_part(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> bool:
+        """Whether the coordinator knows that a producer's open transaction writes to this partition."""
+        known = self.coordinator.transactions.get(transactional_id)
+        if known is None or not known.is_ongoing:
+            return False
+        return (known.producer_id, known.producer_epoch) == (producer_id, epoch) and partition in known.partitions
 
     def check_write(
         self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, support: WriterSupport
@@ -143,12 +196,12 @@ class Transactions:
             return
         log = topic.partitions[partition.partition]
         try:
-            self.append_marker(
-                log, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, committed=effect.committed
-            )
+            if not _is_there(effect, log):
+                self.append_marker(
+                    log, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, committed=effect.committed
+                )
         except ProducerError:
-            done(None)  # a later epoch has been here: the transaction is ended already
-            return
+            pass  # a later epoch has been here: the transaction is ended already
         except StorageError as error:
             _log.error("a transaction marker could not be written", log=str(partition), error=str(error))
             self._retry(effect, partition, left)
@@ -158,6 +211,9 @@ class Transactions:
     def _complete(self, effect: WriteMarkers) -> None:
         if not self._shell.tell(_written(effect)):
             self._shell.retry(self._complete, effect)
+            return
+        for go_on in tuple(self._held.get(effect.transactional_id, ())):
+            go_on()
 
     def _retry(self, effect: WriteMarkers, partition: TopicPartition, left: set[TopicPartition]) -> None:
         self._shell.retry(self._write_marker, effect, partition, left)
@@ -178,24 +234,33 @@ class Transactions:
 
     def _settle_hanging(self) -> None:
         """Give every open transaction in a log somebody who will end it, or end it."""
-        known = {
-            (transaction.producer_id, partition)
-            for transaction in self.coordinator.transactions.values()
-            for partition in transaction.partitions
-        }
-        owners = {transaction.producer_id: name for name, transaction in self.coordinator.transactions.items()}
+        owners = {}
+        for known in self.coordinator.transactions.values():
+            owners[known.producer_id] = known
+            if known.next_producer_id != NO_PRODUCER_ID:
+                owners[known.next_producer_id] = known
         for topic in list(self._topics.by_name.values()):
             for log in topic.partitions:
                 for producer in list(log.producers.producers.values()):
-                    is_open = producer.transaction_start is not None
-                    if is_open and (producer.producer_id, log.topic_partition) not in known:
-                        self._settle(log, owners.get(producer.producer_id), producer.producer_id, producer.epoch)
+                    owner = owners.get(producer.producer_id)
+                    is_known = owner and log.topic_partition in owner.partitions and not _is_next(owner, producer)
+                    if producer.transaction_start is not None and not is_known:
+                        self._settle(log, owner and owner.transactional_id, producer.producer_id, producer.epoch)
 
     def _settle(self, log: Log, owner: str | None, producer_id: int, epoch: int) -> None:
+        producer = log.producers.producers.get(producer_id)
+        if producer is None or producer.transaction_start is None or producer.epoch != epoch:
+            return
         if owner is not None:
+            if self.is_ending(owner):  # whoever asks for it meanwhile comes after this
+                self.after_end([owner], lambda: self._settle(log, owner, producer_id, epoch))
+                return
             error, _ = self.check_write(owner, producer_id, epoch, log.topic_partition, WriterSupport.ADDS_PARTITIONS)
             if error is ErrorCode.NONE:
                 _log.warning("added a partition to its transaction again", log=str(log.topic_partition), id=owner)
+                return
+            if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:  # the disk refused it, and nothing is decided
+                self._shell.retry(self._settle, log, owner, producer_id, epoch)
                 return
         _log.warning("aborted a transaction that nobody would end", log=str(log.topic_partition))
         # Under the next epoch: the batches of this one, sent again, are refused, not taken for what is there already.
@@ -204,12 +269,45 @@ class Transactions:
         self._runtime.appended(log, log.end_offset)
 
     def close(self) -> None:
-        """End."""
+        """End; whoever waits is not answered any more."""
+        for waiting in self._held.values():
+            for patience in waiting.values():
+                patience.cancel()
+        self._held.clear()
         self._shell.close()
+
+
+def _is_there(effect: WriteMarkers, log: Log) -> bool:
+    """Whether a transaction has its marker already, where that can be seen: since version 2 by its epoch (KIP-1228).
+
+    To write it again would end the producer's next transaction, whose first batches may follow it.
+    """
+    producer = log.producers.producers.get(effect.producer_id)
+    is_numbered = effect.transaction_version >= EPOCH_BUMP_TRANSACTIONS
+    return is_numbered and producer is not None and producer.epoch >= effect.producer_epoch
+
+
+def _is_next(known: Transaction, producer: Producer) -> bool:
+    """Whether what is open in a log belongs to the transaction after the one that the coordinator is about to end."""
+    if not known.is_prepared or known.client_version < EPOCH_BUMP_TRANSACTIONS:
+        return False
+    return producer.producer_id != known.producer_id or producer.epoch >= known.producer_epoch
 
 
 def _written(effect: WriteMarkers) -> MarkersWritten:
     return MarkersWritten(effect.transactional_id, effect.producer_id, effect.producer_epoch)
+
+
+def _ids_in(message: TransactionRequest) -> Iterable[str]:
+    """The transactional ids that a request is about, if it changes anything."""
+    match message:
+        case InitProducerIdRequest(transactional_id=str(name)):
+            return (name,)
+        case AddPartitionsToTxnRequest():
+            return (message.v3_and_below_transactional_id, *(each.transactional_id for each in message.transactions))
+        case AddOffsetsToTxnRequest() | EndTxnRequest():
+            return (message.transactional_id,)
+    return ()
 
 
 def _id_of(record: CoordinatorRecord) -> str:

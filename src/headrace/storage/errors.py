@@ -147,6 +147,17 @@ class InvalidTransactionState(ProducerError):
     """A batch that does not fit what its producer's transaction is doing."""
 
 
+class TransactionStillOpen(ProducerError):
+    """A batch of a producer's next transaction, before the marker of the one before: that would end both."""
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        super().__init__(
+            f"the transaction that producer {producer_id} had open in epoch {epoch} has not ended here yet"
+        )
+        self.producer_id = producer_id
+        self.epoch = epoch
+
+
 class StaleCoordinatorEpoch(ProducerError):
     """A marker of a transaction coordinator that is no longer the one."""
 

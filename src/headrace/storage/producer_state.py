@@ -14,6 +14,7 @@ from headrace.storage.errors import (
     OutOfOrderSequence,
     StaleCoordinatorEpoch,
     StaleProducerEpoch,
+    TransactionStillOpen,
 )
 from headrace.storage.transaction_index import AbortedTransaction
 
@@ -114,10 +115,13 @@ class ProducerState:
             self._check_sequence(producer, header)
         elif header.base_sequence > 0 and producer.epoch != NO_EPOCH:
             raise OutOfOrderSequence(header.producer_id, header.base_sequence, 0)
-        if producer.transaction_start is not None and not header.is_transactional:
-            raise InvalidTransactionState(
-                f"producer {header.producer_id} has an open transaction and sent a batch outside of it"
-            )
+        if producer.transaction_start is not None:
+            if not header.is_transactional:
+                raise InvalidTransactionState(
+                    f"producer {header.producer_id} has an open transaction and sent a batch outside of it"
+                )
+            if header.producer_epoch > producer.epoch:
+                raise TransactionStillOpen(header.producer_id, producer.epoch)
         return None
 
     @staticmethod

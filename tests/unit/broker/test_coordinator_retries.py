@@ -12,8 +12,10 @@ import pytest
 
 from headrace.broker.coordinator_log import batches_of
 from headrace.broker.coordinator_shell import RETRY_S
+from headrace.broker.transactions import PATIENCE_S
 from headrace.coordinator.transaction.machine import LAST_USABLE_EPOCH
 from headrace.model import TopicPartition
+from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.end_txn import EndTxnRequest
@@ -272,7 +274,10 @@ class Producer:
     async def end(self) -> int:
         """EndTxn, with a commit; the error code."""
         request = EndTxnRequest(transactional_id="t", producer_id=self.id, producer_epoch=self.epoch, committed=True)
-        return (await self._world.ask(request, 5)).error_code
+        answer = await self._world.ask(request, 5)
+        if answer.error_code == 0:
+            self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        return answer.error_code
 
 
 async def open_transaction(world: SimulatedBroker) -> Producer:
@@ -437,6 +442,96 @@ def test_a_time_out_that_cannot_be_written_is_written_later():
         await asyncio.sleep(LONG_ENOUGH_S)
         assert_ended(world, ControlType.ABORT)
         assert await producer.end() != 0, "it was fenced"
+
+    run(story)
+
+
+# --- what is asked while an end is under way
+
+
+def is_waiting(world: SimulatedBroker) -> bool:
+    return bool(world.broker.transactions._held)
+
+
+async def ended(world: SimulatedBroker) -> Producer:
+    """A producer whose transaction has ended just now, so that its markers are not on the disk yet."""
+    producer = Producer(world)
+    assert await producer.begin() == 0
+    assert [await producer.send(partition) for partition in (0, 1)] == [0, 0]
+    assert await producer.end() == 0
+    assert state(world) == "PrepareCommit"
+    return producer
+
+
+def test_the_next_transaction_begins_once_the_one_before_has_ended_without_being_sent_back():
+    async def story(world: SimulatedBroker) -> None:
+        for _ in range(20):
+            producer = await ended(world)
+            answers = await asyncio.gather(producer.send(0), producer.send(1), producer.commit_offset(7))
+            assert answers == [0, 0, 0]
+            assert await producer.end() == 0
+        await asyncio.sleep(0.1)
+        assert not is_waiting(world)
+        for log in (out(world, 0), out(world, 1)):
+            kinds = [header_at(batch).is_control for batch in batches_of(log)]
+            assert kinds == [False, True] * 40, "each transaction is ended before the next one writes"
+
+    run(story)
+
+
+@pytest.mark.parametrize("what", ["begin", "end", "add"])
+def test_whatever_else_is_asked_meanwhile_waits_too(what):
+    async def story(world: SimulatedBroker) -> None:
+        producer = await ended(world)
+        if what == "begin":
+            assert await producer.begin() == 0
+        elif what == "end":
+            producer.epoch -= 1  # the same request again: its answer was lost
+            assert await producer.end() == 0
+        else:
+            named = [AddPartitionsToTxnTopic(name="out", partitions=[0])]
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="t",
+                v3_and_below_producer_id=producer.id,
+                v3_and_below_producer_epoch=producer.epoch,
+                v3_and_below_topics=named,
+            )
+            answer = await world.ask(request, 3)
+            assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+        assert not is_waiting(world)
+
+    run(story)
+
+
+def test_a_disk_that_does_not_take_the_markers_holds_nobody_for_long():
+    async def story(world: SimulatedBroker) -> None:
+        world.disk.fail_sync(OUT, times=None, skip=1)
+        producer = Producer(world)
+        assert await producer.begin() == 0
+        assert await producer.send(0) == 0
+        assert await producer.end() == 0
+        began_ms = world.broker.now_ms()
+        assert await producer.send(1) == CONCURRENT_TRANSACTIONS
+        assert PATIENCE_S * 1000 <= world.broker.now_ms() - began_ms < PATIENCE_S * 1000 + 20
+        assert not is_waiting(world)
+        world.disk.heal()
+        await asyncio.sleep(LONG_ENOUGH_S)
+        assert await producer.send(1) == 0
+
+    run(story)
+
+
+def test_a_broker_that_stops_leaves_nobody_to_go_on():
+    async def story(world: SimulatedBroker) -> None:
+        producer = await ended(world)
+        sent = asyncio.ensure_future(producer.send(0))
+        await asyncio.sleep(0.004)
+        before = out(world, 0).end_offset
+        world.crash()
+        with pytest.raises(ConnectionError):
+            await sent
+        await asyncio.sleep(2 * PATIENCE_S)
+        assert out(world, 0).end_offset <= before + 1, "of the two there may be a marker, and nothing else"
 
     run(story)
 

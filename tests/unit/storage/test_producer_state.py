@@ -8,6 +8,7 @@ from headrace.storage.errors import (
     OutOfOrderSequence,
     StaleCoordinatorEpoch,
     StaleProducerEpoch,
+    TransactionStillOpen,
 )
 from headrace.storage.producer_state import BATCHES_REMEMBERED, ProducerState
 from headrace.storage.transaction_index import AbortedTransaction
@@ -153,6 +154,14 @@ def test_a_batch_outside_of_the_open_transaction_is_refused(state):
         state.check(_header(1))
     state.apply_marker(_marker(1), ControlType.COMMIT, 0)
     assert state.check(_header(1)) is None
+
+
+def test_the_next_transaction_cannot_write_before_the_one_before_has_its_marker(state):
+    _take(state, _header(0, epoch=5, transactional=True))
+    with pytest.raises(TransactionStillOpen, match="producer 1 had open in epoch 5 has not ended"):
+        state.check(_header(0, epoch=6, transactional=True))
+    state.apply_marker(_marker(1, epoch=6), ControlType.COMMIT, 0)
+    assert state.check(_header(0, epoch=6, transactional=True)) is None
 
 
 def test_markers_of_fenced_producers_and_coordinators_are_refused(state):

@@ -2,6 +2,8 @@
 
 `acks=1` is answered once the bytes are in the page cache, `acks=all` once they are on the disk (decision 4; with
 `durability = os` at once, as Kafka does), `acks=0` never. One sync serves every request that waits for it.
+
+The first write of a transaction waits for the end of the one before it, whose markers may be on their way to the disk.
 """
 
 from headrace.broker.context import Context
@@ -10,6 +12,7 @@ from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Handler
 from headrace.broker.produced_batch import only_batch, refused_records
 from headrace.broker.topics import Topic
+from headrace.broker.transactions import Asked
 from headrace.coordinator.transaction.events import WriterSupport
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
@@ -28,6 +31,13 @@ from headrace.storage.log import Log
 
 ALL, LEADER, NONE = -1, 1, 0
 BY_ID_SINCE = 13
+_REFUSALS = {
+    ErrorCode.CONCURRENT_TRANSACTIONS: "the transaction before this one has not ended in all partitions: send it again",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "another producer has taken over the transactional id: this one was fenced",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the transactional id belongs to another producer id, or has expired: "
+    "initialise the producer again",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the partition could not be added to the transaction: the disk refused it",
+}
 
 
 class _Produce:
@@ -38,7 +48,7 @@ class _Produce:
     def __init__(self, response: ProduceResponse) -> None:
         self.response = response
         self._waiting = 1  # for the request itself, so that no partition ends it before all are appended
-        self._answer: Deferred[Message] = Deferred()
+        self._answer: Deferred[Message | None] = Deferred()
 
     def wait_for(self, partition: PartitionProduceResponse, ctx: Context, log: Log, offset: int) -> None:
         """Hold the answer until the partition's records are durable."""
@@ -58,13 +68,24 @@ class _Produce:
         if not self._waiting:
             self._answer.set(self.response)
 
-    def answer(self) -> Answer:
+    def answer(self) -> Message | Deferred[Message | None]:
         """The response if it is ready, else the promise of it."""
         self.finish_one()
         return self.response if self._answer.is_set else self._answer
 
 
 def handle(ctx: Context, request: ProduceRequest) -> Answer:
+    """Append what there is for each partition, at once or when the producer's transaction before is over."""
+    name = request.transactional_id
+    if name is None or request.acks == NONE or not ctx.broker.transactions.is_ending(name):
+        return _append_all(ctx, request)
+    for topic in request.topic_data:  # a handler that is done has given its frame back
+        for partition in topic.partition_data:
+            partition.records = None if partition.records is None else bytes(partition.records)
+    return ctx.broker.transactions.after_end([name], lambda: _append_all(ctx, request))
+
+
+def _append_all(ctx: Context, request: ProduceRequest) -> Asked:
     """Append every partition's batches; one that is refused does not touch the others."""
     now_ms = ctx.broker.clock.now_ms()
     produce = _Produce(ProduceResponse())
@@ -130,23 +151,19 @@ def _append(
 def _check_transaction(ctx: Context, request: ProduceRequest, log: Log, batch: Buffer) -> list[Log]:
     """Have the transaction coordinator agree to the write; the logs to be durable before it is acknowledged.
 
-    A partition that the open transaction has written to already was agreed to then.
+    What it agreed to before, it knows; that the log has a batch of this transaction is not enough: after a crash it may
+    have one that the coordinator has not heard of.
     """
     header = header_at(batch)
     if not header.is_transactional:
         return []
-    known = log.producers.producers.get(header.producer_id)
-    if known and known.transaction_start is not None and known.epoch == header.producer_epoch:
+    name, transactions = request.transactional_id or "", ctx.broker.transactions
+    write = (name, header.producer_id, header.producer_epoch, log.topic_partition)
+    if transactions.is_part(*write):
         return []
-    error, owing = ctx.broker.transactions.check_write(
-        request.transactional_id or "",
-        header.producer_id,
-        header.producer_epoch,
-        log.topic_partition,
-        WriterSupport.of_produce(ctx.version),
-    )
+    error, owing = transactions.check_write(*write, WriterSupport.of_produce(ctx.version))
     if error is not ErrorCode.NONE:
-        raise BrokerError(error, f"the write is not part of an open transaction ({error.name})")
+        raise BrokerError(error, _REFUSALS.get(error, f"the write is not part of an open transaction ({error.name})"))
     return owing
 
 

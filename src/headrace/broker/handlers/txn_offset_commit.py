@@ -8,6 +8,7 @@ from headrace.broker.context import Context
 from headrace.broker.group_requests import ask_groups
 from headrace.broker.groups import OFFSETS_TOPIC
 from headrace.broker.handler import Answer, Handler
+from headrace.broker.transactions import Asked
 from headrace.coordinator.transaction.events import WriterSupport
 from headrace.model import TopicPartition
 from headrace.protocol.api import ApiKey
@@ -24,6 +25,10 @@ from headrace.protocol.schema import Message
 
 def handle(ctx: Context, request: TxnOffsetCommitRequest) -> Answer:
     """Ask the transaction coordinator whether this may be written, then the group coordinator to write it."""
+    return ctx.broker.transactions.after_end([request.transactional_id], lambda: _commit(ctx, request))
+
+
+def _commit(ctx: Context, request: TxnOffsetCommitRequest) -> Asked:
     unknown = _without_unknown(ctx, request)
     if unknown and not request.topics:
         return TxnOffsetCommitResponse(topics=unknown)
