@@ -160,12 +160,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         (),
     ),
     Difference(
-        "Regular expressions of subscriptions are matched in linear time",
-        "The syntax is RE2's, as in Kafka, without word boundaries, octal escapes and Unicode classes. An expression "
-        "that uses them is refused with INVALID_REGULAR_EXPRESSION.",
-        (),
-    ),
-    Difference(
         "A repeated request of a transactional producer gets its answer",
         "EndTxn counts as repeated only if the last end moved the epoch, so that a fenced producer never takes over "
         "its successor's epoch; a repeated InitProducerId at the last epoch is answered; the previous epoch is known "

@@ -1,8 +1,8 @@
 """DescribeTransactions and ListTransactions: what there is, without changing any of it (KIP-664)."""
 
-import re
 from collections.abc import Mapping
 
+from headrace.coordinator.expression import Expression, InvalidExpression
 from headrace.coordinator.transaction.machine import STATES_BY_LABEL, Transaction, by_topic
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_transactions as described
@@ -22,8 +22,8 @@ def list_transactions(
 ) -> listed.ListTransactionsResponse:
     """The transactional ids that pass all filters; the shell joins those of all coordinators."""
     try:
-        pattern = re.compile(message.transactional_id_pattern) if message.transactional_id_pattern else None
-    except re.error:
+        pattern = Expression(message.transactional_id_pattern) if message.transactional_id_pattern else None
+    except InvalidExpression:
         return listed.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     unknown = [label for label in message.state_filters if label not in STATES_BY_LABEL]
     wanted_states = {STATES_BY_LABEL[label] for label in message.state_filters if label in STATES_BY_LABEL}
@@ -36,7 +36,7 @@ def list_transactions(
         # One that has never begun has been open since 1969, as in Kafka.
         if message.duration_filter >= 0 and now_ms - transaction.started_ms <= message.duration_filter:
             return False
-        return pattern is None or pattern.fullmatch(transaction.transactional_id) is not None
+        return pattern is None or pattern.matches(transaction.transactional_id)
 
     return listed.ListTransactionsResponse(
         unknown_state_filters=unknown,

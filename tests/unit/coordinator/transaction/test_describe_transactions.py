@@ -1,5 +1,7 @@
 """DescribeTransactions and ListTransactions."""
 
+import time
+
 import pytest
 
 from headrace.coordinator.transaction import TransactionState
@@ -107,6 +109,16 @@ def test_filters_by_age(busy):
     assert "ongoing" in _names(busy, duration_filter=age_ms - 1)
     assert _names(busy, duration_filter=age_ms) == {"empty"}, "what has not begun counts as old, as in Kafka"
     assert len(_names(busy, version=1, duration_filter=0)) == 6
+
+
+def test_no_pattern_makes_the_broker_wait(busy):
+    name = "a" * 30_000
+    busy.init(name)
+    began = time.perf_counter()
+    assert _names(busy, transactional_id_pattern="(a+)+b") == set()
+    assert _names(busy, transactional_id_pattern="(a+)+") == {name}
+    assert time.perf_counter() - began < 0.1
+    assert _names(busy, transactional_id_pattern="a{99999999999}") == set(), "which is no count, but these characters"
 
 
 def test_filters_by_pattern(busy):

@@ -7,10 +7,10 @@ they want, or the topics that they want.
 from collections import Counter
 
 from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.expression import Expression, InvalidExpression
 from headrace.coordinator.group.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Subscriber
 from headrace.coordinator.group.consumer import facts
 from headrace.coordinator.group.consumer.draft import Draft
-from headrace.coordinator.group.consumer.expression import Expression, InvalidExpression
 from headrace.coordinator.group.consumer.refusal import Refusal
 from headrace.coordinator.group.consumer.state import ConsumerGroup, TopicsSeen
 from headrace.coordinator.group.consumer.topics import Topics
