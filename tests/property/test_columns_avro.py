@@ -157,3 +157,28 @@ def test_altered_bytes_are_refused_with_a_reason_or_read_as_fastavro_reads_them(
     else:
         read: Any = fastavro.schemaless_reader(io.BytesIO(bytes(raw)), PARSED, None)
         assert rows[1] == [read[name] for name in "abcdf"]
+
+
+wide = (
+    st.integers(-(2**127), 2**127 - 1)
+    | st.integers(-(10**20), 10**20)
+    | st.integers(-200, 200).map(lambda n: n * 10**30)
+)
+
+
+@given(st.lists(wide, min_size=1, max_size=6), st.integers(0, 45), st.integers(1, 38), st.data())
+def test_decimals_are_scaled_exactly_or_refused(
+    units: list[int], scale: int, precision: int, data: st.DataObject
+) -> None:
+    kind = pa.decimal128(precision, data.draw(st.integers(0, precision)))
+    written = {"type": "fixed", "name": "F", "size": 16, "logicalType": "decimal", "precision": 50, "scale": scale}
+    writer = {"type": "record", "name": "R", "fields": [{"name": "d", "type": written}]}
+    raw = [number.to_bytes(16, "big", signed=True) for number in units]
+    decoded = AvroDecoder(pa.schema([("d", kind)]), writer=json.dumps(writer)).decode(value_columns(raw))
+    for row, ((found,), number) in enumerate(zip(rows_of(decoded), units, strict=True)):
+        whole, rest = divmod(abs(number) * 10**kind.scale, 10**scale)
+        if rest == 0 and whole < 10**precision:
+            assert found == Decimal(f"{number}E-{scale}")
+        else:
+            assert found is None
+            assert "does not fit" in decoded.broken[row]

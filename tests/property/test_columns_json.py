@@ -136,12 +136,17 @@ def test_broken_objects(data: list[bytes | None], schema: pa.Schema, unit: str |
     check(data, schema, unit)
 
 
+cents = st.decimals(-100, 100, places=2).map(str)
+wide_digits = st.from_regex(r"-?[1-9][0-9]{30,41}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?", fullmatch=True)
 typed = {
     pa.int64(): whole.map(str), pa.int8(): st.integers(-130, 130).map(str), pa.float64(): numbers,
     pa.float32(): numbers, pa.timestamp("us", "UTC"): times.map(json.dumps) | whole.map(str),
     pa.date32(): dates.map(json.dumps), pa.string(): quoted | escapes,
     pa.decimal128(10, 2): digits | digits.map(json.dumps) | st.decimals(-100, 100, places=2).map(str),
-    pa.decimal128(38, 18): digits, pa.list_(pa.float64()): lists(numbers), pa.list_(pa.int64()): lists(whole.map(str)),
+    pa.decimal128(38, 18): digits | wide_digits, pa.decimal128(38, 0): wide_digits | wide_digits.map(json.dumps),
+    pa.list_(pa.decimal128(10, 2)): lists(cents), pa.map_(pa.string(), pa.decimal128(38, 18)): objects(digits | cents),
+    pa.list_(pa.struct([("a", pa.decimal128(6, 2))])): lists(objects(cents | cents.map(json.dumps))),
+    pa.list_(pa.float64()): lists(numbers), pa.list_(pa.int64()): lists(whole.map(str)),
     pa.list_(pa.string()): lists(quoted | escapes),
     pa.struct([("a", pa.int64()), ("b", pa.string())]): objects(whole.map(str) | quoted),
 }  # fmt: skip

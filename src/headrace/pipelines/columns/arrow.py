@@ -43,6 +43,13 @@ def spans(kind: pa.DataType, arena: Bytes, at: Longs, sizes: Longs) -> pa.Array:
     return pa.Array.from_buffers(kind, len(sizes), [validity(sizes >= 0), pa.py_buffer(ends), pa.py_buffer(data)])
 
 
+def replaced(column: pa.Array, rows: NDArray[np.intp], values: pa.Array) -> pa.Array:
+    """The column with other values in these rows, in order; `replace_with_mask` does not know every type."""
+    places = np.arange(len(column))
+    places[rows] = len(column) + np.arange(len(values))
+    return pa.concat_arrays([column, values]).take(pa.array(places))
+
+
 def utf8(values: pa.BinaryArray) -> pa.StringArray:
     """Binary values as text; raises `pyarrow.ArrowInvalid` if one of them is no UTF-8."""
     return values.cast(pa.string())

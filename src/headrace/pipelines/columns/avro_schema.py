@@ -8,6 +8,7 @@ from typing import Any
 from headrace.pipelines.errors import PipelineError
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
+_LARGEST = 2**31 - 1  # Avro's numbers about a type are ints
 ABSENT: Any = object()  # a field without a default, which may well be null
 
 
@@ -82,20 +83,27 @@ def _read(described: Any, known: dict[str, AvroType], space: str) -> AvroType:
             found = AvroType("enum", name=name, symbols=tuple(map(str, described["symbols"])))
         case "fixed":
             name, _ = _full_name(described, space)
-            size, scale = int(described["size"]), int(described.get("scale", 0))
+            size = int(described["size"])
             if size < 0:
                 raise ValueError(f"a fixed of {size} bytes")
-            found = AvroType("fixed", logical, name, size=size, scale=scale)
+            found = AvroType("fixed", logical, name, size=size, scale=_scale(described))
         case "array":
             return AvroType("array", branches=(_read(described["items"], known, space),))
         case "map":
             return AvroType("map", branches=(_read(described["values"], known, space),))
         case _ if kind in PRIMITIVES:
-            return AvroType(kind, logical, scale=int(described.get("scale", 0)))
+            return AvroType(kind, logical, scale=_scale(described))
         case _:
             return _named(kind, known, space)
     known[found.name] = found
     return found
+
+
+def _scale(described: Mapping[str, Any]) -> int:
+    scale, precision = int(described.get("scale", 0)), int(described.get("precision", _LARGEST))
+    if described.get("logicalType") == "decimal" and not 0 <= scale <= precision <= _LARGEST:
+        raise ValueError(f"a decimal of {precision} digits, {scale} of them behind the point")
+    return scale
 
 
 def _record(described: Mapping[str, Any], known: dict[str, AvroType], space: str) -> AvroType:

@@ -6,6 +6,7 @@ the writer meant by it is a `Meaning`; making a column checks every value agains
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum, auto
 
 import numpy as np
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 
 from headrace.pipelines.columns.arrow import booleans, fixed, spans
 from headrace.pipelines.columns.cell_bytes import decimals_at, uuids_at
+from headrace.pipelines.columns.decimals import rescaled
 from headrace.pipelines.columns.json_grammar import utf8_ok
 from headrace.pipelines.columns.walk import Bytes, Longs
 
 Mask = NDArray[np.bool_]
+_DAY_MICROS = 24 * 60 * 60 * 1_000_000
 
 
 class Form(Enum):
@@ -119,10 +122,12 @@ def column(arena: Bytes, cells: Cells, leaf: int, meaning: Meaning, kind: pa.Dat
     if types.is_date32(kind):
         return _wholes(numbers, there, meaning, pa.int32(), faults).view(kind)
     if types.is_timestamp(kind) or types.is_time64(kind):
-        highest = (2**63 - 1) // meaning.micros
-        late = np.flatnonzero(there & ((numbers > highest) | (numbers < -highest)))
-        faults.mark(late, lambda row: f"field {meaning.name!r} is {numbers[row]}, too large for a time")
-        return fixed(kind, numbers * meaning.micros, there)
+        is_of_day = types.is_time64(kind)
+        lowest, highest = (0, _DAY_MICROS - 1) if is_of_day else (-(2**63), 2**63 - 1)
+        outside = there & ((numbers > highest // meaning.micros) | (numbers < -(-lowest // meaning.micros)))
+        words = "which is no time of day" if is_of_day else "too large for a time"
+        faults.mark(np.flatnonzero(outside), lambda row: f"field {meaning.name!r} is {numbers[row]}, {words}")
+        return fixed(kind, np.where(outside, 0, numbers) * meaning.micros, there)
     return _bytes(arena, cells, leaf, meaning, kind, faults)
 
 
@@ -198,21 +203,12 @@ def _decimals(arena: Bytes, cells: Cells, leaf: int, meaning: Meaning, kind: pa.
         decimals_at(arena, cells.at[leaf], cells.size[leaf], there, out.view(np.uint8).reshape(-1, 16), long)
         there = there & ~long
         faults.mark(np.flatnonzero(long), lambda _row: f"field {meaning.name!r} has more than 38 digits")
-    array = fixed(pa.decimal128(38, meaning.scale), out, there)
-    try:
-        return _rescaled(array, kind)
-    except pa.ArrowInvalid:
-        return pa.concat_arrays([_one_decimal(array[row], row, meaning, kind, faults) for row in range(len(array))])
+    array, unfit = rescaled(out, there, meaning.scale, kind)
 
+    def reason(row: int) -> str:
+        units = (int(out[row, 1]) << 64) | (int(out[row, 0]) & (2**64 - 1))
+        value = Decimal(f"{units}E-{meaning.scale}")  # not a calculation, which would round
+        return f"field {meaning.name!r} is {value}, which does not fit {kind}"
 
-def _rescaled(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    array.validate(full=True)
-    return pc.cast(array, kind)
-
-
-def _one_decimal(value: pa.Scalar, row: int, meaning: Meaning, kind: pa.DataType, faults: Faults) -> pa.Array:
-    try:
-        return _rescaled(pa.repeat(value, 1), kind)
-    except pa.ArrowInvalid:
-        faults.setdefault(row, f"field {meaning.name!r} is {value.as_py()}, which does not fit {kind}")
-        return pa.nulls(1, kind)
+    faults.mark(unfit, reason)
+    return array

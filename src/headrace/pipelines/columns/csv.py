@@ -1,8 +1,8 @@
 """CSV values, a line each, to columns by Arrow's reader: one call for all records, and more only to find broken ones.
 
 The reader sees only values that are one row of the right number of fields each, which `csv_walk` has checked; so rows
-cannot run into each other. Times are read as in JSON: as ISO 8601, in UTC if no zone is told. Binary is the bytes as
-they stand.
+cannot run into each other. Times and decimals are read as in JSON: times as ISO 8601, in UTC if no zone is told. Binary
+is the bytes as they stand.
 """
 
 from typing import Any
@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.arrow import fixed
+from headrace.pipelines.columns.arrow import fixed, replaced
 from headrace.pipelines.columns.csv_walk import FIELDS, FINE, LINE_BREAK, OPEN_QUOTE, gather_lines, walk_lines
+from headrace.pipelines.columns.decimals import decimals_from_text
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.json_exact import DoesNotFit, convert
 from headrace.pipelines.columns.json_values import times_at
@@ -31,9 +32,8 @@ class CsvDecoder:
         self._delimiter = delimiter
         self._quote = quote
         self._null_text = null_text
-        self._read_as = {
-            field.name: pa.string() if pa.types.is_timestamp(field.type) else field.type for field in schema
-        }
+        self._own = {kind for kind in schema.types if pa.types.is_timestamp(kind) or pa.types.is_decimal(kind)}
+        self._read_as = {field.name: pa.string() if field.type in self._own else field.type for field in schema}
         self._parsing = {
             breaks: arrow_csv.ParseOptions(
                 delimiter=delimiter, quote_char=quote, newlines_in_values=breaks, ignore_empty_lines=False
@@ -84,7 +84,7 @@ class CsvDecoder:
     def _columns(self, lines: "_Lines", rows: Rows) -> list[pa.Array]:
         table = self._parse(lines, rows, self._read_as)
         return [
-            _times(array, field) if pa.types.is_timestamp(field.type) else array
+            _converted(array, field) if field.type in self._own else array
             for array, field in zip(table, self._schema, strict=True)
         ]
 
@@ -143,8 +143,18 @@ def _words(kind: pa.DataType) -> str:
     return "UTF-8" if pa.types.is_string(kind) else str(kind)
 
 
+def _converted(texts: pa.StringArray, field: pa.Field) -> pa.Array:
+    """Times or decimals from their text; the few forms that the compiled readers do not know by the exact one."""
+    if pa.types.is_timestamp(field.type):
+        return _times(texts, field)
+    read, unread = decimals_from_text(texts, field.type)
+    if not len(unread):
+        return read
+    values = [convert(texts[row].as_py(), None, field.type, field.name) for row in unread.tolist()]
+    return replaced(read, unread, pa.array(values, field.type))
+
+
 def _times(texts: pa.StringArray, field: pa.Field) -> pa.Array:
-    """Times from their text; the few forms that the compiled reader does not know by Python's."""
     there = ~texts.is_null().to_numpy(zero_copy_only=False)
     ends = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     data = texts.buffers()[2]

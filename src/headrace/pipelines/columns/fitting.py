@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from headrace.pipelines.columns.json_exact import DoesNotFit
+from headrace.pipelines.columns.json_exact import DoesNotFit, exact_decimal
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -60,11 +60,7 @@ def _whole(value: Any, kind: pa.DataType, name: str) -> int | None:
 def _decimal(value: Any, kind: pa.Decimal128Type, name: str) -> Decimal | None:
     if not isinstance(value, Decimal | int) or isinstance(value, bool):
         return None
-    try:
-        pa.scalar(Decimal(value), kind)
-    except pa.ArrowInvalid:
-        raise DoesNotFit(f"field {name!r} is {value}, which does not fit {kind}") from None
-    return Decimal(value)
+    return exact_decimal(str(value), kind, name)
 
 
 def _time(value: Any, kind: pa.DataType) -> Any:

@@ -1,8 +1,9 @@
 """JSON values to columns: the compiled walk, what is left of each column after it, and the exact reader for the rest.
 
-The walk does all the common forms. A few are finished per column, still without Python per record: numbers of many
-digits and decimals by Arrow's exact parser, lists and structs by Arrow's JSON reader over their text alone. What is
-then still unread goes record by record through `json_exact`, which decides, and says why when a record does not decode.
+The walk does all the common forms. A few are finished per column, still without Python per record: doubles of many
+digits by Arrow's exact parser, decimals by the loops in `decimals`, lists and structs by Arrow's JSON reader over their
+text alone. What is then still unread goes record by record through `json_exact`, which decides, and says why when a
+record does not decode.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,8 @@ import pyarrow.json as arrow_json
 from numpy.typing import NDArray
 
 from headrace.pipelines.columns import json_walk as walk
-from headrace.pipelines.columns.arrow import booleans, fixed, spans, validity
+from headrace.pipelines.columns.arrow import booleans, fixed, replaced, spans, validity
+from headrace.pipelines.columns.decimals import decimals_from_text
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.json_exact import DoesNotFit, convert, read_object
 from headrace.pipelines.columns.json_text import ABSENT, DIGITS, gather_text
@@ -100,14 +102,11 @@ class JsonDecoder:
             case walk.NESTED:
                 return self._nested(arena, found, index)
         text = _text(arena, found, index)
-        return text if pa.types.is_string(kind) else self._cast(text, found, index)
-
-    def _cast(self, text: pa.StringArray, found: _Found, index: int) -> pa.Array:
-        """Text to a decimal by Arrow; rows that it cannot do are left to the exact reader."""
-        kind = self._schema.field(index).type
-        array, bad = _salvage(text, kind, lambda part: pc.cast(part, kind))
-        found.broken[bad] = 1
-        return array
+        if pa.types.is_string(kind):
+            return text
+        decimals, unread = decimals_from_text(text, kind)
+        found.broken[unread] = 1
+        return decimals
 
     def _nested(self, arena: Bytes, found: _Found, index: int) -> pa.Array:
         field = self._schema.field(index)
@@ -142,20 +141,11 @@ class JsonDecoder:
                 read = dict.fromkeys(fields)
             for name, value in read.items():
                 values[name].append(value)
-        mask = np.zeros(len(records), np.bool_)
-        mask[rows] = True
         mended = [
-            _replace(column, mask, pa.array(values[field.name], field.type))
+            replaced(column, rows, pa.array(values[field.name], field.type))
             for column, field in zip(columns, self._schema, strict=True)
         ]
         return Decoded(mended, reasons)
-
-
-def _replace(column: pa.Array, mask: NDArray[np.bool_], values: pa.Array) -> pa.Array:
-    """The column with other values where the mask is set, in order; `replace_with_mask` does not know every type."""
-    places = np.arange(len(column))
-    places[mask] = len(column) + np.arange(len(values))
-    return pa.concat_arrays([column, values]).take(pa.array(places))
 
 
 def _doubles(arena: Bytes, found: _Found, index: int) -> NDArray[np.float64]:
@@ -200,7 +190,19 @@ def _read_nested(texts: pa.BinaryArray, field: pa.Field) -> pa.Array:
     )
     if len(table) != len(texts):
         raise pa.ArrowInvalid("Arrow found another number of values")
-    return table["v"].combine_chunks()
+    read = table["v"].combine_chunks()
+    if _has_infinity(read):
+        raise pa.ArrowInvalid("a number is too large for its type")
+    return read
+
+
+def _has_infinity(array: pa.Array) -> bool:
+    """Whether a number somewhere inside was too large: Arrow reads it as infinity, which JSON cannot write."""
+    if pa.types.is_floating(array.type):
+        return bool(pc.any(pc.is_inf(array)).as_py())
+    if pa.types.is_struct(array.type):
+        return any(map(_has_infinity, array.flatten()))
+    return bool(pa.types.is_nested(array.type)) and _has_infinity(array.flatten())
 
 
 def _salvage(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
 from json.decoder import WHITESPACE, scanstring  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -32,7 +32,19 @@ def _no_constant(name: str) -> None:
     raise DoesNotFit(f"{name} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+class _Written(float):
+    """A number that remembers how it was written: a decimal wants every digit of it, wherever it stands."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        found = super().__new__(cls, text)
+        found.text = text
+        return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_Written)
 
 
 def read_object(data: bytes, fields: Mapping[str, pa.DataType], epoch_micros: int = 0) -> dict[str, Any]:
@@ -113,7 +125,7 @@ def convert(value: Any, text: str | None, kind: pa.DataType, name: str, epoch_mi
     if pa.types.is_floating(kind) and isinstance(value, int | float) and not isinstance(value, bool):
         return _real(value, kind, name)
     if pa.types.is_decimal(kind) and not isinstance(value, bool | list | dict):
-        return _decimal(value if isinstance(value, str) or text is None else text, kind, name)
+        return exact_decimal(str(getattr(value, "text", value)), kind, name)
     if pa.types.is_timestamp(kind):
         return _time(value, kind, name, epoch_micros)
     if pa.types.is_date(kind) and isinstance(value, str):
@@ -136,12 +148,21 @@ def convert(value: Any, text: str | None, kind: pa.DataType, name: str, epoch_mi
 
 
 def _text(value: Any, text: str | None, name: str) -> str:
-    found = value if isinstance(value, str) else text if text is not None else json.dumps(value, ensure_ascii=False)
+    found = value if isinstance(value, str) else text if text is not None else _as_written(value)
     try:
         found.encode()
     except UnicodeEncodeError as error:
         raise DoesNotFit(f"field {name!r} holds half a surrogate pair, which no text can") from error
     return found
+
+
+def _as_written(value: Any) -> str:
+    """What is not a string inside a list or an object, as JSON again."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_written, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_as_written(name)}: {_as_written(item)}' for name, item in value.items())}}}"
+    return str(value.text) if isinstance(value, _Written) else json.dumps(value, ensure_ascii=False)
 
 
 def _whole(value: Any, kind: pa.DataType, name: str) -> int:
@@ -163,7 +184,8 @@ def _real(value: float, kind: pa.DataType, name: str) -> float:
     return found
 
 
-def _decimal(text: str, kind: pa.Decimal128Type, name: str) -> Decimal:
+def exact_decimal(text: str, kind: pa.Decimal128Type, name: str) -> Decimal:
+    """A number as a decimal of this type, with no digit more or less; raises `DoesNotFit` with the field's name."""
     try:
         if not _DECIMAL.fullmatch(text):
             raise InvalidOperation

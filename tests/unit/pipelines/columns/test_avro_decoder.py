@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from datetime import time
 from decimal import Decimal
 from uuid import UUID
 
@@ -127,6 +128,21 @@ def test_a_decimal_of_more_bytes_than_arrow_has():
     decoded = bare(schema, writer, *data)
     assert rows_of(decoded) == [[Decimal(10**37)], [Decimal(-5)], [None], [None], [None]]
     assert set(decoded.broken) == {2, 3, 4}
+
+
+def test_a_time_of_day_that_no_day_has():
+    writer = record(("t", {"type": "long", "logicalType": "time-micros"}))
+    decoded = bare(pa.schema([("t", pa.time64("us"))]), writer, b"\x00", b"\x01", b"\x80\x80\xbb\xdd\x83\x05")
+    assert rows_of(decoded) == [[time(0)], [None], [None]]
+    assert "is -1, which is no time of day" in decoded.broken[1]
+    assert "is 86400000000, which is no time of day" in decoded.broken[2]
+
+
+@pytest.mark.parametrize("scale", [-1, 39, 2_000_000_000, 10**30])
+def test_a_decimal_whose_scale_cannot_be(scale):
+    writer = record(("d", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": scale}))
+    with pytest.raises(PipelineError, match=f"38 digits, {scale} of them behind the point"):
+        bare(pa.schema([("d", pa.decimal128(10, 2))]), writer, b"\x02\x01")
 
 
 def test_uuid_of_sixteen_bytes():

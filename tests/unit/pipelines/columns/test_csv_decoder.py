@@ -39,7 +39,7 @@ def test_every_reason_beside_good_lines():
         b"1,\xff,,,,,": "field 's' is '�', which is no UTF-8",
         b"1,a,,,yesterday,,": "field 't' is 'yesterday', which is no time",
         b"1,a,,2023-02-29,,,": "field 'd' is '2023-02-29', which is no date32[day]",
-        b"1,a,,,,1.005,": "field 'm' is '1.005', which is no decimal128(6, 2)",
+        b"1,a,,,,1.005,": "field 'm' is '1.005', which does not fit decimal128(6, 2)",
         b"1,a": "the line has 2 fields, the schema 7",
         b"": "the line has 1 field, the schema 7",
         b'1,"a,,,,,': "a quote is not closed",

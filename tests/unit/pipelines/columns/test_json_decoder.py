@@ -36,6 +36,15 @@ def test_every_type():
     assert values(pa.map_(pa.string(), pa.int32()), '{"x": 1}') == [[("x", 1)]]
 
 
+def test_decimals_keep_every_digit_wherever_they_stand():
+    money = pa.decimal128(38, 10)
+    whole = Decimal("1234567890123456789012345678.0123456789")
+    assert values(pa.list_(money), f"[{whole}, 1, null]") == [[whole, Decimal(1), None]]
+    assert values(pa.struct([("b", money)]), f'{{"b": {whole}}}') == [{"b": whole}]
+    assert values(pa.map_(pa.string(), money), f'{{"b": "{whole}"}}') == [[("b", whole)]]
+    assert values(pa.list_(pa.string()), "[1.50, [1e400]]") == [["1.50", "[1e400]"]]
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "words"),
     [
@@ -45,6 +54,12 @@ def test_every_type():
         (pa.float64(), "1e309", "too large"),
         (pa.decimal128(4, 2), "1.005", "does not fit"),
         (pa.decimal128(4, 2), '"1_0"', "does not fit"),
+        (pa.decimal128(10, 2), "1E-100000000", "does not fit"),
+        (pa.decimal128(10, 2), "1E-77", "does not fit"),
+        (pa.decimal128(10, 0), str(2**128 + 5), "does not fit"),
+        (pa.decimal128(38, 18), "43864730784291090085254673546243869678", "does not fit"),
+        (pa.list_(pa.decimal128(10, 2)), "[1.005]", "does not fit"),
+        (pa.list_(pa.float64()), "[1e400]", "too large"),
         (pa.date32(), '"2023-02-29"', "no date"),
         (TIME, "5", "epochUnit"),
         (pa.string(), r'"\ud800"', "half a surrogate pair"),
