@@ -194,6 +194,13 @@ FULL: dict[str, Any] = {
 }  # fmt: skip
 NULLS: dict[str, Any] = {**dict.fromkeys(FULL), "k": 2}
 EMPTY: dict[str, Any] = {**NULLS, "k": 3, "text": "", "raw": b"", "numbers": [], "words": [], "a_map": {}, "deep": []}
+FIRST: dict[str, Any] = {
+    **NULLS, "k": 4, "day": date.min, "instant": datetime.min.replace(tzinfo=UTC), "wall": datetime.min,
+}  # fmt: skip
+LAST: dict[str, Any] = {
+    **NULLS, "k": 5, "day": date.max, "instant": datetime.max.replace(tzinfo=UTC), "wall": datetime.max,
+}  # fmt: skip
+ROWS = (FULL, NULLS, EMPTY, FIRST, LAST)
 
 
 @pytest.mark.parametrize("keys", [[], ["k"]], ids=["append", "upsert"])
@@ -202,10 +209,10 @@ def test_every_type_comes_back_as_it_went(store: Store, spark: SparkSession, tab
         with pytest.raises(SinkMisconfigured, match="use delta"):
             store.sink(table, keys)
         return
-    df = spark.createDataFrame([FULL, NULLS, EMPTY], ALL_TYPES)
+    df = spark.createDataFrame(ROWS, ALL_TYPES)
     store.sink(table, keys)(df, 0)
     store.sink(table, keys)(df, 0)
-    assert sorted(store.rows(table), key=lambda row: row["k"]) == [store.stored(row) for row in (FULL, NULLS, EMPTY)]
+    assert sorted(store.rows(table), key=lambda row: row["k"]) == [store.stored(row) for row in ROWS]
 
 
 def test_two_sinks_share_a_store_and_a_table(store: Store, spark: SparkSession, table: str, query: Any) -> None:

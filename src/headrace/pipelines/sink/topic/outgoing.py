@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.model import TopicPartition
 from headrace.pipelines.columns.encode import Outgoing, batches_of, outgoing, partitions_by_key, spread
@@ -56,8 +55,9 @@ def _milliseconds(column: pa.Array | None, rows: int) -> Longs:
     now = int(time.time() * 1000)
     if column is None:
         return np.full(rows, now, np.int64)
-    micros = column.cast(pa.int64())
-    return np.asarray(pc.floor(pc.divide(micros.cast(pa.float64()), 1000.0)).cast(pa.int64()).fill_null(now), np.int64)
+    # In whole numbers: a double does not hold the microseconds of every year. NumPy rounds down, also before 1970.
+    micros = np.asarray(column.cast(pa.int64()).fill_null(now * 1000), np.int64)
+    return np.floor_divide(micros, 1000)
 
 
 class Sharing:
