@@ -52,6 +52,10 @@ FULL = (
     date(2026, 3, 1), True, b"\x00\xff", 1e22, ["a", None], (1, {"k": 2}),
 )  # fmt: skip
 EMPTY = (2, "x", *([None] * 9))
+ENDS = [
+    (number, "x", None, end.replace(tzinfo=UTC), end, end.date(), *([None] * 5))
+    for number, end in ((4, datetime.min), (5, datetime.max))
+]
 FILE = """
 from pyspark.sql import functions as F
 from headrace.pipelines.operators import aggregates as agg
@@ -87,14 +91,17 @@ def elsewhere(spark: SparkSession) -> Iterator[None]:
 def test_every_value_arrives_in_every_store_and_what_is_wrong_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     stores = {"sqlite": sqlite(tmp_path / "v.db"), "duckdb": duckdb(tmp_path / "v.duckdb")}
     net = spark.createDataFrame(
-        [(*FULL, 1), (*EMPTY, 1), (*EMPTY, 2), (*EMPTY, -2), (3, *EMPTY[1:], 1), (3, *EMPTY[1:], -1)], SCHEMA
+        [(*FULL, 1), (*EMPTY, 1), (*EMPTY, 2), (*EMPTY, -2), (3, *EMPTY[1:], 1), (3, *EMPTY[1:], -1)]
+        + [(*row, 1) for row in ENDS],
+        SCHEMA,
     )
     for store in stores.values():
         sink = ViewSink("things", ("id", "name"), store)
         sink(net, 0)
         reader = store.reader("things")
         rows = {row["id"]: row for row in reader.page(everything(reader.kept().shape)).rows}
-        assert rows.keys() == {1, 2}
+        assert rows.keys() == {1, 2, 4, 5}
+        assert [tuple(rows[row[0]].values())[:6] for row in ENDS] == [row[:6] for row in ENDS]
         assert set(rows[2].values()) == {2, "x", None}
         assert tuple(rows[1].values())[:10] == FULL[:10]
         assert rows[1]["deep"]["a"] == 1
@@ -102,7 +109,10 @@ def test_every_value_arrives_in_every_store_and_what_is_wrong_is_refused(spark: 
     found = sink.changed(net)
     shape = sink.shape_of(found)
     texts = {row["headrace_key"]: row for row in with_row_json(found).collect()}
-    assert texts.keys() == {key_text(shape, dict(zip(("id", "name"), one, strict=False))) for one in (FULL, EMPTY)}
+    assert texts.keys() == {key_text(shape, dict(zip(("id", "name"), one, strict=False))) for one in (FULL, EMPTY, *ENDS)}
+    for end in ENDS:
+        row = loaded_row(shape, texts[key_text(shape, {"id": end[0], "name": "x"})][ROW])
+        assert tuple(row.values())[:6] == end[:6]
     row = loaded_row(shape, texts[key_text(shape, {"id": 1, "name": FULL[1]})][ROW])
     assert tuple(row.values())[:10] == FULL[:10]
     assert row["deep"] == {"a": 1, "b": {"k": 2}}
