@@ -1,5 +1,6 @@
 """Tables as changes, for real: change topics on our broker, through Spark, joined, with restarts in between."""
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace import Broker
 from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.tables.changes import table_changes
+from headrace.pipelines.operators.tables.changes import row_versions, table_changes
 from headrace.pipelines.operators.tables.changes_schema import envelope_schema, row_schema
 from headrace.pipelines.operators.tables.form import TIME, VERSIONS, WEIGHT
 from headrace.pipelines.operators.tables.join import join_tables
@@ -175,3 +176,40 @@ def test_what_records_say_is_taken_at_its_word_or_refused(spark: SparkSession, s
         left.drop(WEIGHT).transform(join_tables(left, on="id"))
     with pytest.raises(BadField, match=r"key in table_changes names 'ide', which the rows do not have: did you mean"):
         log.rows("told", schema).transform(table_changes("ide"))
+
+
+TEXT = "__debezium_unavailable_value"
+MARK_BASE64 = base64.b64encode(TEXT.encode()).decode()
+LARGE = "id long, n int, body string, raw binary, counts array<int>, tags array<string>"
+
+
+def test_a_large_value_that_was_not_sent_again(spark: SparkSession, servers: str) -> None:
+    log = Log(spark, servers, "large", "known", "unknown")
+    schema = envelope_schema(LARGE)
+    sent = {"id": 1, "n": 0, "body": "long", "raw": "Zm9v", "counts": [1, 2], "tags": ["a"]}
+    left_out = {"id": 1, "n": 1, "body": TEXT, "raw": MARK_BASE64, "counts": [TEXT], "tags": [TEXT]}
+    for topic in ("large", "known"):
+        log.change(topic, "c", after=sent)
+    log.change("large", "u", after=left_out)
+    log.change("known", "u", before=sent, after=left_out)  # as with REPLICA IDENTITY FULL
+    log.change("unknown", "u", after=left_out)
+    log.producer.flush()
+    row = ("long", bytearray(b"foo"), [1, 2], ["a"])
+    (told,) = log.rows("large", schema).transform(table_changes("id")).collect()
+    assert (told["n"], told[WEIGHT], told["body"], told["raw"], told["counts"], told["tags"]) == (1, 1, *row)
+    trusting = log.rows("known", schema).transform(table_changes("id", trust_before=True))
+    told = [
+        (each[WEIGHT], each["n"], *(each[name] for name in told.asDict() if name in LARGE))
+        for each in trusting.collect()
+    ]
+    assert sorted(told, key=str) == sorted([(1, 0, 1, 0, *row), (-1, 0, 1, 0, *row), (1, 1, 1, 1, *row)], key=str)
+    versions = log.rows("known", schema).transform(row_versions("id")).select("row.*").collect()
+    assert sorted((each["n"], each["body"], each["counts"]) for each in versions) == [
+        (0, "long", [1, 2]),
+        (1, "long", [1, 2]),
+    ]
+    for transform in (table_changes("id"), row_versions("id")):
+        with pytest.raises(Exception, match=r"of unknown leaves out .*unavailable = \"reselect\""):
+            log.rows("unknown", schema).transform(transform).collect()
+    whole = log.rows("unknown", envelope_schema("id long, n int")).transform(table_changes("id"))
+    assert [(each["id"], each["n"]) for each in whole.collect()] == [(1, 1)]

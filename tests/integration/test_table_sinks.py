@@ -195,10 +195,10 @@ FULL: dict[str, Any] = {
 NULLS: dict[str, Any] = {**dict.fromkeys(FULL), "k": 2}
 EMPTY: dict[str, Any] = {**NULLS, "k": 3, "text": "", "raw": b"", "numbers": [], "words": [], "a_map": {}, "deep": []}
 FIRST: dict[str, Any] = {
-    **NULLS, "k": 4, "day": date.min, "instant": datetime.min.replace(tzinfo=UTC), "wall": datetime.min,
+    **NULLS, "k": 4, "day": date.min, "instant": datetime.min.replace(tzinfo=UTC), "wall": datetime.min,  # noqa: DTZ901
 }  # fmt: skip
 LAST: dict[str, Any] = {
-    **NULLS, "k": 5, "day": date.max, "instant": datetime.max.replace(tzinfo=UTC), "wall": datetime.max,
+    **NULLS, "k": 5, "day": date.max, "instant": datetime.max.replace(tzinfo=UTC), "wall": datetime.max,  # noqa: DTZ901
 }  # fmt: skip
 ROWS = (FULL, NULLS, EMPTY, FIRST, LAST)
 

@@ -54,7 +54,7 @@ FULL = (
 EMPTY = (2, "x", *([None] * 9))
 ENDS = [
     (number, "x", None, end.replace(tzinfo=UTC), end, end.date(), *([None] * 5))
-    for number, end in ((4, datetime.min), (5, datetime.max))
+    for number, end in ((4, datetime.min), (5, datetime.max))  # noqa: DTZ901 - one column has no zone
 ]
 FILE = """
 from pyspark.sql import functions as F
@@ -109,7 +109,8 @@ def test_every_value_arrives_in_every_store_and_what_is_wrong_is_refused(spark: 
     found = sink.changed(net)
     shape = sink.shape_of(found)
     texts = {row["headrace_key"]: row for row in with_row_json(found).collect()}
-    assert texts.keys() == {key_text(shape, dict(zip(("id", "name"), one, strict=False))) for one in (FULL, EMPTY, *ENDS)}
+    every = (FULL, EMPTY, *ENDS)
+    assert texts.keys() == {key_text(shape, dict(zip(("id", "name"), one, strict=False))) for one in every}
     for end in ENDS:
         row = loaded_row(shape, texts[key_text(shape, {"id": end[0], "name": "x"})][ROW])
         assert tuple(row.values())[:6] == end[:6]

@@ -17,6 +17,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from headrace.connect.table import UNAVAILABLE_TEXT
+from headrace.pipelines.columns.unavailable import placeholder_in
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _WIDE = Context(prec=100)  # Python's own context rounds to 28 digits; Arrow's decimals have 38
@@ -133,6 +136,8 @@ def convert(value: Any, text: str | None, kind: pa.DataType, name: str, epoch_mi
     if pa.types.is_binary(kind) and isinstance(value, str):
         return _binary(value, name)
     if pa.types.is_list(kind) and isinstance(value, list):
+        if value == [UNAVAILABLE_TEXT] and (placeholder := placeholder_in(kind.value_type)) is not None:
+            return placeholder
         return [convert(item, None, kind.value_type, name, epoch_micros) for item in value]
     if pa.types.is_struct(kind) and isinstance(value, dict):
         return {

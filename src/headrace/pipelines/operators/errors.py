@@ -15,5 +15,9 @@ class BadField(PipelineError):
     """A column that does not exist, or has a type that will not do."""
 
 
+class UnknownValue(PipelineError):
+    """A change that leaves a value out, which nothing that was seen before it has."""
+
+
 class BadAggregate(PipelineError):
     """An aggregate that cannot be computed so."""

@@ -47,6 +47,9 @@ def table_changes(
     because which rows are there is known to no one, and so it does with `truncates="refuse"`; the table was empty then,
     so that a new checkpoint behind it is right. `truncates="ignore"` keeps the rows. `table` is what versions call the
     table, by default the topic.
+
+    A large value that PostgreSQL did not send again (`__debezium_unavailable_value` in its place) is the one that the
+    row has, or that `before` has; where neither does, the query stops and says so.
     """
     keys = as_names(key)
     _check(keys, form, trust_before, truncates)
@@ -67,6 +70,9 @@ def row_versions(
     The key's columns; `row`, a struct of the others; `gone`, whether the row is deleted; `partition`, `offset`;
     `_version`, `_time`; and `emptied`, whether the record is a truncate, which ends the versions of all keys. The
     settings are those of `table_changes`.
+
+    A record that leaves out a large value, which PostgreSQL did not send again and `before` does not have, stops the
+    query: nothing is kept to take it from.
     """
     keys = as_names(key)
     _check(keys, form, False, truncates)
@@ -96,19 +102,20 @@ def _untruncated(frame: "DataFrame", form: str, truncates: str) -> "DataFrame":
     return frame.where(~fn.col("op").eqNullSafe("t")) if is_there else frame
 
 
-def _versions(records: Records) -> "DataFrame":
+def _versions(records: Records, *, keeps_rows: bool = False) -> "DataFrame":
     from pyspark.sql import functions as fn
 
     frame = records.frame
     if not records.has("_key"):
         # Without the record's key a tombstone is nobody's; the delete before it has said the same.
         frame = frame.where(~records.is_tombstone) if records.form == ENVELOPE else frame
-    row = [records.cell(name).alias(name) for name in records.others] or [fn.lit(True).alias(_NOTHING)]
+    row = [records.whole_cell(name).alias(name) for name in records.others] or [fn.lit(True).alias(_NOTHING)]
     partition = fn.col("_partition") if records.has("_partition") else fn.lit(0)
+    wrong = records.refused() if keeps_rows else records.refused(records.incomplete(records.whole_cell))
     return frame.select(
         *(records.key_cell(name).alias(name) for name in records.key),
         fn.struct(*row).alias(ROW),
-        fn.coalesce(records.refused(), records.is_gone).alias(GONE),
+        fn.coalesce(wrong, records.is_gone).alias(GONE),
         partition.alias(PARTITION),
         fn.col("_offset").alias(OFFSET),
         records.version().alias(VERSION),
@@ -118,7 +125,7 @@ def _versions(records: Records) -> "DataFrame":
 
 
 def _current(records: Records, buckets: int | None) -> "DataFrame":
-    versions = _versions(records)
+    versions = _versions(records, keeps_rows=True)
     row = arrow_schema(versions).field(ROW).type
     check_columns(pa.schema(list(row)), "the table")
     told = over_keys(versions, records.key, lambda _: CurrentRows(row, records.empties), buckets)
@@ -145,6 +152,7 @@ def _stateless(records: Records) -> "DataFrame":
     wrong = records.refused(
         (lost, f"has no before, which trust_before=True needs: {mend}"),
         (for_keys, f"has only the key in before, where trust_before=True needs the whole row: {mend}"),
+        records.incomplete(records.whole_cell, lambda name: records.cell(name, "before")),
     )
     checked = records.frame.where(fn.coalesce(wrong, fn.lit(True)))
     # A turn for what was and one for what is: in Spark cheaper than an array of rows, which it would not compile.
@@ -152,7 +160,7 @@ def _stateless(records: Records) -> "DataFrame":
     goes = fn.col(WEIGHT) < 0
     told = turns.where(fn.when(goes, op.isin("u", "d")).otherwise(op.isin("c", "r", "u")))
     row = [
-        fn.when(goes, records.cell(name, "before")).otherwise(records.cell(name)).alias(name)
+        fn.when(goes, records.cell(name, "before")).otherwise(records.whole_cell(name)).alias(name)
         for name in records.row.fieldNames()
     ]
     version = records.version(is_known=~goes)

@@ -4,12 +4,14 @@ Everything here is expressions, which Spark runs by itself. What must not be is 
 query: a truncate, a change without a primary key.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.pipelines.columns.unavailable import placeholders
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.fields import nearest, require
+from headrace.pipelines.operators.tables.current import WHOLE_ROWS
 from headrace.pipelines.operators.tables.form import check_row_names
 
 if TYPE_CHECKING:
@@ -72,6 +74,36 @@ class Records:
         from pyspark.sql import functions as fn
 
         return fn.col(image).getField(name) if self.form == ENVELOPE else fn.col(f"`{name}`")
+
+    def whole_cell(self, name: str) -> "Column":
+        """A column of the row as it is now; a large value that was not sent again is the one in `before`, if it is."""
+        from pyspark.sql import functions as fn
+
+        found = self.cell(name)
+        kind = self._row_in("before") if self.form == ENVELOPE and self.has("before") else None
+        if kind is None or name not in kind.fieldNames():
+            return found
+        before = self.cell(name, "before")
+        was_sent = fn.when(~self.is_left_out(name, before), before)
+        return fn.when(self.is_left_out(name, found), fn.coalesce(was_sent, found)).otherwise(found)
+
+    def is_left_out(self, name: str, cell: "Column") -> "Column":
+        """Whether a value of that column only stands for one that was not sent again."""
+        from pyspark.sql import functions as fn
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        kind = self.row[name].dataType
+        found = fn.lit(False)
+        for mark in placeholders(to_arrow_type(kind)):
+            made = fn.array(*map(fn.lit, mark)) if isinstance(mark, list) else fn.lit(mark)
+            found = found | cell.eqNullSafe(made.cast(kind))
+        return found
+
+    def _row_in(self, image: str) -> "StructType | None":
+        from pyspark.sql.types import StructType
+
+        kind = self.frame.schema[image].dataType
+        return kind if isinstance(kind, StructType) else None
 
     @property
     def is_tombstone(self) -> "Column":
@@ -187,6 +219,20 @@ class Records:
         return isinstance(kind, StructType) and inner in kind.fieldNames()
 
     # --- what must not be
+
+    def incomplete(self, *images: "Callable[[str], Column]") -> tuple["Column", str]:
+        """Whether a large value was not sent again, and what to say of it, for one who keeps nothing to take it from.
+
+        `images` say for a column what it is.
+        """
+        from pyspark.sql import functions as fn
+
+        found = fn.lit(False)
+        for name in self.others:
+            for image in images:
+                found = found | self.is_left_out(name, image(name))
+        words = "leaves out a large value that the database did not send again, which nothing here keeps"
+        return found, f"{words}: {WHOLE_ROWS}"
 
     def refused(self, *more: tuple["Column", str]) -> "Column":
         """Null, or the end of the query at a record that cannot be; `more` are further conditions with words."""

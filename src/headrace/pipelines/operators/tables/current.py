@@ -3,7 +3,8 @@
 State: `current`, for each key that has a row its columns as bytes, the id of its version, since when it holds, and the
 place of the latest record seen. A record that is not newer than that is left out; one that changes nothing tells
 nothing, and the row keeps its version. A key whose row is deleted is forgotten. A truncate deletes the rows of all
-keys.
+keys. A large value that a change leaves out, because the database did not send it again, is the one that the row had;
+if nobody knows it, the change is refused.
 """
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
@@ -16,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headrace.pipelines.columns.unavailable import is_placeholder
 from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Due, Keyed, Longs, Plan, State, Times, Values
+from headrace.pipelines.operators.errors import UnknownValue
 from headrace.pipelines.operators.grouping import highest, lowest, sorted_by
 from headrace.pipelines.operators.tables.emptying import without_truncates
 from headrace.pipelines.operators.tables.form import (
@@ -34,6 +37,10 @@ from headrace.pipelines.operators.times import times_of
 
 ROW, GONE, PARTITION, OFFSET = "row", "gone", "partition", "offset"
 EMPTIED: Final = "emptied"
+WHOLE_ROWS: Final = (
+    'let the capture read such values (unavailable = "reselect") and have it read the table again, then begin a new '
+    "checkpoint there, or leave the column out of the schema"
+)
 CURRENT: Final = "current"
 _STATE = pa.schema(
     [
@@ -78,12 +85,14 @@ class CurrentRows:
             batch = without_truncates(batch, state, EMPTIED, PARTITION, (CURRENT,))
         if not len(batch):
             return NOTHING
-        latest, touched = _latest(batch)
+        order = _by_age(batch)
+        latest, touched = _latest(batch, order)
         partition = np.asarray(batch.rows.column(PARTITION).fill_null(0), np.int32)[latest]
         offset = np.asarray(batch.rows.column(OFFSET), np.int64)[latest]
         gone = np.asarray(batch.rows.column(GONE).fill_null(False))[latest]
-        made = self._kept(batch.rows.take(pa.array(latest)), partition, offset)
         held = state.read(CURRENT)
+        own, unknown = self._whole(batch, order, latest, held)
+        made = self._kept(own, batch.rows.take(pa.array(latest)), partition, offset)
         had, newer, equal = np.zeros(count, np.bool_), touched.copy(), np.zeros(count, np.bool_)
         had[held.key] = True
         # Offsets of two partitions cannot be compared: a key comes to another only when partitions are added.
@@ -94,6 +103,9 @@ class CurrentRows:
         old, new = np.full(count, -1, np.int64), len(held) + np.arange(count)
         old[held.key] = np.arange(len(held))
         stays = newer & ~gone
+        for name, keys in unknown.items():
+            if (stays & keys).any():
+                raise UnknownValue(_left_out(name, batch.rows, int(latest[stays & keys][0])))
         kept = np.flatnonzero(stays)
         return Changes(
             emit=self._emitted(pool, old, new, newer & had & (gone | ~equal), stays & ~(had & equal)),
@@ -105,8 +117,32 @@ class CurrentRows:
         """There are none."""
         return NOTHING
 
-    def _kept(self, rows: pa.RecordBatch, partition: NDArray[np.int32], offset: Longs) -> pa.RecordBatch:
-        own = pa.RecordBatch.from_arrays(rows.column(ROW).flatten(), schema=self.columns)
+    def _whole(
+        self, batch: Batch, order: Longs, latest: Longs, held: Keyed
+    ) -> tuple[pa.RecordBatch, dict[str, NDArray[np.bool_]]]:
+        """The latest row of each key, and for each column of which keys its value is left out and not known.
+
+        What is left out is taken from the key's changes before it, and from what is held; a delete ends both.
+        """
+        whole, unknown = [], {}
+        earlier: pa.RecordBatch | None = None
+        for index, column in enumerate(batch.rows.column(ROW).flatten()):
+            taken = column.take(pa.array(latest))
+            left_out = is_placeholder(taken)
+            if left_out.any():
+                if earlier is None:
+                    earlier = from_bytes(held.rows.column("row"), self.columns)
+                had = earlier.column(index)
+                source = _last_sent(batch, order, is_placeholder(column), held, is_placeholder(had))
+                source[~left_out] = latest[~left_out]
+                unknown[self.columns.names[index]] = source < 0
+                taken = pa.concat_arrays([column, had]).take(pa.array(source, mask=source < 0))
+            whole.append(taken)
+        return pa.RecordBatch.from_arrays(whole, schema=self.columns), unknown
+
+    def _kept(
+        self, own: pa.RecordBatch, rows: pa.RecordBatch, partition: NDArray[np.int32], offset: Longs
+    ) -> pa.RecordBatch:
         ids = pa.RecordBatch.from_arrays(rows.column(VERSION).flatten(), schema=_IDS)
         columns = [pa.array(partition), pa.array(offset), rows.column(TIME), to_bytes(own), to_bytes(ids)]
         return pa.RecordBatch.from_arrays(columns, schema=_STATE)
@@ -124,24 +160,52 @@ class CurrentRows:
         return Keyed(np.concatenate([lost, won]), pa.RecordBatch.from_arrays(columns, schema=self.output))
 
 
-def _latest(batch: Batch) -> tuple[Longs, NDArray[np.bool_]]:
-    """The row of each key that came last, and which keys have rows; of the others it is any.
-
-    It is the last by its offset, or by its time where the key came to another partition.
-    """
+def _by_age(batch: Batch) -> Longs:
+    """The rows by key, and of each key by their offset, or by their time where it came to another partition."""
     offset = np.asarray(batch.rows.column(OFFSET), np.int64)
     partition = np.asarray(batch.rows.column(PARTITION).fill_null(0), np.int64)
     count = batch.keys.num_rows
     moved = lowest(count, batch.key, partition, 2**62) != highest(count, batch.key, partition, -1)
-    if moved.any():
-        time = np.where(moved[batch.key], times_of(batch.rows.column(TIME))[0], 0)
-        order = np.lexsort((offset, time, batch.key))
-    else:
-        order = sorted_by(batch.key, offset)
+    if not moved.any():
+        return sorted_by(batch.key, offset)
+    time = np.where(moved[batch.key], times_of(batch.rows.column(TIME))[0], 0)
+    return np.lexsort((offset, time, batch.key))
+
+
+def _latest(batch: Batch, order: Longs) -> tuple[Longs, NDArray[np.bool_]]:
+    """The row of each key that came last, and which keys have rows; of the others it is any."""
+    count = batch.keys.num_rows
     last = order[np.append(np.flatnonzero(np.diff(batch.key[order])), len(order) - 1)]
     found, touched = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     found[batch.key[last]], touched[batch.key[last]] = last, True
     return found, touched
+
+
+def _last_sent(
+    batch: Batch, order: Longs, left_out: NDArray[np.bool_], held: Keyed, held_left_out: NDArray[np.bool_]
+) -> Longs:
+    """For each key the last row that has a column's value; what is held comes behind the batch's rows; -1 for none."""
+    count = batch.keys.num_rows
+    source = np.full(count, -1, np.int64)
+    source[held.key] = np.where(held_left_out, -1, len(left_out) + np.arange(len(held)))
+    seen, home = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    seen[held.key] = np.asarray(held.rows.column("seen"))
+    home[held.key] = np.asarray(held.rows.column("partition"))
+    offset = np.asarray(batch.rows.column(OFFSET), np.int64)
+    partition = np.asarray(batch.rows.column(PARTITION).fill_null(0), np.int64)
+    is_old = (home[batch.key] == partition) & (offset <= seen[batch.key])
+    sent = order[~(left_out | is_old)[order]]
+    gone = np.asarray(batch.rows.column(GONE).fill_null(False))[sent]
+    source[batch.key[sent]] = np.where(gone, -1, sent)  # of several the last stays
+    return source
+
+
+def _left_out(name: str, rows: pa.RecordBatch, row: int) -> str:
+    place = {column: rows.column(column)[row].as_py() for column in (OFFSET, PARTITION, VERSION)}
+    return (
+        f"the change at offset {place[OFFSET]} of partition {place[PARTITION]} of {place[VERSION]['table']} leaves out "
+        f"{name!r}, a large value that the database did not send again, and no change before it had one: {WHOLE_ROWS}"
+    )
 
 
 def _seen(pool: pa.RecordBatch, places: Longs, partition: NDArray[np.int32], offset: Longs) -> pa.RecordBatch:
