@@ -166,4 +166,10 @@ DIFFERENCES: tuple[Difference, ...] = (
         "after a restart too. Open transactions have a timer each instead of a sweep over all.",
         (),
     ),
+    Difference(
+        "No client id opens the internal topics",
+        "Kafka lets whoever calls itself `__admin_client` produce to `__consumer_offsets` and `__transaction_state`. "
+        "Here nobody but the broker writes there; everybody is answered INVALID_TOPIC_EXCEPTION.",
+        (),
+    ),
 )

@@ -7,6 +7,11 @@ import time
 
 import pytest
 
+from headrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.schema import ZERO_UUID, Uuid
 from headrace.records import Codec, ControlType, Record, build_batch, build_marker, crc_of, header_at
@@ -82,6 +87,25 @@ def test_refusals(brokers):
     told = brokers.compare(refusals, Wire)
     assert told["crc"]["error_code"] == "CORRUPT_MESSAGE"
     assert told["too far ahead"]["error_code"] == "INVALID_TIMESTAMP"
+
+
+def internal_topics(wire, topic):
+    """The topics in which the broker keeps its books: nobody else writes there, or takes something out."""
+    wire.create(topic)
+    wire.find_coordinator(topic)
+    told = {}
+    for name in ("__consumer_offsets", "__no_internal_topic_of_this_name"):
+        told[name, "produced"] = error_name(wire.produce(name, batch_of(b"x")).error_code)
+        partitions = [DeleteRecordsPartition(partition_index=0, offset=-1)]
+        asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=partitions)], timeout_ms=9000)
+        told[name, "deleted"] = error_name(wire.ask(asked).topics[0].partitions[0].error_code)
+    return {str(key): value for key, value in told.items()}
+
+
+def test_internal_topics(brokers):
+    told = brokers.compare(internal_topics, Wire)
+    assert told[str(("__consumer_offsets", "produced"))] == "INVALID_TOPIC_EXCEPTION"
+    assert told[str(("__consumer_offsets", "deleted"))] == "INVALID_TOPIC_EXCEPTION"
 
 
 def lying_batches(wire, topic):

@@ -10,11 +10,17 @@ from typing import NamedTuple
 from headrace.broker.topics import Topic, TopicCatalog
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.transaction.partitioning import partition_for
-from headrace.records import Record, build_batch, headers_in
+from headrace.errors import HeadraceError
+from headrace.records import BatchHeader, Record, build_batch, header_at, headers_in, records_of
 from headrace.storage.log import Log
+from headrace.telemetry.logs import get_logger
 
 _READ_BYTES = 1024 * 1024
 
+_REPORTED = 10  # one by one, of each partition; the rest is counted
+_log = get_logger(__name__)
+
+Decode = Callable[[bytes, bytes | None], CoordinatorRecord | None]
 Encode = Callable[[CoordinatorRecord], tuple[bytes, bytes | None]]
 
 
@@ -89,15 +95,45 @@ class CoordinatorLog:
             logs.append(log)
         return logs
 
-    def batches(self) -> Iterator[bytes]:
-        """Everything that was written, partition by partition, in order."""
-        for log in self.partitions():
-            yield from batches_of(log)
-
     def partitions(self) -> list[Log]:
         """The topic's logs; none before it is made."""
         topic = self._topics.by_name.get(self._name)
         return list(topic.partitions) if topic else []
+
+
+def replay(log: Log, decode: Decode, apply: Callable[[CoordinatorRecord, BatchHeader], None]) -> None:
+    """Have every record of a partition applied, each with the header of its batch.
+
+    What cannot be read, or makes no sense, is reported and stays where it is. It keeps neither the rest from being
+    applied nor the broker from starting: the other groups and transactions have nothing to do with it.
+    """
+    unusable = 0
+    for batch in batches_of(log):
+        header = header_at(batch)
+        try:
+            records = [] if header.is_control else records_of(batch)
+        except HeadraceError as error:
+            records = []
+            unusable += header.record_count
+            _report(log, header.base_offset, error, unusable)
+        for record in records:
+            try:
+                decoded = decode(record.key or b"", record.value)
+                if decoded:
+                    apply(decoded, header)
+            except Exception as error:  # noqa: BLE001 - bytes of anybody's making: there is no telling what it breaks
+                unusable += 1
+                _report(log, record.offset, error, unusable)
+    if unusable > _REPORTED:
+        _log.error("and more records of an internal topic cannot be used", log=str(log.topic_partition), count=unusable)
+
+
+def _report(log: Log, offset: int, error: Exception, count: int) -> None:
+    if count <= _REPORTED:
+        reason = f"{type(error).__name__}: {error}"
+        _log.error(
+            "a record of an internal topic cannot be used", log=str(log.topic_partition), offset=offset, reason=reason
+        )
 
 
 def batches_of(log: Log) -> Iterator[bytes]:

@@ -148,7 +148,11 @@ class CoordinatorShell:
                 waiting.set(None if failed else answer.response)
         if not failed:
             for effect in decision.effects:
-                self._on_effect(effect)
+                try:
+                    self._on_effect(effect)
+                except Exception as error:  # noqa: BLE001 - the others have nothing to do with it, and it is decided
+                    _log.error("what was decided could not be done", effect=str(effect), error=str(error))
+                    self.retry(self._settle, Decision(effects=(effect,)))
         elif decision.effects:  # decided they are, and what is decided has to be done, once the disk has it
             later = Decision(effects=decision.effects)
             self.retry(self._settle, later)

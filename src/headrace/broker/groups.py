@@ -4,7 +4,7 @@ from bisect import bisect_left
 from typing import NamedTuple
 from uuid import uuid4
 
-from headrace.broker.coordinator_log import CoordinatorLog, Producer, batches_of
+from headrace.broker.coordinator_log import CoordinatorLog, Producer, batches_of, replay
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
 from headrace.broker.deferred import Deferred
 from headrace.broker.topics import TopicCatalog
@@ -20,7 +20,7 @@ from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest
 from headrace.protocol.schema import Message, Uuid
-from headrace.records import ControlType, control_type_of, header_at, records_of
+from headrace.records import BatchHeader, ControlType, control_type_of, header_at
 from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
@@ -71,22 +71,19 @@ class Groups:
         So what was ended is applied by its outcome where it stands, and only what is still open waits for its marker.
         """
         ends = _ends_in(log)
-        for batch in batches_of(log):
-            header = header_at(batch)
-            if header.is_control:
-                continue
+
+        def apply(record: CoordinatorRecord, header: BatchHeader) -> None:
             producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
             if producer_id != NO_PRODUCER_ID:
                 mine = ends.get(producer_id, [])
                 end = bisect_left(mine, (header.base_offset, False))
                 if end < len(mine):
                     if not mine[end].committed:
-                        continue
+                        return
                     producer_id = NO_PRODUCER_ID
-            for record in records_of(batch):
-                decoded = decode(record.key or b"", record.value)
-                if decoded:
-                    self.coordinator.apply(decoded, producer_id)
+            self.coordinator.apply(record, producer_id)
+
+        replay(log, decode, apply)
 
     def _tell(self, event: object) -> None:
         self._shell.tell(event)

@@ -9,7 +9,7 @@ that it is there, and commit the rest. One that nobody will end is aborted, and 
 import asyncio
 from collections.abc import Callable, Iterable
 
-from headrace.broker.coordinator_log import CoordinatorLog
+from headrace.broker.coordinator_log import CoordinatorLog, replay
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups import OFFSETS_TOPIC, Groups
@@ -38,7 +38,7 @@ from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnR
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.schema import Message
-from headrace.records import ControlType, build_marker, header_at, records_of
+from headrace.records import ControlType, build_marker
 from headrace.storage.errors import ProducerError, StorageError
 from headrace.storage.log import Log
 from headrace.storage.producer_state import Producer
@@ -83,11 +83,8 @@ class Transactions:
 
     def load(self) -> None:
         """Take in what was written, end what was prepared, and settle what is open in the logs."""
-        for batch in self.log.batches():
-            for record in () if header_at(batch).is_control else records_of(batch):
-                decoded = decode(record.key or b"", record.value)
-                if decoded:
-                    self.coordinator.apply(decoded)
+        for log in self.log.partitions():
+            replay(log, decode, lambda record, _: self.coordinator.apply(record))
         self._shell.tell(Loaded())
         self._settle_hanging()
 

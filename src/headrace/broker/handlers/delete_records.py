@@ -26,7 +26,12 @@ async def handle(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsRe
             result = DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=-1)
             results.partitions.append(result)
             try:
-                log = ctx.broker.log(ctx.broker.topic(topic.name, b"", by_id=False), partition.partition_index)
+                known = ctx.broker.topic(topic.name, b"", by_id=False)
+                if known.is_internal:
+                    raise BrokerError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic.name}"
+                    )
+                log = ctx.broker.log(known, partition.partition_index)
                 if partition.offset < HIGH_WATERMARK:
                     raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {partition.offset}")
                 before = ctx.broker.high_watermark(log) if partition.offset == HIGH_WATERMARK else partition.offset

@@ -119,6 +119,10 @@ def _append(
     now_ms: int,
     produce: _Produce,
 ) -> None:
+    if topic.is_internal:
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}: the broker writes it"
+        )
     log = ctx.broker.log(topic, data.index)
     acks = request.acks
     if acks not in (ALL, LEADER, NONE):

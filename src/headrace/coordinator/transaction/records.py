@@ -133,7 +133,11 @@ def transaction_of(transactional_id: str, value: TransactionLogValue, before: Tr
         raise InvalidTransactionRecord(transactional_id, f"has status {value.transaction_status}") from None
     if state in _NEVER_WRITTEN:
         raise InvalidTransactionRecord(transactional_id, f"has status {state.label}, which is never written")
+    if min(value.producer_id, value.producer_epoch, value.transaction_timeout_ms) < 0:
+        raise InvalidTransactionRecord(transactional_id, "has a negative producer id, epoch or time-out")
     topics = value.transaction_partitions or []
+    if any(number < 0 for topic in topics for number in topic.partition_ids):
+        raise InvalidTransactionRecord(transactional_id, "names a partition below 0")
     if state is TransactionState.EMPTY and topics:
         raise InvalidTransactionRecord(transactional_id, "is empty and has partitions")
     return Transaction(
