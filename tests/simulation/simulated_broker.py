@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from types import GeneratorType
 from typing import Any, TypeVar
 from unittest.mock import patch
 from uuid import UUID
@@ -13,6 +14,7 @@ from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.registry import HANDLERS
 from headrace.broker.runtime import Runtime
+from headrace.broker.turns import run_through
 from headrace.coordinator.decision import Decision
 from headrace.protocol.schema import Message
 from headrace.storage.errors import StorageError
@@ -120,6 +122,8 @@ class SimulatedBroker:
         context = Context(self.broker, version, "simulated", {}, "127.0.0.1", LOOPBACK)
         on_sent()
         answer = HANDLERS[type(request).__schema__.api_key or 0].run(context, request)
+        if isinstance(answer, GeneratorType):
+            answer = run_through(answer)
         if not isinstance(answer, Deferred | Coroutine):
             return answer
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()

@@ -1,58 +1,51 @@
-"""One client's connection: bytes in, requests in order; answers in order, bytes out.
+"""One client's connection: the socket and the event loop around a `Channel`, and requests handed to their handlers.
 
 What always holds:
-- requests are handled as they come, and answered in that order, however long one of them waits;
+- requests are handled as they come, and answered in that order, however long one of them waits; one that is handled in
+  several turns is through before the next one begins;
 - a request's record batches are used where they were received; nothing of a frame is kept once its handler returned;
 - a client that does not read its answers, or has too many requests under way, is not read from until it does: it holds
   up nobody else and costs no more memory;
-- a malformed frame closes the connection, with a log line, and touches nothing else.
+- one connection holds the loop for a turn at most, whatever it has sent;
+- whatever goes wrong while a request is handled, a malformed frame or a mistake of ours, closes this connection, with a
+  log line, and touches nothing else.
 """
 
 import asyncio
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
+from time import monotonic
+from types import GeneratorType
 from typing import Any
 
+from headrace.broker.channel import SHARED_BUFFER_BYTES, Channel, Slot
 from headrace.broker.config import Address
 from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.file_views import view_of
+from headrace.broker.handler import Answer, Handled
 from headrace.broker.handlers.api_versions import fallback
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
+from headrace.broker.turns import TURN_S, Steps, run_until
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
-from headrace.protocol.codec import decode_prefix
+from headrace.protocol.codec import decode_prefix, decoding_prefix
 from headrace.protocol.errors import UnsupportedVersion
-from headrace.protocol.frame import decode_request_header, encode_response_parts, split_frames
+from headrace.protocol.frame import decode_request_header, encoding_response_parts
+from headrace.protocol.header import RequestHeader
 from headrace.protocol.schema import Message
-from headrace.storage.segment import FileSlice
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
 
-SHARED_BUFFER_BYTES = 256 * 1024
-_MAX_UNDER_WAY = 128  # requests of one connection; Kafka's clients have five
-_MAX_UNSENT_BYTES = 1024 * 1024
-_IOV = 64
-
-Part = bytes | bytearray | memoryview | FileSlice
-
-
-class _Slot:
-    """An answer's place in the order of answers."""
-
-    __slots__ = ("is_ready", "parts")
-
-    def __init__(self) -> None:
-        self.is_ready = False
-        self.parts: list[Part] = []
+# A frame up to this size is decoded in one step: a few milliseconds, if it is nothing but tiny entries.
+_DECODED_AT_ONCE_BYTES = 16 * 1024
 
 
 class Connection:
-    """A non-blocking socket, and what has been read from it and not yet written to it."""
+    """A non-blocking socket, and what is under way on it."""
 
     def __init__(
         self,
@@ -65,32 +58,25 @@ class Connection:
         self._socket = sock
         self._fd = sock.fileno()
         self._runtime = runtime
+        self._turns = runtime.turns
         self._loop = loop
         self._on_close = on_close
-        self._max_frame = runtime.config.number("socket.request.max.bytes")
+        self._channel = Channel(shared, runtime.config.number("socket.request.max.bytes"))
         host, port = sock.getsockname()[:2]
         self._local = Address(host.removeprefix("::ffff:"), port)
-        self._client_host = str(sock.getpeername()[0])
-        # All connections read into one shared buffer; one that is in the middle of a frame has its own, and keeps it.
-        self._shared = shared
-        self._own: bytearray | None = None
-        self._filled = 0
-        self._slots: deque[_Slot] = deque()
-        self._out: deque[Part] = deque()
-        self._unsent_bytes = 0
+        self._client = sock.getpeername()[:2]
+        self._steps: Steps[None] | None = None  # of the request that is being handled
         self._is_reading = False
         self._is_writing = False
-        self._is_gathering = False
+        self._is_taking = False  # frames, just now
+        self._is_queued = False  # to take frames when our turn comes
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.last_active = time.monotonic()
         self._read()
 
     def __repr__(self) -> str:
-        try:
-            return f"{self._socket.getpeername()[:2]}"
-        except OSError:
-            return "a closed connection"
+        return f"{self._client}"
 
     # --- in
 
@@ -105,9 +91,8 @@ class Connection:
             self._loop.remove_reader(self._fd)
 
     def _on_readable(self) -> None:
-        buffer = self._own if self._own is not None else self._shared
         try:
-            count = self._socket.recv_into(memoryview(buffer)[self._filled :])
+            count = self._socket.recv_into(self._channel.room())
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -116,164 +101,216 @@ class Connection:
         if not count:
             self.close()
             return
-        self.last_active = time.monotonic()
-        self._filled += count
-        try:
-            self._take_frames(buffer)
-        except HeadraceError as error:
-            _log.warning("connection closed", client=repr(self), reason=str(error))
-            self.close()
+        self.last_active = monotonic()
+        self._channel.received(count)
+        self._take_frames()
 
-    def _take_frames(self, buffer: bytearray) -> None:
-        view = memoryview(buffer)[: self._filled]
-        frames, consumed, wanted = split_frames(view, self._max_frame)
-        # Answers to what came together go together: one system call for all of them.
-        self._is_gathering = True
-        for frame in frames:
+    def _go_on(self) -> None:
+        """Our turn has come."""
+        self._is_queued = False
+        if not self.is_closed:
+            self._take_frames()
+
+    def _take_frames(self) -> None:
+        """Handle what has come, for a turn."""
+        end = monotonic() + TURN_S
+        channel = self._channel
+        was_full = True
+        while was_full and not channel.is_full:
+            self._is_taking = True  # answers to what came together go together: one system call for all of them
+            try:
+                is_through = self._handle_until(end)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this client's alone
+                self._fail(error)
+                return
+            was_full = is_through and channel.is_full  # then more can be handled once this is sent
+            if channel.has_unsent and not self._is_writing:
+                self._send()
+            self._is_taking = False
             if self.is_closed:
                 return
-            self._handle(frame)
-        self._is_gathering = False
-        frames.clear()
-        if self._out and not self._is_writing:
-            self._send()
-        left = self._filled - consumed
-        if left or wanted > len(buffer):
-            self._keep_rest(view, consumed, wanted)
-        else:
-            self._filled = 0
-        if len(self._slots) >= _MAX_UNDER_WAY or self._unsent_bytes > _MAX_UNSENT_BYTES:
+        channel.put_away()
+        if channel.is_full:
             self._pause()
+        elif not is_through:
+            self._pause()
+            self._is_queued = True
+            self._turns.later(self._go_on)
+        else:
+            self._read()
 
-    def _keep_rest(self, view: memoryview, consumed: int, wanted: int) -> None:
-        """Move an unfinished frame to the front of a buffer of our own that it fits into."""
-        left = self._filled - consumed
-        if self._own is None or len(self._own) < wanted:
-            # Twice the frame: the next one begins in the same read, and need not be moved.
-            own = bytearray(max(2 * wanted, SHARED_BUFFER_BYTES))
-            own[:left] = view[consumed:]
-            view.release()
-            self._own = own
-        elif consumed:
-            rest = bytes(view[consumed:])
-            view.release()
-            self._own[:left] = rest
-        self._filled = left
+    def _handle_until(self, end: float) -> bool:
+        """Handle one frame after the other; whether all is done that can be done now."""
+        channel = self._channel
+        while not self.is_closed:
+            steps = self._steps
+            if steps is None:
+                frame = channel.next_frame()
+                if frame is None:
+                    return True
+                steps = self._handle(frame)
+            if steps is not None:
+                self._steps = None if run_until(steps, end) else steps
+            if monotonic() >= end:
+                return False
+        return True
 
     # --- requests
 
-    def _handle(self, frame: memoryview) -> None:
+    def _handle(self, frame: memoryview) -> Steps[None] | None:
+        """Handle a request; what of it is better done in steps is returned."""
         try:
             api, header, position = decode_request_header(frame)
             handler = HANDLERS.get(api.key)
             version = header.request_api_version
             if handler is None or version not in handler.versions:
                 raise UnsupportedVersion(api.key, version, header.correlation_id)
-            body, _ = decode_prefix(api.request, version, frame, position)
         except UnsupportedVersion as error:
             if error.api_key != ApiKey.API_VERSIONS or error.correlation_id is None:
                 raise
             # A client newer than us asks with the newest version it knows, and falls back on this (KIP-511).
-            self._slots.append(slot := _Slot())
-            self._answer(slot, fallback(SERVED), 0, error.correlation_id)
-            return
-        answer = handler.run(
-            Context(self._runtime, version, header.client_id, SERVED, self._client_host, self._local), body
-        )
+            return self._answer(self._channel.open_slot(), fallback(SERVED), 0, error.correlation_id)
+        context = Context(self._runtime, version, header.client_id, SERVED, str(self._client[0]), self._local)
+        run = handler.run
+        if len(frame) > _DECODED_AT_ONCE_BYTES and (api.key != ApiKey.PRODUCE or len(frame) > SHARED_BUFFER_BYTES):
+            decoding = decoding_prefix(api.request, version, frame, position)
+            return self._handle_in_steps(decoding, lambda body: run(context, body), header)
+        body, _ = decode_prefix(api.request, version, frame, position)
+        answer = run(context, body)
+        if isinstance(answer, GeneratorType):
+            return self._finish_in_steps(answer, header)
+        return self._take_answer(answer, header)  # type: ignore[arg-type]  # no steps
+
+    def _handle_in_steps(
+        self, decoding: Steps[tuple[Message, int]], run: Callable[[Message], Handled], header: RequestHeader
+    ) -> Steps[None]:
+        body, _ = yield from decoding
+        answer = run(body)
+        if isinstance(answer, GeneratorType):
+            yield from self._finish_in_steps(answer, header)
+        else:
+            yield from self._take_answer(answer, header) or ()  # type: ignore[arg-type]  # no steps
+
+    def _finish_in_steps(self, handling: Steps[Answer], header: RequestHeader) -> Steps[None]:
+        answer = yield from handling
+        yield from self._take_answer(answer, header) or ()
+
+    def _take_answer(self, answer: Answer, header: RequestHeader) -> Steps[None] | None:
+        """Send an answer that is there, or see that it is sent when it is."""
         if answer is None:
-            return
-        slot = _Slot()
-        self._slots.append(slot)
-        correlation_id = header.correlation_id
+            return None
+        slot = self._channel.open_slot()
+        version, correlation_id = header.request_api_version, header.correlation_id
         if isinstance(answer, Message):
-            self._answer(slot, answer, version, correlation_id)
-        elif isinstance(answer, Deferred):
-            answer.then(lambda message: self._answer(slot, message, version, correlation_id))
+            return self._answer(slot, answer, version, correlation_id)
+        if isinstance(answer, Deferred):
+            slot.promise = answer  # type: ignore[assignment]  # of whatever, it can be abandoned
+            answer.then(lambda message: self._answer_later(slot, message, version, correlation_id), self._fail)
         else:
             task = self._loop.create_task(self._await(answer, slot, version, correlation_id))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        return None
 
-    async def _await(
-        self, answer: Coroutine[Any, Any, Message], slot: _Slot, version: int, correlation_id: int
-    ) -> None:
+    async def _await(self, answer: Coroutine[Any, Any, Message], slot: Slot, version: int, correlation_id: int) -> None:
         try:
             message = await answer
-        except (HeadraceError, OSError) as error:
-            _log.error("request failed", client=repr(self), error=str(error))
-            self.close()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this client's alone
+            self._fail(error)
             return
-        self._answer(slot, message, version, correlation_id)
+        self._answer_later(slot, message, version, correlation_id)
 
     # --- out
 
-    def _answer(self, slot: _Slot, message: Message | None, version: int, correlation_id: int) -> None:
+    def _answer_later(self, slot: Slot, message: Message | None, version: int, correlation_id: int) -> None:
+        """Answer what had to wait; called from anywhere, so nothing is raised."""
         if self.is_closed:
             return
         if message is None:  # what was asked for could not be written down: the client is to ask again
             self.close()
             return
-        slot.parts = encode_response_parts(message, version, correlation_id)  # type: ignore[assignment]  # with slices
-        slot.is_ready = True
-        slots = self._slots
-        if slots[0] is not slot:
+        try:
+            steps = self._answer(slot, message, version, correlation_id)
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
             return
-        out = self._out
-        while slots and slots[0].is_ready:
-            for part in slots.popleft().parts:
-                out.append(part)
-                self._unsent_bytes += len(part)
-        if not self._is_writing and not self._is_gathering:
+        if steps is not None:
+            self._turns.run(self._guarded(steps))
+
+    def _guarded(self, steps: Steps[None]) -> Steps[None]:
+        try:
+            yield from steps
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _answer(self, slot: Slot, message: Message, version: int, correlation_id: int) -> Steps[None] | None:
+        """Put an answer in its place, and send what can be sent; what is left of a long one is returned as steps."""
+        parts: list[Any] = []
+        encoding = encoding_response_parts(message, version, correlation_id, parts)
+        for _ in encoding:
+            return self._answer_in_steps(slot, encoding, parts)
+        self._fill(slot, parts)
+        return None
+
+    def _answer_in_steps(self, slot: Slot, encoding: Steps[None], parts: list[Any]) -> Steps[None]:
+        yield
+        yield from encoding
+        self._fill(slot, parts)
+
+    def _fill(self, slot: Slot, parts: list[Any]) -> None:
+        if self.is_closed:
+            return
+        if self._channel.fill(slot, parts) and not self._is_writing and not self._is_taking:
             self._send()
 
     def _send(self) -> None:
         """Write as much as the socket takes; the rest when it takes more."""
+        channel = self._channel
         try:
-            while self._out:
-                self._send_some()
-        except (BlockingIOError, InterruptedError):
-            if not self._is_writing:
-                self._is_writing = True
-                self._loop.add_writer(self._fd, self._send)
-            if self._unsent_bytes > _MAX_UNSENT_BYTES:
-                self._pause()
-            return
-        except OSError:
-            self.close()
+            while channel.has_unsent:
+                parts = channel.gather(view_of)
+                try:
+                    sent = self._socket.sendmsg(parts)
+                except (BlockingIOError, InterruptedError):
+                    channel.sent(parts, 0)
+                    self._wait_to_write()
+                    return
+                except OSError:
+                    self.close()
+                    return
+                channel.sent(parts, sent)
+        except Exception as error:  # noqa: BLE001 - a file that cannot be read, or was cut
+            self._fail(error)
             return
         if self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._fd)
-        if not self._is_reading and len(self._slots) < _MAX_UNDER_WAY:
-            self._read()
+        if not (self._is_taking or self._is_queued or self._is_reading or channel.is_full):
+            self._take_frames()  # those that had to wait for this
 
-    def _send_some(self) -> None:
-        """One system call: as many parts as it takes, up to and including the beginning of a large slice."""
-        out = self._out
-        parts: list[bytes | bytearray | memoryview] = []
-        while out and len(parts) < _IOV:
-            part = out.popleft()
-            if not isinstance(part, FileSlice):
-                parts.append(part)
-                continue
-            parts.append(view := view_of(part))
-            if len(view) < part.size:
-                out.appendleft(FileSlice(part.file, part.position + len(view), part.size - len(view)))
-                break
-        try:
-            sent = self._socket.sendmsg(parts)
-        except OSError:
-            out.extendleft(reversed(parts))
-            raise
-        self._unsent_bytes -= sent
-        for index, part in enumerate(parts):
-            if sent < len(part):
-                # What is mapped stays mapped until it is sent: mapping it again would cost more than sending it.
-                out.extendleft(reversed([memoryview(part)[sent:], *parts[index + 1 :]]))
-                return
-            sent -= len(part)
+    def _wait_to_write(self) -> None:
+        if not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self._fd, self._send)
+        if self._channel.is_full:
+            self._pause()
 
     # --- the end
+
+    def rest(self) -> None:
+        """Keep no more memory than a client needs that has been silent for a while."""
+        if self._steps is None:
+            self._channel.release_buffer()
+
+    def _fail(self, error: Exception) -> None:
+        """Close because of an error: the client's own, which it is told in the log, or a mistake of ours."""
+        if self.is_closed:
+            return
+        if isinstance(error, HeadraceError):
+            _log.warning("connection closed", client=repr(self), reason=str(error))
+        else:
+            _log.failure("connection closed: a request failed", error, client=repr(self))
+        self.close()
 
     def close(self) -> None:
         """Let go of the socket; whatever was under way for it is forgotten."""
@@ -285,7 +322,7 @@ class Connection:
             self._loop.remove_writer(self._fd)
         for task in self._tasks:
             task.cancel()
-        self._slots.clear()
-        self._out.clear()
+        self._steps = None
+        self._channel.close()
         self._socket.close()
         self._on_close(self)

@@ -53,13 +53,13 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: FetchRequest) -> tuple[dict[PartitionKey, FetchPartition], Session | None]:
-        """The partitions to fetch, and the session to answer in; None for a full fetch outside of any."""
-        asked = {
-            PartitionKey(topic.topic, topic.topic_id, partition.partition): partition
-            for topic in request.topics
-            for partition in topic.partitions
-        }
+    def begin(
+        self, request: FetchRequest, asked: dict[PartitionKey, FetchPartition]
+    ) -> tuple[dict[PartitionKey, FetchPartition], Session | None]:
+        """The partitions to fetch, and the session to answer in; None for a full fetch outside of any.
+
+        `asked` are the partitions that the request names.
+        """
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             if request.session_epoch == FINAL_EPOCH or not asked or not self._slots:

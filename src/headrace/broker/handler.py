@@ -6,11 +6,15 @@ from typing import Any
 
 from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
+from headrace.broker.turns import Steps
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.schema import Message
 
 # A handler answers at once, later, or (Produce with acks=0) not at all. A deferred None hangs up on the client.
 Answer = Message | Deferred[Message] | Deferred[Message | None] | Coroutine[Any, Any, Message] | None
+
+# One that goes through an array of the request does so in steps: it yields after each entry, since there may be many.
+Handled = Answer | Steps[Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +22,10 @@ class Handler:
     """One API: which versions are served, and by what."""
 
     key: ApiKey
-    run: Callable[[Context, Any], Answer]
+    run: Callable[[Context, Any], Handled]
     versions: range
 
     @classmethod
-    def of(cls, key: ApiKey, run: Callable[[Context, Any], Answer]) -> "Handler":
+    def of(cls, key: ApiKey, run: Callable[[Context, Any], Handled]) -> "Handler":
         """A handler for every version that is declared."""
         return cls(key, run, APIS[key].versions)

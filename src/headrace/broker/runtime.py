@@ -17,6 +17,7 @@ from headrace.broker.identity import Identity
 from headrace.broker.settings import log_config
 from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
 from headrace.broker.transactions import Transactions
+from headrace.broker.turns import Turns
 from headrace.broker.waiting import Waiting
 from headrace.clock import Clock, SystemClock
 from headrace.model import TopicPartition
@@ -69,11 +70,12 @@ class Runtime:
         self.topics = TopicCatalog(self.directory, self._filesystem, config.settings)
         self.topics.load(files)
         self.syncs = config.text("durability") == "fsync"
-        self.waiting = Waiting()
+        self.waiting = Waiting(lambda steps: self.turns.run(steps))
         self.sessions = FetchSessions(config.number("max.incremental.fetch.session.cache.slots"))
         self._commit = GroupCommit()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-admin")
         self._producer_ids = ThreadPoolExecutor(1, thread_name_prefix="headrace-ids")
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="headrace-reader")
         self._housekeeper = Housekeeper(
             self.directory,
             Schedule(
@@ -82,6 +84,7 @@ class Runtime:
             ),
         )
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.turns: Turns  # from the start on
         self.groups = Groups(
             self, self.topics, group_settings(config), partitions=config.number("offsets.topic.num.partitions")
         )
@@ -97,6 +100,7 @@ class Runtime:
     def start(self) -> None:
         """Begin to work, on the running event loop."""
         self._loop = asyncio.get_running_loop()
+        self.turns = Turns(self._loop)
         self.groups.load()
         self.transactions.load()
         self.topics.on_change(self._topics_changed)
@@ -120,6 +124,7 @@ class Runtime:
         self.transactions.close()
         self._threads.shutdown(wait=True)
         self._producer_ids.shutdown(wait=True)
+        self._readers.shutdown(wait=True, cancel_futures=True)
         self._housekeeper.stop()
         self._commit.close()
         self.directory.close()
@@ -210,6 +215,10 @@ class Runtime:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do what changes topics or waits for the disk in the one thread for it, in order."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def look_up(self, work: Callable[[], T]) -> T:
+        """Do what reads logs, and may wait for the disk, in a thread of its own; whoever changes topics waits not."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     async def next_producer_id(self) -> int:
         """A producer id that was never given out; no producer's start waits for somebody else's change of topics."""

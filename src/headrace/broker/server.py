@@ -3,10 +3,13 @@
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 
+from headrace.broker.channel import SHARED_BUFFER_BYTES
 from headrace.broker.config import Address, BrokerConfig
-from headrace.broker.connection import SHARED_BUFFER_BYTES, Connection
+from headrace.broker.connection import Connection
 from headrace.broker.errors import BrokerError
+from headrace.broker.loop_watch import watch_loop
 from headrace.broker.runtime import Runtime
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.filesystem import FileSystem
@@ -15,6 +18,9 @@ from headrace.telemetry.logs import get_logger
 _log = get_logger(__name__)
 _BACKLOG = 1024
 _ACCEPTS_AT_ONCE = 64
+_ACCEPT_AGAIN_S = 0.5  # after the system refused a connection: too many open files, or no memory
+_SAY_AGAIN_S = 30.0
+_SWEEP_S = 30.0
 
 
 class Server:
@@ -26,10 +32,11 @@ class Server:
         self._shared = bytearray(SHARED_BUFFER_BYTES)
         self._connections: set[Connection] = set()
         self._idle_s = runtime.config.number("connections.max.idle.ms") / 1000
+        self._said_at = -_SAY_AGAIN_S
         self._sockets = open_listeners(listeners)
         for sock in self._sockets:
-            self._loop.add_reader(sock.fileno(), self._accept, sock)
-        self._sweep = self._loop.call_later(min(self._idle_s, 60), self._close_idle)
+            self._listen(sock)
+        self._sweep = self._loop.call_later(min(self._idle_s, _SWEEP_S), self._look_after_idle)
 
     @property
     def addresses(self) -> list[Address]:
@@ -41,25 +48,52 @@ class Server:
         """How many clients are connected."""
         return len(self._connections)
 
+    def _listen(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:  # else closed in the meantime
+            self._loop.add_reader(listener.fileno(), self._accept, listener)
+
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
             try:
                 sock, _address = listener.accept()
-            except (BlockingIOError, InterruptedError):
+            except (BlockingIOError, InterruptedError, ConnectionError):
                 return
-            except OSError as error:  # too many open files: those who are connected go on
-                _log.error("cannot accept a connection", error=str(error))
+            except OSError as error:
+                self._wait_to_accept(listener, error)
                 return
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(sock, self._runtime, self._loop, self._shared, self._connections.discard)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection = Connection(sock, self._runtime, self._loop, self._shared, self._connections.discard)
+            except OSError:  # it has left already
+                sock.close()
+                continue
             self._connections.add(connection)
 
-    def _close_idle(self) -> None:
-        limit = time.monotonic() - self._idle_s
-        for connection in [each for each in self._connections if each.last_active < limit]:
-            connection.close()
-        self._sweep = self._loop.call_later(min(self._idle_s, 60), self._close_idle)
+    def _wait_to_accept(self, listener: socket.socket, error: OSError) -> None:
+        """Leave those who want to connect waiting for a while; those who are connected go on.
+
+        The listener stays readable, so the loop would come back here at once, again and again.
+        """
+        self._loop.remove_reader(listener.fileno())
+        self._loop.call_later(_ACCEPT_AGAIN_S, self._listen, listener)
+        if time.monotonic() - self._said_at >= _SAY_AGAIN_S:
+            self._said_at = time.monotonic()
+            _log.error(
+                "cannot accept connections",
+                error=str(error),
+                connections=len(self._connections),
+                hint="those who are connected go on; raise the limit of open files (ulimit -n), or close connections",
+            )
+
+    def _look_after_idle(self) -> None:
+        now = time.monotonic()
+        for connection in tuple(self._connections):
+            if connection.last_active < now - self._idle_s:
+                connection.close()
+            elif connection.last_active < now - _SWEEP_S / 2:
+                connection.rest()
+        self._sweep = self._loop.call_later(min(self._idle_s, _SWEEP_S), self._look_after_idle)
 
     def close(self) -> None:
         """Accept nobody any more, and let everybody go."""
@@ -101,6 +135,7 @@ class BrokerServer:
         self._filesystem = filesystem
         self.runtime: Runtime | None = None
         self.server: Server | None = None
+        self._stop_watching: Callable[[], None] = lambda: None
 
     def start(self) -> list[Address]:
         """Open the data, then the doors; where it listens. To be called on a running event loop."""
@@ -112,10 +147,12 @@ class BrokerServer:
             raise
         self.runtime = runtime
         runtime.start()
+        self._stop_watching = watch_loop(asyncio.get_running_loop())
         return self.server.addresses
 
     def stop(self) -> None:
         """Close the doors, then the data: everything that was acknowledged is on disk."""
+        self._stop_watching()
         if self.server:
             self.server.close()
         if self.runtime:

@@ -3,10 +3,17 @@
 The code for a class and version is compiled when it is first needed, in a millisecond or so, and kept.
 """
 
+from collections.abc import Generator
 from functools import cache
 from typing import TypeVar
 
-from headrace.protocol.decoder import Decoder, compile_decoder, keeps_view
+from headrace.protocol.decoder import (
+    Decoder,
+    SteppingDecoder,
+    compile_decoder,
+    compile_stepping_decoder,
+    keeps_view,
+)
 from headrace.protocol.encoder import Encoder, compile_encoder
 from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from headrace.protocol.schema import Buffer, Message
@@ -22,8 +29,15 @@ def decoder_of(message: type[Message], version: int) -> Decoder:
 
 
 @cache
+def stepping_decoder_of(message: type[Message], version: int) -> SteppingDecoder:
+    """The compiled decoder of large messages: as `decoder_of`, but a generator that yields now and then."""
+    _check(message, version)
+    return compile_stepping_decoder(message, version)
+
+
+@cache
 def encoder_of(message: type[Message], version: int) -> Encoder:
-    """The compiled encoder: takes a message and a list, and appends the message's bytes to it in parts."""
+    """The compiled encoder: a generator that appends the message's bytes to a list, in parts."""
     _check(message, version)
     return compile_encoder(message, version)
 
@@ -48,6 +62,15 @@ def decode_prefix(message: type[M], version: int, data: Buffer, position: int = 
     return decoder_of(message, version)(data, position)
 
 
+def decoding_prefix(
+    message: type[M], version: int, data: Buffer, position: int = 0
+) -> Generator[None, None, tuple[M, int]]:
+    """As `decode_prefix`, in steps, for a large message; one with more entries than any client needs is refused."""
+    if type(data) is not bytes and not needs_no_copy(message):
+        data = bytes(data)
+    return stepping_decoder_of(message, version)(data, position)
+
+
 def decode(message: type[M], version: int, data: Buffer) -> M:
     """The message that `data` is, whole."""
     decoded, end = decode_prefix(message, version, data)
@@ -59,7 +82,8 @@ def decode(message: type[M], version: int, data: Buffer) -> M:
 def encode_parts(message: Message, version: int) -> list[Buffer]:
     """The message's bytes, in parts that need not be joined; record batches are among them as they were given."""
     parts: list[Buffer] = []
-    encoder_of(type(message), version)(message, parts)
+    for _ in encoder_of(type(message), version)(message, parts):
+        pass
     return parts
 
 

@@ -6,9 +6,13 @@ against the bytes that are left before anything is read or made, so what it allo
 
 Two flavours exist. A message without record batches is decoded from `bytes`, whose slices are cheap. One with record
 batches, and a header (which stands in front of any body), is decoded in place from whatever buffer it is in.
+
+For a large message there is a decoder in steps: a generator that yields after every so many entries, so that whoever
+runs it can do something else in between, and that refuses a message with more than `MAX_ENTRIES` of them: an entry of a
+few bytes becomes an object of a few hundred.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import error as struct_error
 from typing import Any
 
@@ -19,13 +23,23 @@ from headrace.protocol.source import Source, place_of
 
 # Takes the buffer and where to start; returns the message and the position after it.
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
+SteppingDecoder = Callable[[Buffer, int], Generator[None, None, tuple[Any, int]]]
+
+MAX_ENTRIES = 50_000  # of all arrays of a message together
+ENTRIES_A_STEP = 128
 
 _FIRST_BYTE = "B"  # of a varint, unpacked with the fixed-size fields before it
 
 
 def compile_decoder(message: type[Message], version: int) -> Decoder:
     """The decoder for this version of the message."""
-    made: Decoder = _DecoderSource(message, version).compile("decode")
+    made: Decoder = _DecoderSource(message, version, in_steps=False).compile("decode")
+    return made
+
+
+def compile_stepping_decoder(message: type[Message], version: int) -> SteppingDecoder:
+    """The decoder for a large message of this version."""
+    made: SteppingDecoder = _DecoderSource(message, version, in_steps=True).compile("decode")
     return made
 
 
@@ -63,10 +77,11 @@ def smallest_size(field: Field, version: int, *, flexible: bool, item: bool = Fa
 
 
 class _DecoderSource(Source):
-    def __init__(self, message: type[Message], version: int) -> None:
+    def __init__(self, message: type[Message], version: int, *, in_steps: bool) -> None:
         title = f"{message.__name__} v{version}"
-        super().__init__(f"{title} decoder")
+        super().__init__(f"{title} decoder{' in steps' if in_steps else ''}")
         self._version = version
+        self._in_steps = in_steps
         self._flexible = message.__schema__.is_flexible(version)
         self._in_place = keeps_view(message)
         self._targets: list[str] = []
@@ -81,12 +96,30 @@ class _DecoderSource(Source):
             self.line("size = len(data)")
             if _has_records(message):
                 self.line("view = memoryview(data)")
+            if self._in_steps:
+                self.line("entries = steps = 0")
             with self.block("try:"):
                 root = self._struct(message, "")
                 self.line(f"return {root}, position")
+                if self._in_steps:
+                    self.line("yield")  # behind the return: a generator even without any arrays
             with self.block(f"except {flaws} as error:"):
                 self.line(f"place = {self._use(place_of)}(error, {title!r}, PLACES)")
                 self.line(f"raise {self._use(primitives.malformed)}(error, place, position) from None")
+
+    def _count(self, count: str) -> None:
+        """A line that refuses a message with too many entries."""
+        if self._in_steps:
+            self.line(f"entries += {count}")
+            with self.block(f"if entries > {MAX_ENTRIES}:"):
+                self.line(f"raise {self._use(primitives.too_many)}({MAX_ENTRIES})")
+
+    def _step(self) -> None:
+        """Lines that let others have a turn now and then."""
+        if self._in_steps:
+            self.line("steps += 1")
+            with self.block(f"if not steps % {ENTRIES_A_STEP}:"):
+                self.line("yield")
 
     def _use(self, function: Callable[..., Any]) -> str:
         return self.constant(function.__name__, function)
@@ -167,10 +200,12 @@ class _DecoderSource(Source):
             if not tagged:
                 read = self._use(primitives.read_unknown_tags)
                 self.line(f"{made}.unknown_tags, position = {read}(data, position, size, count)")
+                self._count(f"len({made}.unknown_tags)")
                 return
             unknown, end = self._name("unknown"), self._name("end")
             read = self._use(primitives.read_tag_count)
             self.line(f"count, position = {read}(data, position, size, count)")
+            self._count("count")
             self.line(f"{unknown} = []")
             with self.block("for _ in range(count):"):
                 read = self._use(primitives.read_tag)
@@ -269,6 +304,7 @@ class _DecoderSource(Source):
         bound = "count" if smallest == 1 else f"count * {smallest}"
         with self.block(f"if not 0 <= {bound} <= size - position:"):
             self.line(f"raise {self._use(primitives.crowd)}(count, size - position)")
+        self._count("count")
         if isinstance(field.type, Primitive) and field.type.format:
             rows = self.constant(f"unpack_{field.type.name}s", UNPACK_ROW[field.type])
             # Many are empty: the offline replicas of every partition, to begin with.
@@ -282,6 +318,7 @@ class _DecoderSource(Source):
         self.line(f"items = {target} = []")
         self.line(f"{add} = items.append")
         with self.block("for _ in range(count):"):
+            self._step()
             if isinstance(field.type, Primitive):
                 self._sized(f"{add}({{}})", field, nullable=False)
             else:

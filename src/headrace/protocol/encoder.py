@@ -3,11 +3,14 @@
 An encoder appends parts to a list and leaves the joining to its caller, so that record batches reach a gathering write
 without a copy. Neighbouring fixed-size fields are packed at once, with the length or count that follows if it fits.
 
+An encoder is a generator: it yields after every so many entries, so that whoever sends a long answer can do something
+else in between.
+
 A value that is set in a field that the version does not have is an error, as it is in Kafka, unless the field is
 ignorable: then, and only then, it is dropped in silence.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct as Layout
 from struct import error as struct_error
 from typing import Any
@@ -18,8 +21,10 @@ from headrace.protocol.primitives import PACK_ROW
 from headrace.protocol.schema import STRING, UUID, Buffer, Field, Message, Primitive, RawTag, Struct
 from headrace.protocol.source import Source, place_of
 
-# Takes the message and appends its bytes, in parts, to the list.
-Encoder = Callable[[Any, list[Buffer]], None]
+# Takes the message and appends its bytes, in parts, to the list; to be run to its end.
+Encoder = Callable[[Any, list[Buffer]], Generator[None, None, None]]
+
+ENTRIES_A_STEP = 128
 
 _CONSTANTS = {"-1", "0", "1"}  # the marks of null and of presence, which are packed ahead where they stand alone
 
@@ -47,8 +52,11 @@ class _EncoderSource(Source):
         errors = (struct_error, AttributeError, TypeError, ValueError, OverflowError, NotRepresentable)
         with self.block("def encode(message, parts):"):
             self.line("write = parts.append")
+            self.line("steps = 0")
             with self.block("try:"):
                 self._struct("message", message, "")
+                self.line("return")
+                self.line("yield")  # behind the return: a generator even without any arrays
             with self.block(f"except {self.constant('ERRORS', errors)} as error:"):
                 self.line(f"place = {self._use(place_of)}(error, {title!r}, PLACES)")
                 self.line(f"raise {self._use(primitives.not_representable)}(error, place) from None")
@@ -227,6 +235,9 @@ class _EncoderSource(Source):
             return
         item = self._name("item")
         with self.block(f"for {item} in {held}:"):
+            self.line("steps += 1")
+            with self.block(f"if not steps % {ENTRIES_A_STEP}:"):
+                self.line("yield")
             if isinstance(field.type, Primitive):
                 self._sized(item, field)
             else:

@@ -4,6 +4,7 @@ No function here reads or writes anything: bytes come in as arguments and go out
 over the limit is an error at once, before anything is kept or allocated for it.
 """
 
+from collections.abc import Generator
 from struct import Struct as Layout
 from typing import NamedTuple, TypeVar
 
@@ -127,26 +128,34 @@ def decode_request(frame: Buffer) -> Request:
 def encode_request(body: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """A whole frame with a request in it."""
     api_key = _api_key(type(body))
-    parts: list[Buffer] = [b""]
     header = RequestHeader(
         request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
     )
-    encoder_of(RequestHeader, request_header_version(type(body), version))(header, parts)
-    encoder_of(type(body), version)(body, parts)
-    parts[0] = _SIZE.pack(sum(map(len, parts)))
-    return b"".join(parts)
+    parts = encode_parts(header, request_header_version(type(body), version)) + encode_parts(body, version)
+    return b"".join([_SIZE.pack(sum(map(len, parts))), *parts])
 
 
 def encode_response_parts(body: Message, version: int, correlation_id: int) -> list[Buffer]:
     """A whole frame with a response in it, in parts for a gathering write; record batches are not copied."""
+    parts: list[Buffer] = []
+    for _ in encoding_response_parts(body, version, correlation_id, parts):
+        pass
+    return parts
+
+
+def encoding_response_parts(
+    body: Message, version: int, correlation_id: int, parts: list[Buffer]
+) -> Generator[None, None, None]:
+    """As `encode_response_parts`, in steps: the parts are in the list when it is through."""
     _api_key(type(body))
-    parts = _joined(encode_parts(body, version))
+    encoded: list[Buffer] = []
+    yield from encoder_of(type(body), version)(body, encoded)
+    parts += _joined(encoded)
     size = sum(map(len, parts))
     if response_header_version(type(body), version):
         parts.insert(0, _SIZE_AND_ID_AND_NO_TAGS.pack(size + 5, correlation_id))
     else:
         parts.insert(0, _SIZE_AND_ID.pack(size + 4, correlation_id))
-    return parts
 
 
 def _joined(parts: list[Buffer]) -> list[Buffer]:

@@ -12,6 +12,7 @@ from headrace.protocol.errors import MalformedMessage, NotRepresentable
 from headrace.protocol.schema import BOOLEAN, INT8, INT16, INT32, INT64, UUID, Buffer, Primitive, RawTag
 
 MAX_STRING_BYTES = 0x7FFF
+MAX_TAGS = 1000  # of one struct; Kafka's own have a handful
 _MAX_UINT32 = 0xFFFF_FFFF
 _LAST_SHIFT = 28  # of the fifth byte: a varint of the protocol has at most 32 bits
 
@@ -92,6 +93,8 @@ def read_tag_count(data: Buffer, position: int, size: int, first: int) -> tuple[
         count, position = read_varint(data, position, first)
     if count * 2 > size - position:
         raise crowd(count, size - position)
+    if count > MAX_TAGS:
+        raise too_many(MAX_TAGS)
     return count, position
 
 
@@ -142,6 +145,11 @@ def crowd(count: int, left: int) -> Flaw:
     if count < 0:
         return Flaw(f"its count is {count}")
     return Flaw(f"its count is {count}, and {left} bytes are left")
+
+
+def too_many(limit: int) -> Flaw:
+    """More entries than a message may have."""
+    return Flaw(f"there are more than {limit} entries, the limit")
 
 
 class _Rows(dict[int, Callable[..., Any]]):

@@ -40,6 +40,10 @@ class EventLogger:
         """Something that did not work."""
         self._logger.error(event, extra={_FACTS: facts})
 
+    def failure(self, event: str, error: BaseException, **facts: object) -> None:
+        """Something that nobody expected, with where it happened."""
+        self._logger.error(event, exc_info=error, extra={_FACTS: facts | {"error": repr(error)}})
+
 
 def get_logger(name: str) -> EventLogger:
     """The logger of a module; pass `__name__`."""
@@ -52,6 +56,8 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The facts, with time, level and event before them."""
         head = {"time": _time_of(record), "level": record.levelname.lower(), "event": record.getMessage()}
+        if record.exc_info:
+            head["traceback"] = self.formatException(record.exc_info)
         return json.dumps(head | getattr(record, _FACTS, {}), default=str, ensure_ascii=False)
 
 

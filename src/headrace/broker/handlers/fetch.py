@@ -1,7 +1,8 @@
 """Fetch: read record batches, waiting for them if need be.
 
 The batches go from the file to the socket without passing through here: an answer holds slices of segments. A fetch
-that finds less than `min.bytes` waits, at most `max.wait.ms`, and is woken by the append that it waits for.
+that finds less than `min.bytes` waits, at most `max.wait.ms`, and is woken by the append that it waits for, or is
+forgotten if its client leaves. One of many partitions is read in steps.
 """
 
 import asyncio
@@ -10,7 +11,8 @@ from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.fetch_sessions import PartitionKey, Session
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer, Handled, Handler
+from headrace.broker.turns import Steps, run_through
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
@@ -28,18 +30,37 @@ from headrace.storage.log import Log
 
 BY_ID_SINCE = 13
 READ_COMMITTED = 1
+_PARTITIONS_A_STEP = 32
 
 
-def handle(ctx: Context, request: FetchRequest) -> Answer:
+def handle(ctx: Context, request: FetchRequest) -> Handled:
     """Answer with what is there if that is enough, or else later."""
+    asked: dict[PartitionKey, FetchPartition] = {}
+    for topic in request.topics:
+        if len(topic.partitions) + len(asked) > _PARTITIONS_A_STEP:
+            return _handle_in_steps(ctx, request)
+        for partition in topic.partitions:
+            asked[PartitionKey(topic.topic, topic.topic_id, partition.partition)] = partition
     try:
-        partitions, session = ctx.broker.sessions.begin(request)
+        fetch = _Fetch(ctx, request, *ctx.broker.sessions.begin(request, asked))
     except BrokerError as error:
         return FetchResponse(error_code=error.code)
-    fetch = _Fetch(ctx, request, partitions, session)
-    if fetch.read() or request.max_wait_ms <= 0 or not partitions:
-        return fetch.response()
-    return fetch.wait()
+    return fetch.answer_in_steps() if fetch.is_large else run_through(fetch.answer_in_steps())
+
+
+def _handle_in_steps(ctx: Context, request: FetchRequest) -> Steps[Answer]:
+    """The same for a request that names many partitions."""
+    asked: dict[PartitionKey, FetchPartition] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            asked[PartitionKey(topic.topic, topic.topic_id, partition.partition)] = partition
+            if not len(asked) % _PARTITIONS_A_STEP:
+                yield
+    try:
+        fetch = _Fetch(ctx, request, *ctx.broker.sessions.begin(request, asked))
+    except BrokerError as error:
+        return FetchResponse(error_code=error.code)
+    return (yield from fetch.answer_in_steps())
 
 
 class _Fetch:
@@ -61,16 +82,33 @@ class _Fetch:
         self._answer: Deferred[Message] = Deferred()
         self._logs: list[Log] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._is_reading = False  # in steps
+        self._is_late = False  # something was appended, or the time was up, since that began
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is better read in steps."""
+        return len(self._partitions) > _PARTITIONS_A_STEP
+
+    def answer_in_steps(self) -> Steps[Answer]:
+        """Read, and answer or wait."""
+        is_enough = yield from self._read_in_steps()
+        if is_enough or self._request.max_wait_ms <= 0 or not self._partitions:
+            return (yield from self._respond_in_steps())
+        return self._wait()
 
     # --- reading
 
-    def read(self) -> bool:
+    def _read_in_steps(self) -> Steps[bool]:
         """Read every partition; whether that is worth an answer now."""
         budget = min(self._request.max_bytes, self._ctx.broker.config.number("fetch.max.bytes"))
         total = 0
         has_error = False
         self._found = []
-        for key, partition in self._partitions.items():
+        # The list is copied: another request of the same session may change it between two steps.
+        for number, (key, partition) in enumerate(list(self._partitions.items()), start=1):
+            if not number % _PARTITIONS_A_STEP:
+                yield
             data = PartitionData(partition_index=key.partition)
             log = None
             try:
@@ -104,7 +142,14 @@ class _Fetch:
         limit = min(partition.partition_max_bytes, budget)
         if limit <= 0 and not is_first:
             return 0
-        found, aborted = log.read(partition.fetch_offset, limit, committed=self._committed, before=data.high_watermark)
+        try:
+            found, aborted = log.read(
+                partition.fetch_offset, limit, committed=self._committed, before=data.high_watermark
+            )
+        except OSError as error:  # a disk that cannot be read fails its partition, and no other
+            raise BrokerError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{log.topic_partition} cannot be read: {error.strerror}"
+            ) from error
         if self._committed:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset) for entry in aborted
@@ -133,8 +178,9 @@ class _Fetch:
 
     # --- waiting
 
-    def wait(self) -> Deferred[Message]:
+    def _wait(self) -> Deferred[Message]:
         """Be woken by appends, or by the time."""
+        self._answer.on_abandon(self._stop_waiting)
         self._timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._time_is_up)
         for key, data in self._found:
             if not data.error_code:
@@ -143,37 +189,58 @@ class _Fetch:
                 self._ctx.broker.waiting.add(log, self._woken)
         return self._answer
 
-    def _woken(self) -> None:
-        if not self._answer.is_set and self.read():
-            self._finish()
-
     def _time_is_up(self) -> None:
-        self.read()
-        self._finish()
+        self._stop_waiting()
+        self._woken()
 
-    def _finish(self) -> None:
-        """Answer with what was read last."""
+    def _woken(self) -> None:
+        """Read again, and answer if that is enough; called by whoever appended, so nothing is raised."""
+        if self._is_reading:
+            self._is_late = True
+        elif not self._answer.is_set:
+            self._ctx.broker.turns.run(self._read_again_in_steps())
+
+    def _read_again_in_steps(self) -> Steps[None]:
+        self._is_reading = self._is_late = True
+        try:
+            while self._is_late and not self._answer.is_set:
+                self._is_late = False
+                is_enough = yield from self._read_in_steps()
+                if is_enough or not self._logs:  # enough, or nobody will wake it again
+                    self._stop_waiting()
+                    self._answer.set((yield from self._respond_in_steps()))
+        except Exception as error:  # noqa: BLE001 - the client that waits is hung up on; the one that appended is not
+            self._stop_waiting()
+            self._answer.fail(error)
+        finally:
+            self._is_reading = False
+
+    def _stop_waiting(self) -> None:
+        """Be woken no more: it is answered, or its client has left."""
         if self._timer:
             self._timer.cancel()
-        for log in self._logs:
+        logs, self._logs = self._logs, []
+        for log in logs:
             self._ctx.broker.waiting.remove(log, self._woken)
-        self._answer.set(self.response())
 
     # --- answering
 
-    def response(self) -> FetchResponse:
+    def _respond_in_steps(self) -> Steps[FetchResponse]:
         """What was found; in a session only what is news."""
         response = FetchResponse(session_id=self._session.id if self._session else 0)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         is_incremental = self._session is not None and self._request.session_epoch > 0
-        for key, data in self._found:
+        for number, (key, data) in enumerate(self._found, start=1):
+            if not number % _PARTITIONS_A_STEP:
+                yield
             size = len(data.records) if data.records is not None else 0
             if self._session and not (
                 self._session.is_news(key, data.error_code, data.high_watermark, data.log_start_offset, size)
                 or not is_incremental
             ):
                 continue
-            if self._session and size:  # whoever was served goes to the end, so that all get their turn
+            if self._session and size and key in self._session.partitions:
+                # Whoever was served goes to the end, so that all get their turn.
                 self._session.partitions[key] = self._session.partitions.pop(key)
             topic = topics.get(key[:2])
             if topic is None:
