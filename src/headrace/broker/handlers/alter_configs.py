@@ -1,5 +1,7 @@
 """AlterConfigs: replace all settings of a topic; what is not named goes back to its default."""
 
+import asyncio
+
 from headrace.broker.altered_configs import alter, named_twice, refuse_twice
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
@@ -19,6 +21,7 @@ async def handle(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResp
     response = AlterConfigsResponse()
     doubled = named_twice((resource.resource_type, resource.resource_name) for resource in request.resources)
     for resource in request.resources:
+        await asyncio.sleep(0)  # there may be many, and those that are refused wait for nothing
         result = AlterConfigsResourceResponse(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )

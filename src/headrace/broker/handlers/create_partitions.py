@@ -1,5 +1,6 @@
 """CreatePartitions: give topics more partitions; they never get fewer."""
 
+import asyncio
 from collections import Counter
 
 from headrace.broker.context import Context
@@ -20,6 +21,7 @@ async def handle(ctx: Context, request: CreatePartitionsRequest) -> CreatePartit
     response = CreatePartitionsResponse()
     names = Counter(topic.name for topic in request.topics)
     for asked in {topic.name: topic for topic in request.topics}.values():
+        await asyncio.sleep(0)  # there may be many, and those that are refused wait for nothing
         result = CreatePartitionsTopicResult(name=asked.name)
         response.results.append(result)
         try:

@@ -3,6 +3,7 @@
 There is one broker, so a replication factor is 1 (or -1, the default) and a replica assignment names that broker.
 """
 
+import asyncio
 from collections import Counter
 
 from headrace.broker.context import Context
@@ -28,6 +29,7 @@ async def handle(ctx: Context, request: CreateTopicsRequest) -> CreateTopicsResp
     names = Counter(topic.name for topic in request.topics)
     response = CreateTopicsResponse()
     for topic in {topic.name: topic for topic in request.topics}.values():
+        await asyncio.sleep(0)  # there may be many, and those that are refused wait for nothing
         result = CreatableTopicResult(name=topic.name, error_message=None)
         response.topics.append(result)
         try:

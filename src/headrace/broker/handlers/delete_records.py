@@ -1,5 +1,7 @@
 """DeleteRecords: make everything before an offset unreadable, for good; -1 stands for all there is."""
 
+import asyncio
+
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Handler
@@ -23,6 +25,7 @@ async def handle(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsRe
         results = DeleteRecordsTopicResult(name=topic.name)
         response.topics.append(results)
         for partition in topic.partitions:
+            await asyncio.sleep(0)  # there may be many, and those that are refused wait for nothing
             result = DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=-1)
             results.partitions.append(result)
             try:

@@ -1,5 +1,6 @@
 """DeleteTopics: remove topics for good, by name or by id."""
 
+import asyncio
 from collections import Counter
 
 from headrace.broker.context import Context
@@ -23,6 +24,7 @@ async def handle(ctx: Context, request: DeleteTopicsRequest) -> DeleteTopicsResp
     response = DeleteTopicsResponse()
     named = Counter((state.name, state.topic_id) for state in asked)
     for state in {(state.name, state.topic_id): state for state in asked}.values():
+        await asyncio.sleep(0)  # there may be many, and those that are refused wait for nothing
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         response.responses.append(result)
         try:

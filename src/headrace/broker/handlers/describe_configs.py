@@ -1,10 +1,11 @@
 """DescribeConfigs: the settings of topics and of the broker, with where each value comes from."""
 
-from headrace.broker.altered_configs import BROKER, TOPIC
+from headrace.broker.altered_configs import BROKER, TOPIC, named_twice
 from headrace.broker.context import Context
 from headrace.broker.described_configs import DescribedConfig, describe_broker, describe_topic
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
+from headrace.broker.handler import Answer, Handler
+from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.model import check_topic_name
 from headrace.protocol.api import ApiKey
@@ -19,17 +20,22 @@ from headrace.protocol.messages.describe_configs import (
 )
 
 
-def handle(ctx: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describe each resource."""
+def handle(ctx: Context, request: DescribeConfigsRequest) -> Steps[Answer]:
+    """Describe each resource, once: an answer is in proportion to what there is, not to how often it is asked for."""
     response = DescribeConfigsResponse()
+    doubled = named_twice((resource.resource_type, resource.resource_name) for resource in request.resources)
     for resource in request.resources:
+        yield
         result = DescribeConfigsResult(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         response.results.append(result)
         try:
+            if (resource.resource_type, resource.resource_name) in doubled:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            wanted = frozenset(resource.configuration_keys or ())
             for config in _settings(ctx, resource):
-                if not resource.configuration_keys or config.name in resource.configuration_keys:
+                if not wanted or config.name in wanted:
                     result.configs.append(_describe(request, resource, config))
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)

@@ -3,7 +3,8 @@
 import os
 
 from headrace.broker.context import Context
-from headrace.broker.handler import Handler
+from headrace.broker.handler import Answer, Handler
+from headrace.broker.turns import Steps
 from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -14,7 +15,7 @@ from headrace.protocol.messages.describe_log_dirs import (
 )
 
 
-def handle(ctx: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(ctx: Context, request: DescribeLogDirsRequest) -> Steps[Answer]:
     """Describe the one directory."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     path = ctx.broker.directory.path
@@ -22,7 +23,8 @@ def handle(ctx: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResp
     result = DescribeLogDirsResult(
         log_dir=path, total_bytes=disk.f_blocks * disk.f_frsize, usable_bytes=disk.f_bavail * disk.f_frsize
     )
-    for topic in ctx.broker.topics.by_name.values():
+    for topic in list(ctx.broker.topics.by_name.values()):
+        yield
         partitions = [
             DescribeLogDirsPartition(partition_index=index, partition_size=log.size_bytes, offset_lag=0)
             for index, log in enumerate(topic.partitions)

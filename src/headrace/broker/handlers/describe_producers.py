@@ -2,7 +2,8 @@
 
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Handler
+from headrace.broker.handler import Answer, Handler
+from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.describe_producers import (
@@ -14,13 +15,18 @@ from headrace.protocol.messages.describe_producers import (
 )
 
 
-def handle(ctx: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """Look into each partition."""
+def handle(ctx: Context, request: DescribeProducersRequest) -> Steps[Answer]:
+    """Look into each partition, once: an answer is in proportion to what there is, not to how often it is asked for."""
     response = DescribeProducersResponse()
+    described = set()
     for topic in request.topics:
         answers = TopicResponse(name=topic.name)
         response.topics.append(answers)
         for index in topic.partition_indexes:
+            yield
+            if (topic.name, index) in described:
+                continue
+            described.add((topic.name, index))
             answer = PartitionResponse(partition_index=index)
             answers.partitions.append(answer)
             try:

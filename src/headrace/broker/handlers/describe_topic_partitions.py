@@ -3,7 +3,8 @@
 from headrace.broker.authorized_operations import TOPIC_OPERATIONS
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Handler
+from headrace.broker.handler import Answer, Handler
+from headrace.broker.turns import Steps
 from headrace.model import InvalidTopicName, check_topic_name
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
@@ -19,7 +20,7 @@ from headrace.protocol.schema import Uuid
 MAX_PARTITIONS = 2000
 
 
-def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> Steps[Answer]:
     """A page of partitions, in the order of their topics' names, and where the next one begins."""
     topics = ctx.broker.topics.by_name
     names = sorted({topic.name for topic in request.topics} or set(topics))
@@ -35,6 +36,7 @@ def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> DescribeTop
     left = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
+        yield
         if name < start[0]:
             continue
         if not left:

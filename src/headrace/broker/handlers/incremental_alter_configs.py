@@ -1,5 +1,6 @@
 """IncrementalAlterConfigs: set, delete, append to or take from single settings of a topic (KIP-339)."""
 
+import asyncio
 from collections.abc import Mapping
 
 from headrace.broker.altered_configs import alter, named_twice, refuse_twice
@@ -25,6 +26,7 @@ async def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> Incre
     response = IncrementalAlterConfigsResponse()
     doubled = named_twice((resource.resource_type, resource.resource_name) for resource in request.resources)
     for resource in request.resources:
+        await asyncio.sleep(0)  # there may be many, and those that are refused wait for nothing
         result = AlterConfigsResourceResponse(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )

@@ -1,8 +1,14 @@
-"""ListOffsets: the offset for a time, or for one of the ends of a log."""
+"""ListOffsets: the offset for a time, or for one of the ends of a log.
+
+Looking for a time reads indexes and batches, so that is done in a thread, for all partitions of the request together.
+"""
+
+from collections.abc import Callable
 
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
+from headrace.broker.handler import Answer, Handler
+from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
@@ -13,8 +19,9 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headrace.protocol.schema import Message
 from headrace.storage.log import Log
-from headrace.storage.lookup import FoundRecord, first_at_or_after, youngest
+from headrace.storage.lookup import first_at_or_after, youngest
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 # Since which version each may be asked for.
@@ -23,10 +30,11 @@ READ_COMMITTED = 1
 EPOCH_SINCE = 4
 
 
-def handle(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(ctx: Context, request: ListOffsetsRequest) -> Steps[Answer]:
     """Look up each partition; one that fails does not touch the others."""
     committed = request.isolation_level == READ_COMMITTED
     response = ListOffsetsResponse()
+    by_time: list[Callable[[], None]] = []
     for topic in request.topics:
         answers = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answers)
@@ -34,11 +42,20 @@ def handle(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
             answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
             answers.partitions.append(answer)
             try:
-                _look_up(ctx, topic.name, partition, answer, committed=committed)
-                if ctx.version < EPOCH_SINCE:
+                search = _look_up(ctx, topic.name, partition, answer, committed=committed)
+                if search:
+                    by_time.append(search)
+                elif ctx.version < EPOCH_SINCE:
                     answer.leader_epoch = -1
             except HeadraceError as error:
                 answer.error_code = code_of(error)
+            yield
+    return _search(ctx, by_time, response) if by_time else response
+
+
+async def _search(ctx: Context, by_time: list[Callable[[], None]], response: ListOffsetsResponse) -> Message:
+    for search in by_time:
+        await ctx.broker.look_up(search)
     return response
 
 
@@ -49,7 +66,8 @@ def _look_up(
     answer: ListOffsetsPartitionResponse,
     *,
     committed: bool,
-) -> None:
+) -> Callable[[], None] | None:
+    """Look up a partition's ends; what has to be looked for by time is returned."""
     broker = ctx.broker
     if partition.timestamp < 0 and ctx.version < _SINCE.get(partition.timestamp, 1 << 15):
         raise BrokerError(
@@ -65,13 +83,20 @@ def _look_up(
     elif partition.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         answer.offset = -1  # there is no second tier
     else:
-        found = _by_time(log, partition.timestamp)
-        if found and found.offset < end:
-            answer.offset, answer.timestamp, answer.leader_epoch = found
+        return lambda: _by_time(ctx, log, partition.timestamp, end, answer)
+    return None
 
 
-def _by_time(log: Log, timestamp: int) -> FoundRecord | None:
-    return youngest(log) if timestamp == MAX_TIMESTAMP else first_at_or_after(log, timestamp)
+def _by_time(ctx: Context, log: Log, timestamp: int, end: int, answer: ListOffsetsPartitionResponse) -> None:
+    try:
+        found = youngest(log) if timestamp == MAX_TIMESTAMP else first_at_or_after(log, timestamp)
+    except HeadraceError as error:
+        answer.error_code = code_of(error)
+        return
+    if found and found.offset < end:
+        answer.offset, answer.timestamp, answer.leader_epoch = found
+    if ctx.version < EPOCH_SINCE:
+        answer.leader_epoch = -1
 
 
 HANDLER = Handler.of(ApiKey.LIST_OFFSETS, handle)

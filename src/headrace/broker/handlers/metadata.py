@@ -4,11 +4,15 @@ A topic that is not there is made, if the client and `auto.create.topics.enable`
 the client itself came by, unless another is configured, so that a client on any interface can come back.
 """
 
+import asyncio
+from functools import lru_cache
+
 from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
 from headrace.broker.handler import Answer, Handler
-from headrace.broker.topics import Topic
+from headrace.broker.topics import MAX_PARTITIONS, Topic
+from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.model import InvalidTopicName, check_topic_name
 from headrace.protocol.api import ApiKey
@@ -24,17 +28,24 @@ from headrace.protocol.messages.metadata import (
 from headrace.protocol.schema import ZERO_UUID, Uuid
 
 
-def handle(ctx: Context, request: MetadataRequest) -> Answer:
+def handle(ctx: Context, request: MetadataRequest) -> Steps[Answer]:
     """Answer at once, unless a topic has to be made first."""
     topics = ctx.broker.topics
     asked = request.topics and list({(topic.name, topic.topic_id): topic for topic in request.topics}.values())
     # Version 0 had no null: an empty list stood for all topics.
+    answers: list[MetadataResponseTopic] = []
     if asked is None or (ctx.version == 0 and not asked):
-        return _response(ctx, request, [_describe(ctx, request, topic) for topic in topics.by_name.values()])
+        for topic in list(topics.by_name.values()):
+            answers.append(_describe(ctx, request, topic))
+            yield
+        return _response(ctx, request, answers)
     missing = [name for name in (topic.name for topic in asked) if name is not None and name not in topics.by_name]
     if missing and request.allow_auto_topic_creation and ctx.broker.config.flag("auto.create.topics.enable"):
         return _create_and_answer(ctx, request, asked, missing)
-    return _response(ctx, request, [_answer(ctx, request, topic) for topic in asked])
+    for named in asked:
+        answers.append(_answer(ctx, request, named))
+        yield
+    return _response(ctx, request, answers)
 
 
 async def _create_and_answer(
@@ -52,7 +63,11 @@ async def _create_and_answer(
             await ctx.broker.in_thread(lambda name=name: create(name))  # type: ignore[misc]  # bound now, not later
         except HeadraceError as error:
             refused[name] = code_of(error)
-    return _response(ctx, request, [_answer(ctx, request, topic, refused) for topic in asked])
+    answers = []
+    for topic in asked:
+        answers.append(_answer(ctx, request, topic, refused))
+        await asyncio.sleep(0)
+    return _response(ctx, request, answers)
 
 
 def _answer(
@@ -78,25 +93,25 @@ def _answer(
 
 
 def _describe(ctx: Context, request: MetadataRequest, topic: Topic) -> MetadataResponseTopic:
-    node = [ctx.broker.node_id]
+    node_id, leader_epoch = ctx.broker.node_id, ctx.broker.leader_epoch
     described = MetadataResponseTopic(
         name=topic.name,
         topic_id=Uuid(topic.id),
         is_internal=topic.is_internal,
-        partitions=[
-            MetadataResponsePartition(
-                partition_index=index,
-                leader_id=ctx.broker.node_id,
-                leader_epoch=ctx.broker.leader_epoch,
-                replica_nodes=node,
-                isr_nodes=node,
-            )
-            for index in range(len(topic.partitions))
-        ],
+        partitions=[_partition(index, node_id, leader_epoch) for index in range(len(topic.partitions))],
     )
     if request.include_topic_authorized_operations:
         described.topic_authorized_operations = TOPIC_OPERATIONS
     return described
+
+
+@lru_cache(2 * MAX_PARTITIONS)
+def _partition(index: int, node_id: int, leader_epoch: int) -> MetadataResponsePartition:
+    """The third partition of one topic is described as that of any other: made once, and never changed."""
+    node = [node_id]
+    return MetadataResponsePartition(
+        partition_index=index, leader_id=node_id, leader_epoch=leader_epoch, replica_nodes=node, isr_nodes=node
+    )
 
 
 def _response(ctx: Context, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:

@@ -48,6 +48,7 @@ def _split(
     topics = ctx.broker.topics
     found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
     count = len(found.partitions) if found else 0
+    known = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
     unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
     if unknown:
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -61,7 +62,7 @@ def _split(
                 ],
             )
         )
-    topic.partitions = [partition for partition in topic.partitions if partition not in unknown]
+    topic.partitions = known
     if found:
         topic.name = found.name
     return topic if topic.partitions else None

@@ -2,7 +2,8 @@
 
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Handler
+from headrace.broker.handler import Answer, Handler
+from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.offset_for_leader_epoch import (
@@ -13,7 +14,7 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
 )
 
 
-def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> Steps[Answer]:
     """Look up each partition."""
     broker = ctx.broker
     response = OffsetForLeaderEpochResponse()
@@ -29,6 +30,7 @@ def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeade
                 answer.leader_epoch, answer.end_offset = broker.end_of_epoch(log, partition.leader_epoch)
             except HeadraceError as error:
                 answer.error_code = code_of(error)
+            yield
     return response
 
 

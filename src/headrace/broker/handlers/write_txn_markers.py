@@ -6,7 +6,8 @@ transaction that nobody ends any more with it (`kafka-transactions abort`).
 
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Handler
+from headrace.broker.handler import Answer, Handler
+from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.write_txn_markers import (
@@ -18,7 +19,7 @@ from headrace.protocol.messages.write_txn_markers import (
 )
 
 
-def handle(ctx: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+def handle(ctx: Context, request: WriteTxnMarkersRequest) -> Steps[Answer]:
     """Write each marker; one that is refused does not touch the others."""
     response = WriteTxnMarkersResponse()
     for marker in request.markers:
@@ -42,6 +43,7 @@ def handle(ctx: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResp
                     ctx.broker.appended(log, log.end_offset)
                 except HeadraceError as error:
                     answer.error_code = code_of(error)
+                yield
     return response
 
 
