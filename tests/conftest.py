@@ -1,16 +1,43 @@
-"""What all tests share: how hypothesis looks for counterexamples.
+"""What all tests share: how hypothesis looks for counterexamples, and that no broker's loop stands still.
 
 No deadline: how long an example takes on a busy machine says nothing about the code. The same examples every time, so
 that a run that passes passes again; `HEADRACE_EXAMPLES=20` looks for new ones, and for more of them.
+
+Every broker that a test starts, in its own process or another, writes down when its event loop was held for more than
+100 ms (`headrace/broker/loop_watch.py`), and the test in which that happened fails.
 """
 
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 # Many short lives of a JVM: what its second compiler would make faster has ended before it pays.
 os.environ.setdefault("HEADRACE_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("search" if os.environ.get("HEADRACE_EXAMPLES", "1") != "1" else "same")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stalls_folder() -> Iterator[Path]:
+    """Where brokers write down that their loop stood still."""
+    with tempfile.TemporaryDirectory(prefix="headrace-stalls-") as folder:
+        os.environ["HEADRACE_LOOP_WATCH"] = folder
+        yield Path(folder)
+        del os.environ["HEADRACE_LOOP_WATCH"]
+
+
+@pytest.fixture(autouse=True)
+def _no_loop_stands_still(stalls_folder: Path, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    stalls = []
+    for file in stalls_folder.glob("*.stalls"):
+        stalls += file.read_text().splitlines()
+        file.unlink()
+    if stalls and not request.node.get_closest_marker("holds_the_loop"):
+        pytest.fail("a broker's loop stood still:\n" + "\n".join(stalls))

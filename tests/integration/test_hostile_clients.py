@@ -1,0 +1,377 @@
+"""Hostile clients, each beside a good one: the good one is served all the while, and nobody's memory grows.
+
+That no loop stands still meanwhile is checked for every test of the project (`tests/conftest.py`); here are the clients
+that would make it.
+"""
+
+import errno
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+import pytest
+
+from headrace.broker.config import Address
+from headrace.broker.embedded import Broker
+from headrace.broker.registry import HANDLERS
+from headrace.protocol.api import APIS, ApiKey
+from headrace.protocol.frame import encode_request
+from headrace.protocol.messages.fetch import FetchResponse
+from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from headrace.protocol.schema import STRING, Field, Message, Primitive, Struct
+from headrace.records import Record, build_batch
+from headrace.storage.log import Log
+from tests.integration.wire import Wire
+
+S = TypeVar("S", bound=Struct)
+NOW = 1_700_000_000_000
+BATCH = build_batch([Record(0, NOW, b"k", b"v")])
+
+
+def resident_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
+class GoodClient:
+    """Produces and fetches, one request after the other, and counts how often."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.served = 0
+        self.failure: BaseException | None = None
+        self._wire = Wire(broker.bootstrap_servers)
+        self._topic = f"good-{uuid4().hex}"
+        self._wire.create(self._topic)
+        self._is_done = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            while not self._is_done.is_set():
+                error, offset = self._wire.produce(self._topic, BATCH, acks=1)
+                assert error == 0
+                assert [record.offset for record in self._wire.fetch(self._topic, offset)[1]] == [offset]
+                self.served += 1
+        except BaseException as error:
+            self.failure = error
+
+    def end(self) -> None:
+        self._is_done.set()
+        self._thread.join()
+        self._wire.socket.close()
+        if self.failure:
+            raise self.failure
+
+
+@contextmanager
+def beside_a_good_client(broker: Broker, *, meanwhile: int = 0) -> Iterator[None]:
+    """A good client that is served at least so often while the block runs, and goes on to be afterwards."""
+    good = GoodClient(broker)
+    try:
+        before = good.served
+        yield
+        assert good.served - before >= meanwhile
+        after = good.served
+        wait_until(lambda: good.served >= after + 3 or good.failure is not None)
+    finally:
+        good.end()
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    folder = tmp_path_factory.mktemp("hostile")
+    with Broker(folder, durability="os", own_process=True) as running:
+        yield running
+        assert resident_mib(running.pid) < 500
+
+
+@pytest.fixture
+def embedded() -> Iterator[Broker]:
+    with Broker(durability="os") as running:
+        yield running
+
+
+def is_hung_up_on(sock: socket.socket) -> bool:
+    sock.settimeout(30)
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+# --- whatever a handler raises
+
+
+class Surprise(Exception):
+    pass
+
+
+@contextmanager
+def handled_by(key: ApiKey, run: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setitem(HANDLERS, key, type(HANDLERS[key])(key, run, HANDLERS[key].versions))  # type: ignore[arg-type]
+        yield
+
+
+def raise_at_once(*_: object) -> Message:
+    raise Surprise("no HeadraceError")
+
+
+def raise_in_a_step(*_: object) -> Iterator[None]:
+    yield
+    raise Surprise("no HeadraceError")
+
+
+async def raise_later(*_: object) -> Message:
+    raise Surprise("no HeadraceError")
+
+
+def answer_what_cannot_be_encoded(*_: object) -> Message:
+    return MetadataResponse(cluster_id=7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("run", [raise_at_once, raise_in_a_step, raise_later, answer_what_cannot_be_encoded])
+def test_an_exception_closes_its_own_connection_and_executes_nobody_elses_requests(
+    embedded: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, run: Callable[..., object]
+) -> None:
+    with Wire(embedded.bootstrap_servers) as good, Wire(embedded.bootstrap_servers) as bad:
+        good.create("orders")
+        with handled_by(ApiKey.METADATA, run, monkeypatch):
+            bad.send(MetadataRequest(topics=[]), 9)
+            assert is_hung_up_on(bad.socket)
+        for offset in range(5):  # each once, and none again when somebody else sends something
+            assert good.produce("orders", BATCH) == (0, offset)
+            with Wire(embedded.bootstrap_servers) as other:
+                other.socket.sendall(b"\x00")
+        assert len(good.read_all("orders")) == 5
+    logged = [record for record in caplog.records if "connection closed" in record.getMessage()]
+    assert len(logged) == 1
+    if run is not answer_what_cannot_be_encoded:
+        assert logged[0].exc_info is not None
+
+
+def test_a_disk_that_cannot_be_read_fails_the_fetch_and_no_producer(
+    embedded: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> object:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with Wire(embedded.bootstrap_servers) as waiting, Wire(embedded.bootstrap_servers) as good:
+        good.create("orders")
+        waiting.send(waiting.fetch_request("orders", 0, wait_ms=30_000), 12)
+        waiting.socket.settimeout(30)
+        good.create("other")  # answered after the fetch before it is waiting
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "read", fail)
+            assert good.produce("orders", BATCH) == (0, 0)  # the one that wakes the fetch
+            _, answer = waiting.receive(FetchResponse, 12)
+            assert answer.responses[0].partitions[0].error_code == 56  # KAFKA_STORAGE_ERROR
+        assert len(good.fetch("orders", 0)[1]) == 1
+
+
+# --- frames
+
+
+def test_half_sent_frames_cost_what_was_sent_of_them(broker: Broker) -> None:
+    host, port = Address.parse(broker.bootstrap_servers)
+    with beside_a_good_client(broker):
+        before = resident_mib(broker.pid)
+        half = [socket.create_connection((host, port)) for _ in range(200)]
+        try:
+            for sock in half:
+                sock.sendall(struct.pack(">i", 100_000_000) + bytes(1000))
+            with Wire(broker.bootstrap_servers) as wire:  # what came before has been read when this is answered
+                wire.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+            assert resident_mib(broker.pid) - before < 50
+        finally:
+            for sock in half:
+                sock.close()
+
+
+def test_a_flood_of_small_requests_in_one_write_holds_up_nobody(broker: Broker) -> None:
+    with Wire(broker.bootstrap_servers) as flooding:
+        flooding.create("wide", 100)
+        frame = encode_request(MetadataRequest(topics=None), 9, 1, "")
+        with beside_a_good_client(broker, meanwhile=20):
+            flooding.socket.sendall(frame * 2000)
+            for _ in range(2000):
+                flooding.receive_frame()
+
+
+def test_a_flood_whose_answers_nobody_reads_is_not_served(broker: Broker) -> None:
+    with Wire(broker.bootstrap_servers) as flooding, Wire(broker.bootstrap_servers) as good:
+        good.create("deaf", 100)
+        before = resident_mib(broker.pid)
+        flooding.socket.setblocking(False)
+        frame = encode_request(MetadataRequest(topics=None), 9, 1, "")
+        with suppress(BlockingIOError):
+            while True:
+                flooding.socket.sendall(frame * 1000)
+        with beside_a_good_client(broker):
+            for _ in range(20):
+                good.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+        assert resident_mib(broker.pid) - before < 50
+
+
+# --- arrays
+
+
+def test_a_giant_array_is_refused_and_a_large_one_is_answered_in_turns(broker: Broker) -> None:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    with Wire(broker.bootstrap_servers) as wire, beside_a_good_client(broker, meanwhile=5):
+        giant = ListOffsetsRequest(topics=[ListOffsetsTopic(name="nowhere", partitions=[asked] * 400_000)])
+        wire.send(giant, 7)
+        assert is_hung_up_on(wire.socket)
+    with Wire(broker.bootstrap_servers) as wire, beside_a_good_client(broker, meanwhile=5):
+        wire.create("listed")
+        large = ListOffsetsRequest(topics=[ListOffsetsTopic(name="listed", partitions=[asked] * 40_000)])
+        wire.send(large, 7)
+        assert len(wire.receive_frame()) > 40_000
+
+
+def array_paths(struct: type[Struct], version: int) -> Iterator[tuple[str, ...]]:
+    """The path to every array of a message."""
+    for field in struct.__schema__.fields:
+        if field.exists(version):
+            if field.is_array:
+                yield (field.name,)
+            if not isinstance(field.type, Primitive):
+                for path in array_paths(field.type, version):
+                    yield (field.name, *path)
+
+
+def filled(struct: type[S], version: int, path: tuple[str, ...], count: int, number: int = 0) -> S:
+    """A struct in which the array at `path` has so many entries, and every other array one."""
+    values: dict[str, object] = {}
+    for field in struct.__schema__.fields:
+        if not field.exists(version) or field.tag is not None:
+            continue
+        on_path = path[:1] == (field.name,)
+        many = count if on_path and len(path) == 1 else 1
+        further = path[1:] if on_path else ()
+
+        def one(at: int, field: Field = field, further: tuple[str, ...] = further) -> object:
+            if not isinstance(field.type, Primitive):
+                return filled(field.type, version, further, count, at)
+            name = field.name
+            if field.type is STRING:
+                return "wide" if "topic" in name or (name in ("name", "resource_name") and at % 2) else f"{name}-{at}"
+            if field.type.name.startswith("int"):
+                return at % 100 if "partition" in name else 1
+            return field.type.default
+
+        if field.is_array:
+            values[field.name] = [one(at) for at in range(many)]
+        else:
+            values[field.name] = one(number)
+    return struct(**values)
+
+
+APIS_WITH_ARRAYS = [
+    (key, path) for key, handler in HANDLERS.items() for path in array_paths(APIS[key].request, handler.versions[-1])
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "path"), APIS_WITH_ARRAYS, ids=[f"{ApiKey(key).name.lower()}-{'.'.join(p)}" for key, p in APIS_WITH_ARRAYS]
+)
+def test_no_array_of_any_request_holds_the_loop(wide: Broker, key: int, path: tuple[str, ...]) -> None:
+    versions = HANDLERS[key].versions
+    for version, count in ((versions[-1], 45_000), (versions[-1], 12_000), (versions[len(versions) // 2], 20_000)):
+        if path not in array_paths(APIS[key].request, version):
+            continue
+        request = filled(APIS[key].request, version, path, count)
+        with Wire(wide.bootstrap_servers) as wire:
+            with suppress(ConnectionError, TimeoutError):
+                wire.send(request, version)
+                wire.socket.settimeout(5)
+                wire.receive_frame()
+            with Wire(wide.bootstrap_servers) as good:
+                good.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    folder = tmp_path_factory.mktemp("wide")
+    with Broker(folder, durability="os", own_process=True) as running:
+        with Wire(running.bootstrap_servers) as wire:
+            wire.create("wide", 100)
+        yield running
+        assert resident_mib(running.pid) < 1000
+
+
+# --- long polls
+
+
+def test_long_polls_of_clients_that_left_are_forgotten(embedded: Broker) -> None:
+    with Wire(embedded.bootstrap_servers) as good:
+        good.create("orders")
+        leaving = [Wire(embedded.bootstrap_servers) for _ in range(100)]
+        for wire in leaving:
+            wire.send(wire.fetch_request("orders", 0, wait_ms=300_000), 12)
+        server = embedded._host._server  # type: ignore[union-attr]
+        waiting = server.runtime.waiting  # type: ignore[union-attr]
+        wait_until(lambda: len(waiting) == 100)
+        for wire in leaving:
+            wire.socket.close()
+        wait_until(lambda: len(waiting) == 0)
+        assert good.produce("orders", BATCH) == (0, 0)
+
+
+def test_hundreds_of_long_polls_hold_up_neither_the_producer_nor_the_others(broker: Broker) -> None:
+    with Wire(broker.bootstrap_servers) as producer:
+        producer.create("awaited")
+        waiting = [Wire(broker.bootstrap_servers) for _ in range(300)]
+        try:
+            for wire in waiting:
+                wire.send(wire.fetch_request("awaited", 0, wait_ms=300_000), 12)
+            with beside_a_good_client(broker):
+                assert producer.produce("awaited", BATCH) == (0, 0)
+                for wire in waiting:
+                    _, answer = wire.receive(FetchResponse, 12)
+                    assert answer.responses[0].partitions[0].high_watermark == 1
+        finally:
+            for wire in waiting:
+                wire.socket.close()
+
+
+# --- file descriptors
+
+
+def test_without_file_descriptors_the_broker_waits_to_accept_and_says_so_once(
+    embedded: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept = socket.socket.accept
+    refused: list[float] = []
+
+    def accept_when_there_is_room(listener: socket.socket) -> object:
+        if len(refused) < 3:
+            refused.append(time.monotonic())
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listener)
+
+    with Wire(embedded.bootstrap_servers) as good:
+        good.create("orders")
+        monkeypatch.setattr(socket.socket, "accept", accept_when_there_is_room)
+        with Wire(embedded.bootstrap_servers) as late:
+            assert good.produce("orders", BATCH) == (0, 0)
+            late.ask(MetadataRequest(topics=[]), MetadataResponse, 9)  # is let in once there is room
+    assert refused[2] - refused[0] > 0.5  # and not asked for over and over until then
+    assert len([record for record in caplog.records if "cannot accept" in record.getMessage()]) == 1
