@@ -79,6 +79,7 @@ class UnseenChange:
     what: str
     origin: Origin
     place: str
+    because: str = ""  # why the table cannot be read again, if that is so
 
 
 Event: TypeAlias = Change | TransactionEnd | Message | SchemaChange | UnseenChange

@@ -13,11 +13,15 @@ Key: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The rows of a table with keys above `after` and up to `upto`; None is the table's own end."""
+    """The rows of a table with keys above `after` and up to `upto`; None is the table's own end.
+
+    `part` is the number of the only partition that is read, 0 if it is the whole table.
+    """
 
     table: str
     after: Key | None = None
     upto: Key | None = None
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,12 @@ class Remaining:
         kept = tuple(found for found in self.ranges if found.table not in tables)
         return replace(self, ranges=(*kept, *(Range(table) for table in tables)))
 
+    def with_part(self, table: str, part: int) -> Self:
+        """One partition of a table, unless all of that is to be read anyway."""
+        wanted = Range(table, part=part)
+        is_there = wanted in self.ranges or Range(table) in self.ranges
+        return self if is_there else replace(self, ranges=(*self.ranges, wanted))
+
     def without(self, tables: Sequence[str]) -> Self:
         """Some tables are not to be read on."""
         return replace(self, ranges=tuple(found for found in self.ranges if found.table not in tables))
@@ -59,6 +69,7 @@ class Remaining:
                 "table": found.table,
                 "after": list(found.after) if found.after is not None else None,
                 "upto": list(found.upto) if found.upto is not None else None,
+                **({"part": found.part} if found.part else {}),
             }
             for found in self.ranges
         ]
@@ -72,6 +83,7 @@ class Remaining:
                     one["table"],
                     tuple(one["after"]) if one["after"] is not None else None,
                     tuple(one["upto"]) if one["upto"] is not None else None,
+                    one.get("part", 0),
                 )
                 for one in stored
             )

@@ -4,6 +4,7 @@ For every source that reads chunks between watermarks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from headrace.connect.change import Change, Event, Message, Origin, UnseenChange
@@ -75,26 +76,26 @@ class Rereading:
 
     def _meet(self, change: UnseenChange) -> Iterator[Event]:
         """Something happened to a table that the log does not tell."""
-        if change.table.full_name in self.stopped:
-            return
         if self._unseen_changes == REREAD:
             yield from self._reread(change)
-        else:
+        elif change.table.full_name not in self.stopped:
             yield self._stop(change)
 
     def _reread(self, change: UnseenChange) -> list[Event]:
         try:
             self._check()
         except SourceRefused as refusal:
-            return [self._stop(change, str(refusal))]
+            change = replace(change, because=str(refusal))
+        if change.because:
+            return [self._stop(change)]
         name = change.table.full_name
         self.stopped.resume(name)
         self.incremental.remaining = self.incremental.remaining.with_tables([name])
         return emptied(change.table, change.what, change.origin, change.place)
 
-    def _stop(self, change: UnseenChange, because: str = "") -> Event:
+    def _stop(self, change: UnseenChange) -> Event:
         self.incremental.remaining = self.incremental.remaining.without([change.table.full_name])
-        return self.stopped.stop(change, because)
+        return self.stopped.stop(change)
 
     def _obey(self, signal: Signal, origin: Origin, place: str) -> Iterator[Event]:
         incremental = self.incremental

@@ -43,10 +43,10 @@ class StoppedTables:
         """Their names."""
         return list(self._why)
 
-    def stop(self, change: UnseenChange, because: str = "") -> SchemaChange:
-        """Tell nothing more of a table; `because` says why it is not read again, where it should be."""
+    def stop(self, change: UnseenChange) -> SchemaChange:
+        """Tell nothing more of a table."""
         name = change.table.full_name
-        reason = f" (it was not read again: {because})" if because else ""
+        reason = f" (it is not read again: {change.because})" if change.because else ""
         self._why[name] = (
             f"capture of table {name} stopped, because {change.what} and its topic may not agree with it any more"
             f"{reason}: headrace cdc snapshot reads it again and goes on, as does a start with "

@@ -26,6 +26,7 @@ def database(server: CdcPostgres) -> Iterator[CdcPostgres]:
         )
         connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
         for (name,) in connection.execute("select pubname from pg_publication").fetchall():
-            connection.execute(f'drop publication "{name}"')
+            quoted = name.replace('"', '""')
+            connection.execute(f'drop publication "{quoted}"')
         connection.execute("drop schema public cascade")
         connection.execute("create schema public")

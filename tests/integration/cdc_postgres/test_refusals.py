@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from headrace.connect.errors import SourceRefused, SourceUnavailable
+from headrace.connect.errors import InvalidConnectSetting, SourceRefused, SourceUnavailable
 from headrace.connect.filters import Filters
 from headrace.connect.postgres.settings import PostgresSettings
 from headrace.connect.postgres.source import PostgresSource
+from tests.integration.cdc_postgres.reading import reading
 from tests.integration.cdc_postgres_server import CdcPostgres
+from tests.integration.cdc_postgres_topics import wait_for
 
 
 def refusal(url: str, **settings: Any) -> str:
@@ -37,6 +39,40 @@ def test_refusals_say_what_mends_them(database: CdcPostgres) -> None:
     assert "ALTER ROLE reader REPLICATION" in refusal(as_reader)
     assert "CREATE DATABASE nowhere" in refusal(database.url.replace("/postgres?", "/nowhere?"))
     assert "CREATE ROLE nobody" in refusal(database.url.replace("postgres:@", "nobody:@"))
+
+
+def test_a_publication_that_leaves_changes_out_is_refused(database: CdcPostgres) -> None:
+    database.execute(
+        "create table t (id int primary key, v text)",
+        "create table p (id int primary key) partition by range (id)",
+        "create publication s for table t with (publish = 'insert, update')",
+    )
+    only_t = Filters(include_tables=[r"public\.t"])
+    said = refusal(database.url, filters=only_t)
+    assert "leaves out delete, truncate" in said
+    assert """ALTER PUBLICATION "s" SET (publish = 'insert, update, delete, truncate')""" in said
+    database.execute("drop publication s", "create publication s for all tables")
+    said = refusal(database.url)
+    assert "the partitions of public.p each by itself" in said
+    assert 'ALTER PUBLICATION "s" SET (publish_via_partition_root = true)' in said
+    if database.version >= 15:
+        for part, what in ("t where (id > 5)", "rows by a WHERE"), ("t (id)", "columns by a list"):
+            database.execute("drop publication s", f"create publication s for table {part}")
+            said = refusal(database.url, filters=only_t)
+            assert f"leaves out {what} of public.t" in said
+            assert 'ALTER PUBLICATION "s" DROP TABLE "public"."t"' in said
+    database.execute("drop publication s", "create publication s for all tables")
+    with reading(database, filters=only_t, heartbeat_s=0.2) as found:
+        database.execute("insert into t values (1, 'a')")
+        found.until(1)
+        database.execute("alter publication s set (publish = 'insert')")
+        with pytest.raises(SourceRefused, match="leaves out update, delete, truncate"):
+            wait_for(lambda: found.source.next_batch(0.2) is False)
+
+
+def test_names_that_postgres_would_cut_are_refused(database: CdcPostgres) -> None:
+    with pytest.raises(InvalidConnectSetting, match="at most 63 bytes"):
+        PostgresSettings(database.url, publication="ż" * 32)
 
 
 def test_a_wrong_password_and_a_server_that_is_not_there(database: CdcPostgres) -> None:

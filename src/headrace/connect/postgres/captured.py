@@ -1,44 +1,90 @@
-"""The tables of a source: which they are, the shapes that they have, and how their rows are asked for."""
+"""The tables of a source: which they are, the shapes that they have, and how their rows are asked for.
 
-from typing import Any
+Now and then it looks at the catalog for what the log does not tell (`table_states.py`). What it finds it writes into
+the log as a mark, because the log may not have come so far yet: where the mark stands, everything before it has been
+read, and there it is acted upon. Until then the old state is kept, so that a crash in between forgets nothing.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
 
 import psycopg
 
-from headrace.connect.change import Event, Origin
-from headrace.connect.errors import SourceRefused
+from headrace.connect.change import TRUNCATE, Change, Event, Message, Origin, Position, SchemaChange, UnseenChange
 from headrace.connect.incremental import ReadChunk
 from headrace.connect.postgres.catalog import Catalog, CatalogTable
-from headrace.connect.postgres.chunks import read_between
-from headrace.connect.postgres.publication import ensure_publication
+from headrace.connect.postgres.chunks import is_standby, read_between
+from headrace.connect.postgres.publication import NotPublished, ensure_publication
 from headrace.connect.postgres.relation import Relation
 from headrace.connect.postgres.rows import RowQuery
 from headrace.connect.postgres.settings import PostgresSettings
 from headrace.connect.postgres.shapes import Shapes
+from headrace.connect.postgres.table_states import Look, TableState, look, new_parts, unseen_between
 from headrace.connect.ranges import Range
+from headrace.connect.rereading import Rereading
 from headrace.connect.table import Table
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+FOUND: Final = "headrace.tables"  # the prefix of messages that say what was found
+_GONE: Final = "the table was dropped or renamed"
 
 
 class CapturedTables:
     """What a source knows of its tables, over the connection that it asks questions with."""
 
     def __init__(
-        self, connection: psycopg.Connection[tuple[Any, ...]], settings: PostgresSettings, known: dict[str, str]
+        self, connection: psycopg.Connection[tuple[Any, ...]], settings: PostgresSettings, stored: Position
     ) -> None:
-        """`known` are the shapes' fingerprints of the stored position."""
+        """`stored` is the position to go on from, empty at the beginning."""
         self._connection = connection
         self._settings = settings
         self._catalog = Catalog(connection)
-        self._listed = {table.full_name: table for table in self._every()}
+        known: dict[str, str] = stored.get("shapes", {})
+        self._listed = {table.full_name: table for table in self._every(known)}
         self._refused: set[str] = set()
         self._tables: dict[str, Table] = {}
+        self._pending: set[str] = set()  # what was found of these stands in the log, and was not read there yet
+        self._settle_xid = 0  # transactions before this one may have written to a table before it was published
+        self.is_due = False  # whether a table was altered, so that it is time to look
         self.queries: dict[str, RowQuery] = {}
         self.learn(known)
+        self.states = {name: TableState.from_json(state) for name, state in stored.get("tables", {}).items()}
+        self.horizon: str = stored.get("horizon", "")
+        if not self.horizon:
+            self.forget_past(known if stored else None)
 
-    def _every(self) -> list[CatalogTable]:
-        found = self._catalog.captured(self._settings.filters)
+    def forget_past(self, known: dict[str, str] | None = None) -> None:
+        """Take the tables as they are now for the first look; with `known`, only those that were captured before."""
+        seen = self._look(self.listed, "")
+        self.states, self.horizon = seen.states, seen.horizon
+        if known is not None:  # a position of a time when states were not kept
+            published = self._published()
+            for name in set(self.states) - published & set(known):
+                if name in known:
+                    self.states[name] = replace(self.states[name], id=0)  # it is not the table that was published
+                else:
+                    del self.states[name]
+
+    def _look(self, tables: list[CatalogTable], since: str) -> Look:
+        settings = self._settings
+        return look(self._connection, tables, settings.filters.key_of, settings.publication_name, since)
+
+    def _table_of(self, name: str) -> Table:
+        """A table that was captured and may be gone, of which its key is remembered then."""
+        return self._tables.get(name) or self.shapes.view(self.states[name].as_relation)
+
+    def _published(self) -> set[str]:
+        rows = self._connection.execute(
+            "select schemaname || '.' || tablename from pg_publication_tables where pubname = %s",
+            [self._settings.publication_name],
+        )
+        return {name for (name,) in rows}
+
+    def _every(self, known: dict[str, str]) -> list[CatalogTable]:
+        found = self._catalog.captured(self._settings.filters, known)
         name = self._settings.signal_table
         if name and all(table.full_name != name for table in found):
             found += [table for table in self._catalog.tables() if table.full_name == name]
@@ -56,19 +102,19 @@ class CapturedTables:
         return self._catalog.key_of(relation) or self._settings.filters.key_of(relation.full_name)
 
     def _prepare(self, table: CatalogTable) -> None:
-        relation = self._catalog.relation(table)
-        made = self._tables[table.full_name] = self.shapes.learn(relation)
+        made = self._tables[table.full_name] = self.shapes.learn(self._catalog.relation(table))
         self.queries[table.full_name] = RowQuery(table, made, self._catalog.key_types(table))
 
     def publish(self) -> None:
         """Have the log hold the tables' changes."""
         settings = self._settings
-        ensure_publication(
-            self._connection,
-            settings.publication_name,
-            list(self._listed.values()),
-            managed=settings.managed_publication,
-        )
+        tables = [table for table in self._listed.values() if table.can_be_captured]
+        if ensure_publication(
+            self._connection, settings.publication_name, tables, managed=settings.managed_publication
+        ):
+            row = self._connection.execute("select pg_current_xact_id()::text").fetchone()
+            assert row is not None
+            self._settle_xid = int(row[0])
 
     @property
     def listed(self) -> list[CatalogTable]:
@@ -93,14 +139,21 @@ class CapturedTables:
     ) -> tuple[Table | None, list[Event]]:
         """What an announcement in the log means: the table, None if nobody wants it, and what is told of it."""
         name = relation.full_name
+        events: list[Event] = []
+        if not is_known:
+            for called, state in self.states.items():
+                if state.id == relation.id and called != name and called not in self._pending:
+                    what = f"it was called {name} for a while"
+                    events.append(UnseenChange(self._table_of(called), what, origin, place))
         if not self._settings.filters.captures(name) and name != self._settings.signal_table:
-            return None, []
+            return None, events
         if is_known:
             return self.shapes.recall(relation), []
-        table, events = self.shapes.take(relation, origin, place)
+        table, told = self.shapes.take(relation, origin, place)
         if table is not None:
             self._tables[name] = table
-        return table, list(events)
+        self.is_due |= bool(told) or name not in self.states
+        return table, [*events, *told]
 
     def types_of(self, table: Table) -> dict[str, str]:
         """The types of a table's columns by name, as SQL writes them."""
@@ -112,27 +165,122 @@ class CapturedTables:
             self._connection, self._catalog, self.shapes, wanted, name, self._settings.chunk_rows
         )  # fmt: skip
 
-    def take_new(self) -> list[str]:
-        """Publish the tables that were made since the start; answers their names."""
-        settings = self._settings
-        new = [
-            table
-            for table in self._catalog.capturable(settings.filters)
-            if table.full_name not in self._listed and table.full_name not in self._refused
-        ]
-        if not new:
-            return []
-        names = [table.full_name for table in new]
-        before = dict(self._listed)
-        self._listed |= {table.full_name: table for table in new}
+    # --- what the log does not tell
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether it is too early to look: who wrote to a table before it was published may not have committed."""
+        if not self._settle_xid:
+            return False
+        row = self._connection.execute("select pg_snapshot_xmin(pg_current_snapshot())::text").fetchone()
+        if row is None or int(row[0]) <= self._settle_xid:
+            return True
+        self._settle_xid = 0
+        return False
+
+    def look(self) -> list[Event]:
+        """Look for what happened to tables; it is written into the log, or answered where that takes no marks."""
+        self.is_due = False
+        signals = self._settings.signal_table
+        every = [table for table in self._catalog.tables() if self._is_wanted(table.full_name)]
+        before, self._listed = self._listed, {table.full_name: table for table in every}
+        because = ""
         try:
             self.publish()
-        except SourceRefused as refusal:  # no reason to stop what runs
-            self._listed = before
-            self._refused.update(names)
-            log.warning("new tables not captured", reason=str(refusal), slot=settings.slot)
+        except NotPublished as refusal:
+            because = str(refusal)
+        if self.is_settling:
+            self._listed = before | self._listed  # new ones are found once more
             return []
-        for table in new:
-            self._prepare(table)
-        log.info("new tables captured", tables=",".join(names), slot=settings.slot)
-        return names
+        chosen = [table for table in every if table.full_name != signals]
+        seen = self._look(chosen, self.horizon)
+        found: dict[str, dict[str, Any]] = {}
+        for table in chosen:
+            name = table.full_name
+            now = seen.states.get(name)
+            if now is None or name in self._pending:
+                continue
+            lacks = "" if table.can_be_captured else "it has no primary key, so the log would not say which row changed"
+            old = self.states.get(name)
+            if old is None:
+                if lacks or because:
+                    self._refuse(name, lacks or because)
+                else:
+                    found[name] = {"state": now.as_json(), "new": True}
+            elif what := unseen_between(old, now, seen.changed.get(name, ())):
+                reason = lacks or (because if old.id != now.id else "")
+                found[name] = {"state": now.as_json(), "what": what, "because": reason}
+            elif parts := new_parts(old, now):
+                found[name] = {"state": now.as_json(), "parts": parts}
+            else:
+                self.states[name] = replace(now, truncated=old.truncated)
+        for name in (self.states.keys() | self._tables.keys()) - self._listed.keys() - self._pending - {signals}:
+            found[name] = {"gone": True}
+        if not found:
+            if not self._pending:
+                self.horizon = seen.horizon
+            return []
+        content = json.dumps({"reader": self._settings.slot, "tables": found})
+        if is_standby(self._connection):
+            return [Message(FOUND, content.encode(), True, Origin(None, 0, ""), "")]
+        self._pending |= found.keys()
+        self._connection.execute("select pg_logical_emit_message(true, %s, %s::text)", [FOUND, content])
+        return []
+
+    def _is_wanted(self, name: str) -> bool:
+        return self._settings.filters.captures(name) or name == self._settings.signal_table
+
+    def _refuse(self, name: str, why: str) -> None:
+        if name not in self._refused:
+            self._refused.add(name)
+            log.warning("new table not captured", table=name, reason=why, slot=self._settings.slot)
+
+    def act(self, event: Event, rereading: Rereading) -> Iterator[Event]:
+        """The event itself, or what follows from it if it is what a look found."""
+        if isinstance(event, Message) and event.prefix == FOUND:
+            told = json.loads(event.content)
+            if told["reader"] == self._settings.slot:
+                for name, found in told["tables"].items():
+                    yield from self._take(name, found, event, rereading)
+            return
+        if isinstance(event, Change) and event.op == TRUNCATE and event.origin.transaction_id is not None:
+            name = event.table.full_name
+            if name in self.states:
+                self.states[name] = self.states[name].after_truncate(event.origin.transaction_id)
+        yield event
+
+    def _take(self, name: str, found: dict[str, Any], mark: Message, rereading: Rereading) -> Iterator[Event]:
+        self._pending.discard(name)
+        incremental, origin, place = rereading.incremental, mark.origin, mark.place
+        if "gone" in found:
+            table = self._table_of(name)
+            self.states.pop(name, None)
+            self._tables.pop(name, None)
+            self.shapes.forget(name)
+            rereading.stopped.resume(name)
+            incremental.remaining = incremental.remaining.without([name])
+            yield SchemaChange(table, table, _GONE, origin, place)
+            yield Change(table, TRUNCATE, None, None, origin, place)
+            return
+        here = next((table for table in self._catalog.tables() if table.full_name == name), None)
+        if here is None:
+            return  # it went meanwhile, which the next look finds
+        before = self.states.get(name)
+        self.states[name] = TableState.from_json(found["state"])
+        if before is not None:
+            self.states[name] = self.states[name].after_truncate(before.truncated)
+        is_read = self._settings.snapshot != "never"
+        if "new" in found:
+            self._prepare(here)
+            log.info("new table captured", table=name, slot=self._settings.slot)
+            if is_read:
+                incremental.remaining = incremental.remaining.with_tables([name])
+        elif "parts" in found:
+            for part in found["parts"] if is_read and name not in rereading.stopped else ():
+                incremental.remaining = incremental.remaining.with_part(name, part)
+        else:
+            taken, told = self.shapes.take(self._catalog.relation(here), origin, place)
+            yield from told
+            if taken is not None:
+                self._tables[name] = taken
+                yield UnseenChange(taken, found["what"], origin, place, found["because"])

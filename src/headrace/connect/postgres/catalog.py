@@ -1,6 +1,6 @@
 """What the database's catalog says of tables, keys and types."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,12 +14,13 @@ from headrace.connect.postgres.types import TypeInfo
 
 _TABLES: Final = """
 select c.oid, n.nspname, c.relname, c.relreplident::text, coalesce(k.names, '{}'), coalesce(i.names, '{}'),
-       greatest(c.reltuples, 0)::bigint
+       greatest(c.reltuples, 0)::bigint, c.relkind = 'p'
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 left join lateral (select array_agg(a.attname::text order by o.place) as names
     from pg_index x cross join unnest(x.indkey::int2[]) with ordinality o(number, place)
     join pg_attribute a on a.attrelid = x.indrelid and a.attnum = o.number
-    where x.indrelid = c.oid and x.indisprimary and o.place <= x.indnkeyatts) k on true
+    where x.indrelid = c.oid and x.indisprimary and o.place <= x.indnkeyatts
+        and (x.indimmediate or c.relreplident = 'f')) k on true
 left join lateral (select array_agg(a.attname::text order by o.place) as names
     from pg_index x cross join unnest(x.indkey::int2[]) with ordinality o(number, place)
     join pg_attribute a on a.attrelid = x.indrelid and a.attnum = o.number
@@ -35,6 +36,12 @@ where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' or
 _NULLABLE: Final = """
 select attname::text, not attnotnull from pg_attribute
 where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' order by attnum
+"""
+_PARTITION: Final = """
+with recursive up(id) as (select %s::oid union all
+    select i.inhparent from up join pg_inherits i on i.inhrelid = up.id)
+select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.oid = (select id from up limit 1) and exists (select from up where id = %s)
 """
 _TYPE: Final = """
 select t.typname, t.typtype::text, case when t.typcategory = 'A' then t.typelem else 0 end, t.typbasetype, t.typtypmod,
@@ -53,6 +60,7 @@ class CatalogTable:
     identity: str
     key: tuple[str, ...]  # in the order of its index, which is the order to read it in
     rows: int  # about
+    is_partitioned: bool = False
 
     @property
     def full_name(self) -> str:
@@ -68,6 +76,11 @@ class CatalogTable:
     def quoted(self) -> str:
         """As SQL wants it."""
         return f"{quote(self.schema)}.{quote(self.name)}"
+
+    @property
+    def own_rows(self) -> str:
+        """What to select from: without the rows of tables that inherit from it, which are captured by themselves."""
+        return self.quoted if self.is_partitioned else f"ONLY {self.quoted}"
 
 
 def quote(name: str) -> str:
@@ -85,24 +98,31 @@ class Catalog:
     def tables(self) -> list[CatalogTable]:
         """Every table of the database that could be captured."""
         return [
-            CatalogTable(id_, schema, name, identity, tuple(key or (index if identity == INDEX else ())), rows)
-            for id_, schema, name, identity, key, index, rows in self._connection.execute(_TABLES)
+            # Of a row that is deleted the log tells its identity, so that is the key: in the snapshot as well.
+            CatalogTable(id_, schema, name, identity, tuple(index if identity == INDEX else key), rows, is_partitioned)
+            for id_, schema, name, identity, key, index, rows, is_partitioned in self._connection.execute(_TABLES)
         ]
 
-    def captured(self, filters: Filters) -> list[CatalogTable]:
-        """The tables that the filters let through; what cannot be captured among them is refused."""
+    def captured(self, filters: Filters, known: Collection[str] = ()) -> list[CatalogTable]:
+        """The tables that the filters let through; what cannot be captured among them is refused.
+
+        A table that was captured before, as `known` has it, may be gone.
+        """
         every = self.tables()
         found = [table for table in every if filters.captures(table.full_name)]
         for pattern in filters.include_tables:
             one = Filters(include_tables=[pattern])
-            if not any(one.captures(table.full_name) for table in every):
+            if not any(map(one.captures, (*(table.full_name for table in every), *known))):
                 raise unknown_table(pattern, every)
-        check_key_columns(filters.key_columns, {table.full_name: self.nullable(table) for table in found})
+        here = {table.full_name for table in found}
+        key_columns = {name: of for name, of in filters.key_columns.items() if name in here or name not in known}
+        check_key_columns(key_columns, {table.full_name: self.nullable(table) for table in found})
         for table in found:
             check_identity(table, filters.key_of(table.full_name))
             if not table.can_be_captured:
+                lacks = "index of its replica identity any more" if table.identity == INDEX else "primary key"
                 raise SourceRefused(
-                    f"table {table.full_name} has no primary key, so the log would not say which row was changed",
+                    f"table {table.full_name} has no {lacks}, so the log would not say which row was changed",
                     f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…), "
                     f"or ALTER TABLE {table.quoted} REPLICA IDENTITY FULL",
                 )
@@ -132,6 +152,11 @@ class Catalog:
     def types_of(self, table_id: int) -> dict[str, str]:
         """The same, of a table whose id alone is known."""
         return {name: written for name, _, _, written in self._connection.execute(_COLUMNS, [table_id])}
+
+    def partition(self, table: CatalogTable, part: int) -> str:
+        """The quoted name of a partition by its number; empty if it is none of the table's any more."""
+        row = self._connection.execute(_PARTITION, [part, table.id]).fetchone()
+        return "" if row is None else f"{quote(row[0])}.{quote(row[1])}"
 
     def key_of(self, relation: Relation) -> tuple[str, ...]:
         """The key that a table has now."""

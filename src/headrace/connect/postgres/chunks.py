@@ -22,10 +22,14 @@ def mark_in(event: Event) -> str | None:
     return None
 
 
+def is_standby(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+    """Whether nothing can be written into the database's log."""
+    return connection.execute("select pg_is_in_recovery()").fetchone() == (True,)
+
+
 def check_marks(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     """Refuse a database into whose log nothing can be written."""
-    row = connection.execute("select pg_is_in_recovery()").fetchone()
-    if row == (True,):
+    if is_standby(connection):
         raise SourceRefused(
             "the database is a standby, and tables are read again between marks that are written into its log",
             "capture the primary, or start another capture with a name of its own, which begins with a snapshot",
@@ -48,8 +52,13 @@ def read_between(
     found = next((table for table in catalog.tables() if table.full_name == wanted.table), None)
     if found is None:
         return None
+    part = ""
+    if wanted.part:
+        part = catalog.partition(found, wanted.part)
+        if not part:
+            return None
     table = shapes.view(catalog.relation(found))
-    query = RowQuery(found, table, catalog.key_types(found))
+    query = RowQuery(found, table, catalog.key_types(found), part)
     _emit(connection, mark_of(name, LOW))
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

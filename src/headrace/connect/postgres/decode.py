@@ -46,6 +46,7 @@ class Decoder:
     def __init__(self, resolve: Resolve, start: LogPosition, *, assembly: Assembly | None = None) -> None:
         self.events: list[Event] = []
         self.went_by: deque[str] = deque(maxlen=_REMEMBERED)  # the transactions that were told last
+        self.has_marks = False  # whether there were messages or truncates, so far
         self.has_short_moves = False  # whether rows moved to another key without all of them being sent, so far
         self._resolve = resolve
         self._start = start
@@ -195,6 +196,7 @@ class Decoder:
             )
 
     def _truncate(self, data: bytes, at: int, lsn: int) -> None:
+        self.has_marks = True
         self._count += 1
         if self._count <= self._skipped:
             return
@@ -204,6 +206,7 @@ class Decoder:
                 self.events.append(Change(known[0], TRUNCATE, None, None, self._origin, self._place_of(lsn)))
 
     def _message(self, data: bytes, at: int, lsn: int) -> None:
+        self.has_marks = True
         is_transactional = bool(data[at + 1] & 1)
         message_lsn = int.from_bytes(data[at + 2 : at + 10])
         if is_transactional:

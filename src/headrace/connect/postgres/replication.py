@@ -50,7 +50,7 @@ class ReplicationStream:
 
         Beginning at a later one would make the server forget what waits before it: a transaction that was prepared.
         """
-        named = ", ".join(f"{name} '{value}'" for name, value in options.items())
+        named = ", ".join("{} '{}'".format(name, value.replace("'", "''")) for name, value in options.items())
         command = f'START_REPLICATION SLOT "{slot}" LOGICAL 0/0 ({named})'
         self._connection.send_query(command.encode())
         result = self._connection.get_result()

@@ -45,8 +45,9 @@ def literal(value: str) -> str:
 class RowQuery:
     """How to ask for the rows of one table."""
 
-    def __init__(self, catalog_table: CatalogTable, table: Table, types: dict[str, str]) -> None:
-        self._from = catalog_table.quoted
+    def __init__(self, catalog_table: CatalogTable, table: Table, types: dict[str, str], part: str = "") -> None:
+        """`part` is the quoted name of the only partition to read."""
+        self._from = part or catalog_table.own_rows
         self._key = catalog_table.key
         self._types = types
         self._columns = ", ".join(quote(column.name) for column in table.columns)

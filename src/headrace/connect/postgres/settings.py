@@ -10,6 +10,7 @@ from headrace.connect.postgres.types import TypeModes
 
 UNAVAILABLE_MODES = ("placeholder", "reselect")
 _COUNTS = ("snapshot_workers", "snapshot_range_rows", "chunk_rows", "batch_messages")
+_LONGEST_NAME = 63  # in bytes; PostgreSQL cuts a longer one
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 
@@ -43,6 +44,8 @@ class PostgresSettings:
     def __post_init__(self) -> None:
         if not _SLOT.fullmatch(self.slot):
             raise InvalidConnectSetting("slot", self.slot, "use up to 63 lower-case letters, digits and underscores")
+        if len(self.publication.encode()) > _LONGEST_NAME or "\0" in self.publication:
+            raise InvalidConnectSetting("publication", self.publication, "a name has at most 63 bytes")
         check_choices(self, counts=_COUNTS, seconds=("heartbeat_s",))
         if self.unavailable not in UNAVAILABLE_MODES:
             wanted = f"choose {' or '.join(UNAVAILABLE_MODES)}"

@@ -63,6 +63,11 @@ class Shapes:
         table = build_table(relation, self._modes, self._look_up, key)
         return self._built.setdefault((table.full_name, fingerprint(table)), table)
 
+    def forget(self, name: str) -> None:
+        """A table is not there any more."""
+        self._tables.pop(name, None)
+        self.known.pop(name, None)
+
     def recall(self, relation: Relation) -> Table | None:
         """The table of an announcement that was taken before, and comes again after a restart."""
         table = self.view(relation)

@@ -11,9 +11,10 @@ from typing import Any
 import psycopg
 
 from headrace.connect.change import READ, Batch, Change, Event, Origin, Position, TransactionEnd
-from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceUnavailable
+from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceRefused, SourceUnavailable
 from headrace.connect.incremental import Incremental
 from headrace.connect.postgres.captured import CapturedTables
+from headrace.connect.postgres.catalog import quote
 from headrace.connect.postgres.checks import check_server
 from headrace.connect.postgres.chunks import check_marks, mark_in
 from headrace.connect.postgres.connection import connect
@@ -36,6 +37,7 @@ from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 _REPLAYED_MESSAGES = 8192
+_SETTLE_S = 0.2
 
 
 class PostgresSource:
@@ -55,6 +57,7 @@ class PostgresSource:
         self._ended = False
         self._beat_at = 0.0
         self._is_new = False
+        self._found: list[Event] = []  # what happened to tables, where the log takes no marks
         self._is_cut = False  # whether the last batch ended inside a transaction
         self._facts = SourceFacts(settings.slot, settings.lag_cap_bytes or settings.lag_alarm_bytes)
 
@@ -64,8 +67,8 @@ class PostgresSource:
         """Begin behind this position: with a snapshot, or in the log."""
         try:
             self._open(position)
-        except psycopg.OperationalError as error:
-            raise SourceUnavailable(f"the database is not there ({_line(error)})") from error
+        except psycopg.Error as error:
+            raise _translated(error) from error
 
     def _open(self, position: Position | None) -> None:
         settings = self._settings
@@ -73,7 +76,7 @@ class PostgresSource:
         check_server(side)
         self.database = side.info.dbname
         stored = position or {}
-        self._tables = tables = CapturedTables(side, settings, stored.get("shapes", {}))
+        self._tables = tables = CapturedTables(side, settings, stored)
         tables.publish()
         state = slot_state(side, settings.slot)
         start = decide_start(position, state, settings.snapshot, settings.slot, goes_on=settings.goes_on)
@@ -82,12 +85,8 @@ class PostgresSource:
         self._beat_at = time.monotonic() + settings.heartbeat_s
         self._remaining = Remaining.from_json(stored.get("snapshot", []))
         self._stopped = stored.get(STORED, {})
-        if position is not None and settings.snapshot in ("initial", "when-needed"):
-            # Tables that came since the position was stored, or that the filters left out then.
-            names = [table.full_name for table in tables.listed]
-            self._remaining = self._remaining.with_tables(
-                [name for name in names if name not in stored.get("shapes", {})]
-            )
+        if position is not None:
+            self._beat_at = 0.0  # much may have happened to tables since
         self._ended = start.begin is Begin.ENDED
         if self._ended:
             return
@@ -103,6 +102,7 @@ class PostgresSource:
     def _begin_anew(self, side: psycopg.Connection[tuple[Any, ...]], tables: CapturedTables, *, snapshot: bool) -> None:
         settings = self._settings
         stream = ReplicationStream(settings.url)
+        tables.forget_past()  # before the slot is there: what happens from now on is found
         created: CreatedSlot = create_slot(
             stream.connection,
             settings.slot,
@@ -137,7 +137,7 @@ class PostgresSource:
     def _start_stream(self) -> None:
         settings, tables = self._settings, self._tables
         assert tables is not None
-        options = {"proto_version": "1", "publication_names": settings.publication_name, "messages": "true"}
+        options = {"proto_version": "1", "publication_names": quote(settings.publication_name), "messages": "true"}
         if settings.streaming:
             options |= {"proto_version": "2", "streaming": "on"}
 
@@ -174,8 +174,8 @@ class PostgresSource:
             if self._snapshot is not None:
                 return self._next_of_snapshot(timeout_s)
             return self._next_of_log(timeout_s)
-        except psycopg.OperationalError as error:
-            raise SourceUnavailable(f"the database is not there ({_line(error)})") from error
+        except psycopg.Error as error:
+            raise _translated(error) from error
 
     def _next_of_snapshot(self, timeout_s: float) -> Batch | None:
         assert self._snapshot is not None
@@ -212,9 +212,10 @@ class PostgresSource:
     def _next_of_log(self, timeout_s: float) -> Batch | None:
         if self._failed is not None:
             raise self._failed
-        decoder, stream = self._decoder, self._stream
+        decoder, stream, tables = self._decoder, self._stream, self._tables
         assert decoder is not None
         assert stream is not None
+        assert tables is not None
         incremental = self._rereading.incremental
         if decoder.advance(_REPLAYED_MESSAGES):
             if incremental.is_active:
@@ -222,16 +223,20 @@ class PostgresSource:
                 timeout_s = min(timeout_s, 0.5)
             self._receive(stream, decoder, timeout_s)
         events, decoder.events = decoder.events, []
+        if decoder.has_marks or self._found:
+            decoder.has_marks = False
+            events, self._found = [*events, *self._found], []
+            rereading = self._rereading
+            events = [told for event in events for told in tables.act(event, rereading)]
         if self._settings.signal_table or self._rereading.concerns(events):
             events = list(self._rereading.through(events))
         is_reselecting = self._settings.unavailable == "reselect"
         if is_reselecting or decoder.has_short_moves:
             decoder.has_short_moves = False
             assert self._side is not None
-            assert self._tables is not None
-            events = complete(self._side, events, self._tables.types_of, only_moved=not is_reselecting)
+            events = complete(self._side, events, tables.types_of, only_moved=not is_reselecting)
         now = time.monotonic()
-        is_due = now >= self._beat_at
+        is_due = now >= self._beat_at or tables.is_due
         if is_due:
             self._beat(now)
         if not decoder.in_transaction and not decoder.is_replaying:
@@ -265,10 +270,9 @@ class PostgresSource:
         assert self._stream is not None
         look_after_slot(self._side, self._settings, self._facts, let_go=self._stream.close)
         assert self._tables is not None
-        new = self._tables.take_new()
-        if new and self._settings.snapshot != "never":  # what they held before they were published
-            incremental = self._rereading.incremental
-            incremental.remaining = incremental.remaining.with_tables(new)
+        self._found += self._tables.look()
+        if self._tables.is_settling:
+            self._beat_at = min(self._beat_at, now + _SETTLE_S)
 
     # --- the rest of the contract
 
@@ -283,6 +287,8 @@ class PostgresSource:
             found[STORED] = stopped
         assert self._tables is not None
         found["shapes"] = dict(self._tables.shapes.known)
+        found["tables"] = {name: state.as_json() for name, state in self._tables.states.items()}
+        found["horizon"] = self._tables.horizon
         if self._ended:
             found["ended"] = True
         return found
@@ -323,5 +329,11 @@ class PostgresSource:
         self._decoder = None
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _translated(error: psycopg.Error) -> ConnectError:
+    said = " ".join(str(error).split())
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return SourceRefused(f"the database does not permit what a capture needs ({said})")
+    if isinstance(error, psycopg.OperationalError):
+        return SourceUnavailable(f"the database is not there ({said})")
+    # A table that was altered or dropped since it was looked at is looked at anew.
+    return SourceUnavailable(f"the database refused a question ({said})")
