@@ -17,7 +17,7 @@ from headrace.broker.runtime import Runtime
 from headrace.broker.turns import run_through
 from headrace.coordinator.decision import Decision
 from headrace.protocol.schema import Message
-from headrace.storage.errors import StorageError
+from headrace.storage.errors import NotDurable, StorageError
 from headrace.storage.log import Log
 from headrace.testing.clock import FakeClock
 from headrace.testing.memory_filesystem import MemoryFileSystem
@@ -49,6 +49,8 @@ class SimulatedRuntime(Runtime):
         self.is_up = True
 
     def _when_durable(self, log: Log, offset: int, done: Callable[[StorageError | None], None]) -> None:
+        cuts = log.cuts
+
         def sync() -> None:
             if not self.is_up:
                 return
@@ -57,7 +59,7 @@ class SimulatedRuntime(Runtime):
             except StorageError as error:
                 done(error)
             else:
-                done(None)
+                done(None if log.cuts == cuts else NotDurable(str(log.topic_partition), offset))
 
         asyncio.get_running_loop().call_later(self._chance.randrange(1, 20) / 1000, sync)
 

@@ -48,6 +48,7 @@ class CoordinatorLog:
         self._partitions = partitions
         self._encode = encode
         self._owner_of = owner_of
+        self._cuts: dict[Log, int] = {}  # how often each partition had been cut off when it was read
 
     @property
     def is_made(self) -> bool:
@@ -91,7 +92,8 @@ class CoordinatorLog:
                 producer_epoch=producer.epoch if producer else -1,
                 transactional=producer is not None,
             )
-            log.append(batch, now_ms=now_ms, leader_epoch=leader_epoch, from_client=False)
+            cuts = self._cuts.setdefault(log, log.cuts)
+            log.append(batch, now_ms=now_ms, leader_epoch=leader_epoch, from_client=False, cuts=cuts)
             logs.append(log)
         return logs
 
@@ -99,6 +101,15 @@ class CoordinatorLog:
         """The topic's logs; none before it is made."""
         topic = self._topics.by_name.get(self._name)
         return list(topic.partitions) if topic else []
+
+    def note_cuts(self) -> None:
+        """What is read from now on is what is there."""
+        self._cuts = {log: log.cuts for log in self.partitions()}
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether something that was read, or written since, is gone: a failed sync has lost the end of a partition."""
+        return any(log.cuts != cuts for log, cuts in self._cuts.items())
 
 
 def replay(log: Log, decode: Decode, apply: Callable[[CoordinatorRecord, BatchHeader], None]) -> None:

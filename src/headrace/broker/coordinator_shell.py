@@ -2,7 +2,9 @@
 
 What always holds: records are written before they are applied; nobody is told anything, not even a fact that was only
 read, before everything that it rests on is durable; a decision that cannot be written has not happened, and whoever
-asked is hung up on, so that the client asks again, and a timer whose decision could not be written fires again.
+asked is hung up on, so that the client asks again, and a timer whose decision could not be written fires again. Where
+a failed sync has lost the end of the log, what was applied of it has not happened either: everything is read anew, as
+after a crash, whoever waits is hung up on, and what was decided and not yet done is not done.
 """
 
 import asyncio
@@ -49,6 +51,7 @@ class CoordinatorShell:
         apply: Callable[[CoordinatorRecord, int], None],
         on_timer: Callable[[Hashable], bool],
         on_effect: Callable[[Any], None],
+        load: Callable[[], None],
         producer_of: Callable[[Decision], Producer | None] = lambda _: None,
     ) -> None:
         self._runtime = runtime
@@ -57,6 +60,8 @@ class CoordinatorShell:
         self._apply = apply
         self._on_timer = on_timer
         self._on_effect = on_effect
+        self._load = load
+        self._life = 0  # counts how often everything was read anew
         self._producer_of = producer_of
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._waiting: dict[RequestToken, Deferred[Message | None]] = {}
@@ -66,6 +71,7 @@ class CoordinatorShell:
 
     def request(self, make_event: Callable[[RequestToken], object]) -> Deferred[Message | None]:
         """Ask for a client; the answer may come much later."""
+        self._notice_cut()  # before this one waits, too
         self._next_token += 1
         token = RequestToken(self._next_token)
         event = make_event(token)  # which may fail: nobody waits yet
@@ -94,6 +100,7 @@ class CoordinatorShell:
         return answer, self._not_durable()
 
     def _decide_and_write(self, event: object) -> Decision | None:
+        self._notice_cut()
         now_ms = self._runtime.now_ms()
         decision = self._decide(event, now_ms)
         producer = self._producer_of(decision)
@@ -122,10 +129,14 @@ class CoordinatorShell:
     def _settle(self, decision: Decision) -> None:
         """Answer, and do what only the shell can do, once everything written so far is durable."""
         if decision.answers or decision.effects:
-            self.when_durable(lambda error: self._carry_out(decision, failed=error is not None))
+            life = self._life
+            self.when_durable(lambda error: self._carry_out(decision, life, failed=error is not None))
 
     def when_durable(self, done: Callable[[StorageError | None], None]) -> None:
         """Call `done` once everything written so far is on the disk, or with the error."""
+        if self._notice_cut():
+            done(StorageError("what was decided was lost before it was on the disk: ask again"))
+            return
         logs = self._not_durable()
         left = len(logs) + 1
         failure: StorageError | None = None
@@ -141,7 +152,21 @@ class CoordinatorShell:
             self._runtime.appended(log, log.end_offset, settle)
         settle(None)
 
-    def _carry_out(self, decision: Decision, *, failed: bool) -> None:
+    def _notice_cut(self) -> bool:
+        """Read everything anew if the end of the log is gone: what is known here may rest on it."""
+        if not self.log.was_cut:
+            return False
+        _log.error("the end of a coordinator's log was lost before it was on the disk: its state is read anew")
+        self._life += 1
+        self._cancel_timers()
+        self._unsettled.clear()
+        waiting, self._waiting = self._waiting, {}
+        self._load()
+        for answer in waiting.values():
+            answer.set(None)
+        return True
+
+    def _carry_out(self, decision: Decision, life: int, *, failed: bool) -> None:
         for answer in decision.answers:
             waiting = self._waiting.pop(answer.to, None)
             if waiting:
@@ -152,10 +177,13 @@ class CoordinatorShell:
                     self._on_effect(effect)
                 except Exception as error:  # noqa: BLE001 - the others have nothing to do with it, and it is decided
                     _log.error("what was decided could not be done", effect=str(effect), error=str(error))
-                    self.retry(self._settle, Decision(effects=(effect,)))
+                    self.retry(self._carry_out_later, Decision(effects=(effect,)), life)
         elif decision.effects:  # decided they are, and what is decided has to be done, once the disk has it
-            later = Decision(effects=decision.effects)
-            self.retry(self._settle, later)
+            self.retry(self._carry_out_later, Decision(effects=decision.effects), life)
+
+    def _carry_out_later(self, decision: Decision, life: int) -> None:
+        if not self._notice_cut() and life == self._life:  # else it was never decided
+            self._settle(decision)
 
     def _set_timer(self, key: Hashable, at_ms: int | None, now_ms: int) -> None:
         handle = self._timers.pop(key, None)
@@ -182,6 +210,9 @@ class CoordinatorShell:
     def close(self) -> None:
         """Let no timer fire any more, and try nothing again."""
         self._is_closed = True
+        self._cancel_timers()
+
+    def _cancel_timers(self) -> None:
         for handle in self._timers.values():
             handle.cancel()
         self._timers.clear()

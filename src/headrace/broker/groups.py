@@ -39,20 +39,24 @@ class Groups:
         self._gone: frozenset[str] = frozenset()  # topics whose offsets are yet to be forgotten
         self._forgetting: list[Deferred[StorageError | None]] = []  # who waits until they are
         self._is_forgetting = False
+        self._settings = settings
         self.coordinator = GroupCoordinator(settings, ConsumerGroups(settings))
         self.log = CoordinatorLog(topics, OFFSETS_TOPIC, partitions=partitions, encode=encode, owner_of=_group_of)
         self._shell = CoordinatorShell(
             runtime,
             self.log,
-            decide=self.coordinator.decide,
-            apply=self.coordinator.apply,
+            decide=lambda event, now_ms: self.coordinator.decide(event, now_ms),
+            apply=lambda record, producer_id: self.coordinator.apply(record, producer_id),
             on_timer=lambda key: self._shell.tell(TimerFired(key)) is not None,
             on_effect=lambda _: None,  # InTransaction is the shell's own business, done when the records were written
+            load=self.load,
             producer_of=_producer_of,
         )
 
     def load(self) -> None:
-        """Take in what was written, and begin."""
+        """Take in what was written, and begin; or begin anew."""
+        self.coordinator = GroupCoordinator(self._settings, ConsumerGroups(self._settings))
+        self.log.note_cuts()
         for log in self.log.partitions():
             self._take_in(log)
         self.topics_changed()

@@ -68,21 +68,25 @@ class Transactions:
         self._topics = topics
         self._groups = groups
         self._next_producer_id = next_producer_id
+        self._config = config
         self.coordinator = TransactionCoordinator(config, coordinator_epoch=runtime.leader_epoch)
         self.log = CoordinatorLog(topics, STATE_TOPIC, partitions=partitions, encode=encode, owner_of=_id_of)
         self._shell = CoordinatorShell(
             runtime,
             self.log,
-            decide=self.coordinator.decide,
+            decide=lambda event, now_ms: self.coordinator.decide(event, now_ms),
             apply=lambda record, _: self.coordinator.apply(record),
             on_timer=self._fire,
             on_effect=self._end,
+            load=self.load,
         )
         # By transactional id, what waits for the end of its transaction, in order, each with the end of its patience.
         self._held: dict[str, dict[Callable[[], None], asyncio.TimerHandle]] = {}
 
     def load(self) -> None:
-        """Take in what was written, end what was prepared, and settle what is open in the logs."""
+        """Take in what was written, end what was prepared, and settle what is open in the logs; or do so anew."""
+        self.coordinator = TransactionCoordinator(self._config, coordinator_epoch=self._runtime.leader_epoch)
+        self.log.note_cuts()
         for log in self.log.partitions():
             replay(log, decode, lambda record, _: self.coordinator.apply(record))
         self._shell.tell(Loaded())

@@ -24,6 +24,7 @@ from headrace.storage.config import MAX_INT, LogConfig
 from headrace.storage.damage import write_damage
 from headrace.storage.errors import (
     DiskFull,
+    NotDurable,
     OffsetOutOfRange,
     OutOfOrderSequence,
     SyncFailed,
@@ -147,16 +148,21 @@ class Log:
 
     # --- append
 
-    def append(self, data: Buffer, *, now_ms: int, leader_epoch: int = 0, from_client: bool = True) -> AppendInfo:
+    def append(
+        self, data: Buffer, *, now_ms: int, leader_epoch: int = 0, from_client: bool = True, cuts: int | None = None
+    ) -> AppendInfo:
         """Append one or more batches, all of them or none; where they went.
 
         A batch that an idempotent producer sent before is not appended again but answered with its first place.
-        Returns once the bytes are in the page cache: `flush` makes them durable.
+        Returns once the bytes are in the page cache: `flush` makes them durable. With `cuts`, only if the log was not
+        cut off since it had been so often: the batches then rest on what is gone.
         """
         view = memoryview(data)
         batches = validate(view, self._rules, now_ms, from_client=from_client)
         with self._lock:
             self._filesystem.check()
+            if cuts is not None and cuts != self.cuts:
+                raise NotDurable(str(self.topic_partition), self._end_offset)
             info = self._append(view, batches, now_ms, leader_epoch)
         if not info.is_duplicate:
             for listener in self._listeners:

@@ -25,6 +25,11 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -271,9 +276,11 @@ class Producer:
         )
         return (await self._world.ask(request, 5)).topics[0].partitions[0].error_code
 
-    async def end(self) -> int:
-        """EndTxn, with a commit; the error code."""
-        request = EndTxnRequest(transactional_id="t", producer_id=self.id, producer_epoch=self.epoch, committed=True)
+    async def end(self, *, committed: bool = True) -> int:
+        """EndTxn; the error code."""
+        request = EndTxnRequest(
+            transactional_id="t", producer_id=self.id, producer_epoch=self.epoch, committed=committed
+        )
         answer = await self._world.ask(request, 5)
         if answer.error_code == 0:
             self.id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -399,6 +406,88 @@ def test_an_end_that_is_decided_and_not_durable_is_carried_out_once_it_is():
         assert await producer.end() == 0, "asked again, it is told that it is done"
 
     run(story)
+
+
+async def lose_the_end(world: SimulatedBroker, topic: str) -> None:
+    """Have what the last sync could not make durable be lost for good: it is not what was written any more."""
+    for log in world.broker.topics.by_name[topic].partitions:
+        if log.durable_offset < log.end_offset:
+            segment = log.segments[-1]
+            world.disk.corrupt(segment.path, segment.size - 1, b"?")
+            cuts = log.cuts
+            with pytest.raises(StorageError):
+                log.flush()
+            assert log.cuts > cuts
+
+
+def test_an_end_that_was_decided_and_lost_has_not_happened():
+    """Were its markers written all the same, a crash would find the transaction open, and abort what they committed."""
+
+    async def story(world: SimulatedBroker) -> None:
+        producer = await open_transaction(world)
+        world.disk.fail_sync(STATES)
+        with pytest.raises(ConnectionError):
+            await producer.end()
+        await lose_the_end(world, "__transaction_state")
+        await asyncio.sleep(LONG_ENOUGH_S)
+        assert [markers(out(world, partition)) for partition in (0, 1)] == [[], []]
+        assert state(world) == "Ongoing"
+        assert await producer.end(committed=False) == 0, "it may as well be aborted now"
+        await asyncio.sleep(LONG_ENOUGH_S)
+        assert_ended(world, ControlType.ABORT)
+        world.crash()
+        await asyncio.sleep(0.1)
+        assert_ended(world, ControlType.ABORT)
+
+    run(story)
+
+
+def test_a_transaction_that_was_open_and_lost_times_out_all_the_same():
+    async def story(world: SimulatedBroker) -> None:
+        producer = await open_transaction(world)
+        world.disk.fail_sync(STATES)
+        with pytest.raises(ConnectionError):
+            await producer.end()
+        await lose_the_end(world, "__transaction_state")
+        await asyncio.sleep(LONG_ENOUGH_S + TIMED_OUT_S)
+        assert_ended(world, ControlType.ABORT)
+
+    run(story)
+
+
+def test_an_offset_that_was_lost_is_told_to_nobody():
+    async def story(world: SimulatedBroker) -> None:
+        assert await commit(world, 5) == 0
+        world.disk.fail_sync(OFFSETS)
+        with pytest.raises(ConnectionError):
+            await commit(world, 6)
+        await lose_the_end(world, "__consumer_offsets")
+        assert await fetch(world) == 5, "it would be less again after a crash"
+        assert await commit(world, 7) == 0
+        world.crash()
+        assert await fetch(world) == 7
+
+    run(story)
+
+
+def test_members_go_on_after_the_end_of_their_groups_log_was_lost():
+    async def story(world: SimulatedBroker) -> None:
+        epoch = (await beat(world, "m", 0)).member_epoch
+        world.disk.fail_sync(OFFSETS)
+        with pytest.raises(ConnectionError):
+            await commit(world, 6)
+        await lose_the_end(world, "__consumer_offsets")
+        assert (await beat(world, "m", epoch)).error_code == 0
+        await asyncio.sleep(SESSION_S * 2)
+        assert members(world) == set(), "its session is watched again"
+
+    run(story)
+
+
+async def fetch(world: SimulatedBroker) -> int:
+    topics = [OffsetFetchRequestTopics(name="out", partition_indexes=[0])]
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="self-assigned", topics=topics)])
+    return (await world.ask(asked, 8)).groups[0].topics[0].partitions[0].committed_offset
 
 
 def test_an_end_that_cannot_be_written_has_not_happened():
