@@ -207,6 +207,10 @@ def test_hopping(topics: Topics) -> None:
         for start in range(int(second // 5 * 5) - 15, int(second // 5 * 5) + 1, 5):
             expected[row["shop"], start] = expected.get((row["shop"], start), 0) + 1
     assert {(row["shop"], times(row)[0]): row["n"] for row in found} == expected
+    topics.produce(order(501, 0, "z"))
+    words = "made with size = 20 seconds, and the query has size = 10 seconds.*write it as it was, or rebuild the job"
+    with pytest.raises(Exception, match=words):
+        topics.run(lambda frame: timed(frame).transform(hopping("10 seconds", "5 seconds", by="shop", n=agg.count())))
 
 
 def test_a_replay_in_small_batches_drops_nothing(topics: Topics) -> None:

@@ -189,6 +189,10 @@ class Plan:
     to_all: str | None = None
     """A column of flags. A row in which it is set is for all keys: it comes to every bucket, under its own key, and in
     its call `Batch.keys` has every key that the bucket keeps something of. That is dear, so it is for what is rare."""
+    parameters: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    """What decides what the kept rows mean beside their columns, by the name that a user knows it by: a window's size,
+    what an aggregate is of, the columns of rows that are kept as bytes. They are written down with the state, and a
+    query that goes on with it has to have the same. Texts, numbers, types, and dataclasses of them."""
 
 
 class Operator(Protocol):

@@ -1,8 +1,14 @@
-"""What a keyed state was made with, kept in each of its partitions and held against what a query now says."""
+"""What a keyed state was made with, kept in each of its partitions and held against what a query now says.
+
+Buckets and keys decide where a key's rows are, the operator's parameters what they mean: with other ones panes of a
+minute would be read as panes of an hour. So a query that has others is refused before it reads a row. State from before
+parameters were written down is taken as it is, and has them from then on.
+"""
 
 import base64
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,16 +24,17 @@ SETTINGS_BUCKET: Final = -1
 
 @dataclass(frozen=True)
 class Settings:
-    """Buckets, the key's columns and the tables."""
+    """Buckets, the key's columns, the tables, and the operator's parameters as text."""
 
     buckets: int
     keys: pa.Schema
     tables: tuple[Table, ...]
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, keys: pa.Schema, buckets: int) -> "Settings":
         """The settings of a query."""
-        return cls(buckets, keys, plan.tables)
+        return cls(buckets, keys, plan.tables, {name: told(value) for name, value in plan.parameters.items()})
 
 
 def to_text(settings: Settings) -> str:
@@ -43,14 +50,16 @@ def to_text(settings: Settings) -> str:
         for table in settings.tables
     ]
     keys = {"columns": settings.keys.names, "schema": _text(settings.keys)}
-    return json.dumps({"layout": VERSION, "buckets": settings.buckets, "keys": keys, "tables": tables})
+    head = {"layout": VERSION, "buckets": settings.buckets, "keys": keys}
+    return json.dumps({**head, "parameters": dict(settings.parameters), "tables": tables})
 
 
 def from_text(text: str) -> Settings:
-    """The way back."""
+    """The way back; what was written before there were parameters has none."""
     stored: dict[str, Any] = json.loads(text)
     tables = [KINDS[each["kind"]](each["name"], _schema(each["schema"]), each["time"]) for each in stored["tables"]]
-    return Settings(stored["buckets"], _schema(stored["keys"]["schema"]), tuple(tables))
+    parameters = stored.get("parameters", {})
+    return Settings(stored["buckets"], _schema(stored["keys"]["schema"]), tuple(tables), parameters)
 
 
 def check_same(stored: Settings, now: Settings) -> None:
@@ -62,12 +71,31 @@ def check_same(stored: Settings, now: Settings) -> None:
         )
     if not stored.keys.equals(now.keys):
         raise BadState(
-            f"the stored state is keyed by {_told(stored.keys)} and the query by {_told(now.keys)}: write the keys as "
-            "they were, or rebuild the job"
+            f"the stored state is keyed by {_shown(stored.keys)} and the query by {_shown(now.keys)}: write the keys "
+            "as they were, or rebuild the job"
         )
+    for name, value in now.parameters.items():
+        if (was := stored.parameters.get(name, value)) != value:
+            raise BadState(
+                f"the stored state was made with {name} = {was}, and the query has {name} = {value}, which would read "
+                "it as something else: write it as it was, or rebuild the job to change it"
+            )
 
 
-def _told(schema: pa.Schema) -> str:
+def told(value: object) -> str:
+    """A parameter as text, the same in every process: functions are left out, and fields that are not for `repr`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        shown = {each.name: getattr(value, each.name) for each in fields(value) if each.repr}
+        parts = [f"{name}={told(each)}" for name, each in shown.items() if not callable(each)]
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, pa.Schema):
+        return _shown(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(told, value))}]"
+    return str(value)
+
+
+def _shown(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 

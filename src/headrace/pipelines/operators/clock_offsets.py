@@ -50,7 +50,8 @@ class ClockOffsets:
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """One table."""
-        return Plan(self.output, (Values(SAMPLES, _STATE),), Clock.NONE)
+        parameters = {"sent": self.sent, "received": self.received}
+        return Plan(self.output, (Values(SAMPLES, _STATE),), Clock.NONE, parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Each row with the best that is known at its arrival."""

@@ -65,7 +65,8 @@ class Comparing:
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """Two tables."""
         pending = pa.schema([("at", pa.int64()), *(self.rows.field(name) for name in self.carried)])
-        return Plan(self.output, (Rows(PENDING, pending, "at"), Values(HISTORY, _PAST, "at")), Clock.EVENT)
+        tables = (Rows(PENDING, pending, "at"), Values(HISTORY, _PAST, "at"))
+        return Plan(self.output, tables, Clock.EVENT, parameters={"value": self.value})
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Results are put down until all of the micro-batch are there."""

@@ -6,6 +6,7 @@ from math import gcd
 import numpy as np
 
 from headrace.pipelines.operators.grouping import Longs
+from headrace.pipelines.operators.intervals import in_words
 
 EARLY = -(2**61)  # before every time, with room for arithmetic
 LATE = 2**61  # behind every time
@@ -18,6 +19,11 @@ class Hops:
     size: int
     slide: int
     offset: int = 0
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """As a user gives them."""
+        return {"size": in_words(self.size), "every": in_words(self.slide), "offset": in_words(self.offset)}
 
     @property
     def pane(self) -> int:

@@ -24,6 +24,7 @@ from headrace.pipelines.operators.hops import EARLY
 from headrace.pipelines.operators.interval_join_bounds import Bounds
 from headrace.pipelines.operators.interval_join_pairs import Pairs, Side, fresh_pairs
 from headrace.pipelines.operators.interval_join_sides import Held, JoinSide
+from headrace.pipelines.operators.intervals import in_words
 from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.telling import RETRACTED
 from headrace.pipelines.operators.times import times_of
@@ -68,7 +69,10 @@ class IntervalJoin:
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """Tables and columns."""
-        return Plan(self.output, tuple(side.table for side in self.sides), Clock.EVENT)
+        late = in_words(self.stragglers.allowed_us) if self.stragglers.corrects else "never"
+        within = f"({in_words(self.bounds.low_us)}, {in_words(self.bounds.high_us)})"
+        parameters = {"how": self.how, "within": within, "stragglers corrected": late}
+        return Plan(self.output, tuple(side.table for side in self.sides), Clock.EVENT, parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """New rows find their partners, and wait for others."""

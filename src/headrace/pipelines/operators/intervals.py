@@ -55,6 +55,15 @@ def positive(given: Interval, what: str) -> int:
     return found
 
 
+def in_words(length_us: int) -> str:
+    """An interval as people write it, in the largest unit that it is a multiple of."""
+    for unit in ("week", "day", "hour", "minute", "second", "millisecond", "microsecond"):
+        count, rest = divmod(length_us, _UNITS[unit])
+        if not rest and count:
+            return f"{count} {unit}{'s' * (abs(count) != 1)}"
+    return "0 seconds"
+
+
 def spelt(length_us: int) -> str:
     """An interval as Spark reads it."""
     return f"{length_us} microseconds"

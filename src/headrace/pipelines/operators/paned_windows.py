@@ -48,7 +48,8 @@ class PanedWindows(Windowed):
         if self.telling.again:
             about = [pa.field("end", pa.int64()), pa.field("revision", pa.int32()), pa.field(FINAL, pa.bool_())]
             tables.append(Rows(TOLD, pa.schema([*about, *state]), "end"))
-        return Plan(self.output, tuple(tables), self.closing.clock)
+        parameters = {**self.hops.parameters, **self.parameters}
+        return Plan(self.output, tuple(tables), self.closing.clock, parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Rows into panes; the timers of their windows."""

@@ -19,6 +19,7 @@ from headrace.pipelines.operators.asides import set_aside
 from headrace.pipelines.operators.closing import Closing
 from headrace.pipelines.operators.fold import Fold, Folded
 from headrace.pipelines.operators.grouping import Groups, Longs, find, grouped, highest, lowest, sorted_by
+from headrace.pipelines.operators.intervals import in_words
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.session_cuts import Sessions, cut
 from headrace.pipelines.operators.stragglers import Stragglers
@@ -52,7 +53,9 @@ class SessionWindows(Windowed):
         tables = [Values(SESSIONS, self._schema())]
         if self.telling.again:
             tables.append(Values(TOLD, self._told_schema()))
-        return Plan(self.output, tuple(tables), self.closing.clock)
+        maximum = "none" if self.maximum is None else in_words(self.maximum)
+        parameters = {"gap": in_words(self.gap), "maximum": maximum, **self.parameters}
+        return Plan(self.output, tuple(tables), self.closing.clock, parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Rows into sessions, sessions into each other."""

@@ -23,6 +23,7 @@ from headrace.pipelines.operators.closing import Closing
 from headrace.pipelines.operators.fold import Folded
 from headrace.pipelines.operators.grouping import Longs, find, highest, lowest, sorted_by
 from headrace.pipelines.operators.hops import EARLY
+from headrace.pipelines.operators.intervals import in_words
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.telling import Remembered, news, results_batch
@@ -55,7 +56,8 @@ class SlidingRows(Windowed):
         tables = [Rows(BUFFER, self._schema(), "at")]
         if self.telling.again:
             tables.append(Rows(TOLD, pa.schema([*_ABOUT, *self.fold.state]), "at"))
-        return Plan(self.output, tuple(tables), self.closing.clock)
+        parameters = {"size": in_words(self.size), **self.parameters}
+        return Plan(self.output, tuple(tables), self.closing.clock, parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Rows into the buffer."""

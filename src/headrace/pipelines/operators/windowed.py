@@ -7,6 +7,7 @@ import pyarrow as pa
 from headrace.pipelines.operators.asides import TIME, aside_field
 from headrace.pipelines.operators.closing import Closing
 from headrace.pipelines.operators.fold import Fold, fold
+from headrace.pipelines.operators.intervals import in_words
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.telling import Telling, tells_columns
@@ -15,10 +16,18 @@ from headrace.pipelines.operators.telling import Telling, tells_columns
 class Windowed:
     """The base of the operators, which are dataclasses with these among their fields."""
 
+    time: str
     aggregates: Mapping[str, Aggregate]
     stragglers: Stragglers
     closing: Closing
     rows: pa.Schema
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """What all windows mean by what they keep: whose time, of what, and how long it is kept to be corrected."""
+        late = in_words(self.stragglers.allowed_us) if self.stragglers.corrects else "never"
+        aggregates = {f"aggregate {name}": each for name, each in self.aggregates.items()}
+        return {"time": self.time, "stragglers corrected": late, **aggregates}
 
     @property
     def fold(self) -> Fold:

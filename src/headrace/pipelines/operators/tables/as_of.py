@@ -34,6 +34,7 @@ from headrace.pipelines.keyed.operator import (
 from headrace.pipelines.operators.asides import set_aside
 from headrace.pipelines.operators.grouping import Longs, lowest
 from headrace.pipelines.operators.hops import EARLY
+from headrace.pipelines.operators.intervals import in_words
 from headrace.pipelines.operators.stragglers import NO_TIME
 from headrace.pipelines.operators.tables.as_of_versions import AT, Versions, in_order, last_until, match
 from headrace.pipelines.operators.tables.enrich_sides import LATE_CHANGE, Sides, split, told_together, untruncated
@@ -54,7 +55,10 @@ class AsOf:
         waiting, versions = self._waiting_schema, self.sides.versions
         late = [Rows(LATE_EVENTS, waiting, AT)] if self.allowed else []
         tables = [Rows(EVENTS, waiting, AT), *late, Rows(CHANGES, versions, AT), Rows(LATE_CHANGES, versions, AT)]
-        return Plan(self.sides.output, (*tables, Values(VERSIONS, versions)), Clock.EVENT, self.sides.to_all)
+        parameters = {"stragglers answered": in_words(self.allowed)}
+        return Plan(
+            self.sides.output, (*tables, Values(VERSIONS, versions)), Clock.EVENT, self.sides.to_all, parameters
+        )
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Everything is put down until the micro-batch is complete; events that are too late are set aside."""

@@ -76,7 +76,8 @@ class CurrentRows:
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """One table with a row a key."""
-        return Plan(self.output, (Values(CURRENT, _STATE),), to_all=EMPTIED if self.empties else None)
+        to_all = EMPTIED if self.empties else None
+        return Plan(self.output, (Values(CURRENT, _STATE),), parameters={"columns": self.columns}, to_all=to_all)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """The latest change of each key against what the key had."""

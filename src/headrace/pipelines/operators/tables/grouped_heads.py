@@ -14,7 +14,7 @@ the tail is read.
 
 # ruff: noqa: D102 - what the methods do is said once, in `Part`
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -67,7 +67,7 @@ class Ordered:
     wanted: tuple[str, ...] = ()
     bare: bool = False
     single: bool = False
-    spare: int = 16
+    spare: int = field(default=16, repr=False)  # how much more is kept changes nothing of what it means
 
     @property
     def result(self) -> pa.DataType:

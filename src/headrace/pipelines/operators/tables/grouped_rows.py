@@ -60,7 +60,8 @@ class GroupedRows:
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """One table of groups, and those of the parts."""
         others = [table for part in self.parts.values() for table in part.tables]
-        return Plan(self.output, (Values(GROUPS, self.groups), *others))
+        parameters = {f"aggregate {name}": part for name, part in self.parts.items()}
+        return Plan(self.output, (Values(GROUPS, self.groups), *others), parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Changes of some groups."""

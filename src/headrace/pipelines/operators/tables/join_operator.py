@@ -79,7 +79,11 @@ class TableJoin:
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """Two logs and their totals."""
         logs = (Rows(LEFT, LOG, LOG_ORDER), Rows(RIGHT, LOG, LOG_ORDER))
-        return Plan(self.output, (*logs, Values(TOTALS, _TOTALS)))
+        left, right = self.sides
+        unmatched = {"left": self.keeps_left, "right": self.keeps_right}
+        kept = [side for side, is_kept in unmatched.items() if is_kept]
+        parameters = {"left columns": left.columns, "right columns": right.columns, "kept without a match": kept}
+        return Plan(self.output, (*logs, Values(TOTALS, _TOTALS)), parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """What the result gains and loses."""
