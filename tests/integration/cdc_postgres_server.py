@@ -48,6 +48,11 @@ class CdcPostgres:
     def url(self) -> str:
         return str(self._server.get_uri())
 
+    @property
+    def programs(self) -> Path:
+        """The folder of its programs."""
+        return Path(self._server.bin_path)
+
     def restart(self, mode: str) -> None:
         """`immediate` is a crash: no checkpoint and no farewell."""
         pgexec(

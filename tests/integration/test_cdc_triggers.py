@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -299,3 +300,36 @@ def test_mistakes_are_told_with_the_statement_that_mends_them(server: CdcPostgre
     with pytest.raises(SourceRefused, match="GRANT CREATE ON DATABASE"):
         follower.run()
     follower.crash()
+
+
+def test_a_restored_dump_is_another_database(server: CdcPostgres, url: str) -> None:
+    server.execute("create table t (id int primary key, v text)", "insert into t values (1, 'a'), (2, 'b')")
+    follower = _follower(url)
+    follower.run()
+    server.execute("insert into t values (3, 'c')")
+    follower.drain()
+    follower.crash()
+    other = CdcPostgres(16)
+    try:
+        dump = subprocess.run(
+            [server.programs / "pg_dump", "--dbname", url], check=True, capture_output=True, text=True
+        )
+        restore = [other.programs / "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", other.url]
+        subprocess.run(restore, input=dump.stdout, check=True, capture_output=True, text=True)
+        refused = _follower(other.url)
+        refused.position = follower.position
+        with pytest.raises(SourceRefused, match=r"or the database is another one.*when-needed"):
+            refused.start()
+        refused.crash()
+        # Writing goes on, whatever numbers its tables had elsewhere.
+        other.execute("delete from t where id = 1", "insert into t values (4, 'd')")
+        again = _follower(other.url, snapshot="when-needed")
+        again.position, again.replica = follower.position, follower.replica
+        again.run()
+        other.execute("update t set v = 'e' where id = 4")
+        again.drain()
+        again.crash()
+        rows = again.replica.tables["public.t"]
+        assert {key[0]: row["v"] for key, row in rows.items()} == {2: "b", 3: "c", 4: "e"}
+    finally:
+        other.end()

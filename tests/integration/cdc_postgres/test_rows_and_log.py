@@ -101,8 +101,21 @@ def test_the_other_snapshot_modes(database: CdcPostgres) -> None:
     with pytest.raises(SourceRefused, match="slot s is gone"), reading(database, never.position):
         pass
     with reading(database, never.position, snapshot="when-needed") as needed:
-        needed.until(3)
-        assert {op for op, _ in needed.told} == {"r"}
+        needed.until(4)
+        assert [op for op, _ in needed.told] == ["t", "r", "r", "r"]
+
+
+def test_a_position_of_another_server_means_nothing_here(database: CdcPostgres) -> None:
+    database.execute("create table t (id int primary key)", "insert into t values (1)")
+    with reading(database) as found:
+        found.until(1)
+    assert found.position is not None
+    elsewhere = found.position | {"system": "7000000000000000001/5"}
+    with pytest.raises(SourceRefused, match="is of another database"), reading(database, elsewhere):
+        pass
+    with reading(database, elsewhere, snapshot="when-needed") as again:
+        again.until(2)
+    assert again.told == [("t", None), ("r", "1")]
 
 
 def test_a_large_transaction_is_streamed_and_a_rolled_back_part_never_seen(database: CdcPostgres) -> None:

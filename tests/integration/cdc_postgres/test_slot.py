@@ -69,8 +69,8 @@ def test_a_slot_whose_log_was_removed_fails_at_once(database: CdcPostgres) -> No
         ):
             pass
         with reading(database, found.position, snapshot="when-needed") as needed:
-            needed.until(1)
-        assert needed.told == [("r", "1")]
+            needed.until(2)
+        assert needed.told == [("t", None), ("r", "1")]  # rows may have vanished with the changes that were missed
     finally:
         database.execute("alter system reset max_slot_wal_keep_size", "select pg_reload_conf()")
 

@@ -30,3 +30,19 @@ def check_server(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         )
     if not may_replicate:
         raise no_replication(user)
+
+
+def system_of(connection: psycopg.Connection[tuple[Any, ...]]) -> str:
+    """Which server and database this is, whatever its address: numbers that a restored copy does not share.
+
+    Transactions and places in the log count for these alone. Empty where the server does not tell.
+    """
+    try:
+        row = connection.execute(
+            "select format('%s/%s', system_identifier, d.oid) from pg_control_system(), pg_database d "
+            "where d.datname = current_database()"
+        ).fetchone()
+    except psycopg.errors.InsufficientPrivilege:
+        return ""
+    assert row is not None
+    return str(row[0])

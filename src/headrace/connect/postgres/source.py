@@ -15,7 +15,7 @@ from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceRef
 from headrace.connect.incremental import Incremental
 from headrace.connect.postgres.captured import CapturedTables
 from headrace.connect.postgres.catalog import quote
-from headrace.connect.postgres.checks import check_server
+from headrace.connect.postgres.checks import check_server, system_of
 from headrace.connect.postgres.chunks import check_marks, mark_in
 from headrace.connect.postgres.connection import connect
 from headrace.connect.postgres.decode import Decoder
@@ -32,12 +32,13 @@ from headrace.connect.postgres.watch import look_after_slot
 from headrace.connect.ranges import Remaining
 from headrace.connect.rereading import Rereading
 from headrace.connect.table import TableName
-from headrace.connect.unseen import STORED
+from headrace.connect.unseen import STORED, emptied
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 _REPLAYED_MESSAGES = 8192
 _SETTLE_S = 0.2
+_MISSED = "changes are missing behind the stored position"
 
 
 class PostgresSource:
@@ -57,6 +58,9 @@ class PostgresSource:
         self._ended = False
         self._beat_at = 0.0
         self._is_new = False
+        self._system = ""
+        self._is_replaced = False  # whether topics hold rows of which nobody knows whether they are still there
+        self._first: list[Event] = []  # told before a snapshot's rows
         self._found: list[Event] = []  # what happened to tables, where the log takes no marks
         self._is_cut = False  # whether the last batch ended inside a transaction
         self._facts = SourceFacts(settings.slot, settings.lag_cap_bytes or settings.lag_alarm_bytes)
@@ -75,6 +79,7 @@ class PostgresSource:
         self._side = side = connect(settings.url)
         check_server(side)
         self.database = side.info.dbname
+        position = self._of_this_system(position, system_of(side))
         stored = position or {}
         self._tables = tables = CapturedTables(side, settings, stored)
         tables.publish()
@@ -94,10 +99,30 @@ class PostgresSource:
             when_free(lambda: drop_slot(side, settings.slot))
         if start.begin in (Begin.SNAPSHOT, Begin.NEW_SLOT):
             self._begin_anew(side, tables, snapshot=start.begin is Begin.SNAPSHOT)
+            if start.begin is Begin.SNAPSHOT and (position is not None or self._is_replaced):
+                # Changes were missed, and rows may have vanished with them.
+                told = self._snapshot_origin("true")
+                self._first = [event for table in tables.every for event in emptied(table, _MISSED, *told)]
         else:
             self._position = LogPosition.from_json(position) if position else LogPosition(start.lsn)
         if self._snapshot is None:
             self._start_stream()
+
+    def _of_this_system(self, position: Position | None, system: str) -> Position | None:
+        """The position, if it is one of this server: in another, as after a restore, places of the log mean nothing."""
+        self._system = system
+        before = (position or {}).get("system", "")
+        if position is None or position.get("ended") or not before or not system or before == system:
+            return position
+        if self._settings.snapshot != "when-needed":
+            raise SourceRefused(
+                f"the stored position is of another database (it was {before} and is {system}, by system identifier "
+                "and number), as after a restore, so changes are missing and only a new snapshot brings them",
+                "start with snapshot='when-needed'",
+            )
+        log.warning("the database is another one, a new snapshot begins", slot=self._settings.slot)
+        self._is_replaced = True
+        return None
 
     def _begin_anew(self, side: psycopg.Connection[tuple[Any, ...]], tables: CapturedTables, *, snapshot: bool) -> None:
         settings = self._settings
@@ -191,6 +216,7 @@ class PostgresSource:
             new = tuple.__new__  # a change without the detour through its keyword arguments
             events = [new(Change, (table, READ, None, row, origin, place)) for row in chunk.rows]
             self._facts.count_rows(len(events))
+        events, self._first = [*self._first, *events], []
         if not self._remaining:
             self._snapshot.close()
             self._snapshot = None
@@ -289,6 +315,7 @@ class PostgresSource:
         found["shapes"] = dict(self._tables.shapes.known)
         found["tables"] = {name: state.as_json() for name, state in self._tables.states.items()}
         found["horizon"] = self._tables.horizon
+        found["system"] = self._system
         if self._ended:
             found["ended"] = True
         return found

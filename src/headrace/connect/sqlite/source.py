@@ -19,8 +19,10 @@ from headrace.connect.sqlite.shape import Shape, difference
 from headrace.connect.sqlite.snapshot import Snapshot
 from headrace.connect.sqlite.statements import FIXED_COLUMNS
 from headrace.connect.table import Row, Table, TableName
+from headrace.connect.unseen import emptied
 
 _PRUNE_EVERY_S = 1.0
+_MISSED = "changes are missing behind the stored position"
 
 
 class SqliteSource:
@@ -39,6 +41,7 @@ class SqliteSource:
         self._catch_up_to: int | None = None
         self._resumed: dict[str, Any] | None = None
         self._ended = False
+        self._is_anew = False  # whether topics hold rows of which nobody knows whether they are still there
         self._seen = (-1, -1)
         self._prune_at = 0.0
 
@@ -74,6 +77,7 @@ class SqliteSource:
                 )
             if missing:
                 position = None
+                self._is_anew = True
         if position is None:
             self._change = last
             if mode != "never":
@@ -142,6 +146,10 @@ class SqliteSource:
             now_ms = time.time_ns() // 1_000_000
             origin, place = _origin(now_ms, "true"), f'"position":{self._change}'
             events = [Change(table, READ, None, _with_key(table, row), origin, place) for row in rows]
+            if self._is_anew:
+                self._is_anew = False
+                every = [self._tables[shape_id][1] for shape_id in self._newest.values()]
+                events = [*(told for one in every for told in emptied(one, _MISSED, origin, place)), *events]
         if self._snapshot.is_done:
             self._snapshot = None
             self._catch_up_to = None

@@ -9,6 +9,7 @@ from headrace.connect.errors import SourceRefused, SourceUnavailable
 from headrace.connect.filters import Filters
 from headrace.connect.keys import check_key_columns
 from headrace.connect.postgres.catalog import Catalog, CatalogTable, quote, unknown_table
+from headrace.connect.postgres.checks import system_of
 from headrace.connect.postgres.connection import connect
 from headrace.connect.triggers.settings import TriggerSettings
 from headrace.connect.triggers.statements import every_row, install, note, trigger_names, triggers
@@ -34,10 +35,18 @@ class Capture:
         row = execute("select to_regclass(%s) is not null", [f"{self._name}.changes"]).fetchone()
         is_there = bool(row and row[0])
         try:
+            if is_there and not self._is_of_this_system():
+                # Restored into another database, where numbers of tables in the triggers mean other tables or none,
+                # and transactions are counted anew: what was captured there cannot be told apart from what comes.
+                log.warning("capture came here with a copy of the database, and is installed anew", capture=self._name)
+                with self._connection.transaction():
+                    take_away(self._connection, self._name)
+                is_there = False
             if not is_there:
                 with self._connection.transaction():
                     for statement in install(self._name):
                         execute(statement)
+                    self._is_of_this_system()
             self._bring_up_to_date(self.captured(), is_new=not is_there)
         except psycopg.errors.InsufficientPrivilege as error:
             said = " ".join(str(error).split())
@@ -45,6 +54,16 @@ class Capture:
                 f"this user may not put triggers on the captured tables ({said})",
                 "ALTER TABLE … OWNER TO this user, and GRANT CREATE ON DATABASE … TO it",
             ) from error
+
+    def _is_of_this_system(self) -> bool:
+        """Whether it was installed in this very database; one that did not know yet is marked as such."""
+        system, state = system_of(self._connection), f"{self._name}.state"
+        execute: Any = self._connection.execute
+        execute(f"alter table {state} add column if not exists system text")  # of before it was kept
+        (before,) = execute(f"select system from {state}").fetchone()  # noqa: S608
+        if system and not before:
+            execute(f"update {state} set system = %s", [system])  # noqa: S608
+        return not system or before in (None, system)
 
     def refresh(self) -> None:
         """Take new tables in, with the rows that they have already."""
@@ -173,12 +192,17 @@ def read_anew(settings: TriggerSettings, tables: Sequence[str]) -> None:
 def uninstall(url: str, capture: str = "headrace") -> None:
     """Take away every trigger and table of a capture; the user's own stay as they are."""
     with connect(url) as connection, connection.transaction():
-        execute: Any = connection.execute
-        rows = execute(
-            "select n.nspname, c.relname, t.tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid "
-            "join pg_namespace n on n.oid = c.relnamespace where t.tgname = any(%s) and t.tgparentid = 0",
-            [list(trigger_names(capture))],
-        ).fetchall()
-        for schema, table, name in rows:
-            execute(f"drop trigger {name} on {quote(schema)}.{quote(table)}")
-        execute(f"drop schema if exists {quote(capture)} cascade")
+        take_away(connection, capture)
+
+
+def take_away(connection: Connection, capture: str) -> None:
+    """The same, in a transaction of the caller's."""
+    execute: Any = connection.execute
+    rows = execute(
+        "select n.nspname, c.relname, t.tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid "
+        "join pg_namespace n on n.oid = c.relnamespace where t.tgname = any(%s) and t.tgparentid = 0",
+        [list(trigger_names(capture))],
+    ).fetchall()
+    for schema, table, name in rows:
+        execute(f"drop trigger {name} on {quote(schema)}.{quote(table)}")
+    execute(f"drop schema if exists {quote(capture)} cascade")

@@ -36,10 +36,12 @@ from headrace.connect.triggers.composite import parse_row
 from headrace.connect.triggers.fence import Fences
 from headrace.connect.triggers.settings import TriggerSettings
 from headrace.connect.triggers.shapes import Shapes
+from headrace.connect.unseen import emptied
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 _PRUNE_EVERY_S = 1.0
+_MISSED = "changes are missing behind the stored position"
 
 
 class TriggerSource:
@@ -64,6 +66,7 @@ class TriggerSource:
         self._is_planned = False  # of the transactions between two instants
         self._failed: SchemaChangeBlocked | None = None
         self._ended = False
+        self._is_anew = False  # whether topics hold rows of which nobody knows whether they are still there
         self._prune_at = self._beat_at = self._held_up_since = 0.0
 
     # --- beginning
@@ -109,16 +112,27 @@ class TriggerSource:
     def _checked(self, position: Position, installed: str, last: int) -> Position | None:
         missing = None
         if position["capture"] != installed:
-            missing = "capture was taken away and installed again since"
+            missing = "capture was taken away and installed again since, or the database is another one"
+        elif not self._knows_instant(position["visible"]):
+            missing = "the database counts transactions anew, as after a dump was restored"
         elif position["through"] > last:
             missing = "the database is older than it, as after a backup was put back"
         if missing is None:
             return position
         if self._settings.snapshot == "when-needed":
+            self._is_anew = True
             return None
         raise SourceRefused(
             f"changes behind the stored position are missing ({missing})", "start with snapshot='when-needed'"
         )
+
+    def _knows_instant(self, instant: str | None) -> bool:
+        """Whether the transactions that an instant counts were given here: not in a copy that counts from anew."""
+        if instant is None:
+            return True
+        query = "select pg_snapshot_xmin(%s::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot())"
+        assert self._side is not None
+        return self._side.execute(query, [instant]).fetchone() == (True,)
 
     def _snapshot_of(self, connection: psycopg.Connection[tuple[Any, ...]]) -> str:
         row = connection.execute("select pg_current_snapshot()::text").fetchone()
@@ -195,6 +209,7 @@ class TriggerSource:
         assert self._reader is not None
         assert self._side is not None
         events: list[Event] = []
+        first: list[Event] = []
         if self._tables:
             catalog_table = self._tables[0]
             table, query = self._shapes.current(catalog_table, Catalog(self._side))
@@ -203,6 +218,11 @@ class TriggerSource:
             rows = [row for _, row in zip(range(self._settings.batch_rows), self._rows, strict=False)]
             now_us = time.time_ns() // 1000
             origin = Origin(None, now_us, _times(now_us, "true") + ',"txId":null')
+            if self._is_anew:
+                self._is_anew = False
+                for one in self._tables:
+                    of_one, _ = self._shapes.current(one, Catalog(self._side))
+                    first += emptied(of_one, _MISSED, origin, '"position":null')
             events = [Change(table, READ, None, row, origin, '"position":null') for row in rows]
             if len(rows) < self._settings.batch_rows:
                 self._tables = self._tables[1:]
@@ -214,7 +234,7 @@ class TriggerSource:
             self._reader.close()
             self._reader = None
             self._ended = self._settings.snapshot == "initial-only"
-        return Batch(events, self.position(), is_last=self._ended)
+        return Batch([*first, *events], self.position(), is_last=self._ended)
 
     def _select(self, table: CatalogTable, query: RowQuery) -> Iterator[Row]:
         assert self._reader is not None

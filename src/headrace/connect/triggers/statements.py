@@ -18,8 +18,8 @@ def install(capture: str) -> list[str]:
     safe = f"security definer set search_path = pg_catalog, {capture}, pg_temp"
     return [
         f"create schema if not exists {capture}",
-        f"create table {capture}.state (installed text not null)",
-        f"insert into {capture}.state values (md5(random()::text || clock_timestamp()))",
+        f"create table {capture}.state (installed text not null, system text)",
+        f"insert into {capture}.state (installed) values (md5(random()::text || clock_timestamp()))",
         f"""create table {capture}.shapes (
             id int generated always as identity primary key, root oid not null, relation oid not null,
             schema text not null, name text not null, fingerprint text not null, columns jsonb not null,
