@@ -67,6 +67,26 @@ def test_configs_tool(brokers):
     assert told["described"]["retention.ms"].startswith("retention.ms=5000 ")
 
 
+def administration(java, topic):
+    """What concerns many brokers or access control, on one without an authorizer: acls, elections, moved partitions."""
+    _make(java.servers, topic, 2)
+    plan = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1]}]}
+    moved = java.reassign(json.dumps(plan), "--execute")
+    return {
+        "acls": java.acls("--list").errors,
+        "elected": java.elect("--election-type", "preferred", "--topic", topic, "--partition", "0"),
+        "moved": moved._replace(lines=[line for line in moved.lines if "log_dirs" not in line]),
+        "verified": java.reassign(json.dumps(plan), "--verify"),
+    }
+
+
+def test_administration(brokers):
+    told = brokers.compare(administration, Java)
+    assert told["acls"] == ["SecurityDisabledException"]
+    assert told["elected"].status == 0
+    assert any("is completed" in line for line in told["verified"].lines)
+
+
 _LINES = ["h1:v1,h2:v2\tkey-1\tvalue 1", "h:x\tkey-2\tNULL", "h:\tNULL\tvalue 3", "a:b,a:c\tkey-3\tgrüße"]
 
 

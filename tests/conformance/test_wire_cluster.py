@@ -8,10 +8,23 @@ import pytest
 
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.frame import decode_response
+from headrace.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from headrace.protocol.messages.describe_acls import DescribeAclsRequest
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
 from headrace.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from headrace.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from headrace.protocol.messages.metadata import MetadataRequest
 from tests.conformance.clients.wire import Wire, batch_of, error_name, plain
 
@@ -128,6 +141,98 @@ def cluster(wire, topic):
 
 def test_cluster(brokers):
     brokers.compare(cluster, Wire)
+
+
+def access_control(wire, topic):
+    """Without an authorizer there are no entries to see, to make or to remove."""
+    anything = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1}
+    anything |= {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+    entry = AclCreation(
+        resource_type=2, resource_name=topic, principal="User:a", host="*", operation=3, permission_type=3
+    )
+    told = {}
+    for version in DescribeAclsRequest.__schema__.versions:
+        told[f"version {version}"] = {
+            "described": plain(wire.ask(DescribeAclsRequest(**anything), version)),
+            "created": plain(wire.ask(CreateAclsRequest(creations=[entry, entry]), version)),
+            "deleted": plain(wire.ask(DeleteAclsRequest(filters=[DeleteAclsFilter(**anything)]), version)),
+        }
+    return told | {
+        "nothing created": plain(wire.ask(CreateAclsRequest())),
+        "nothing deleted": plain(wire.ask(DeleteAclsRequest())),
+    }
+
+
+def test_access_control(brokers):
+    told = brokers.compare(access_control, Wire)
+    assert told["version 3"]["described"]["error_code"] == "SECURITY_DISABLED"
+
+
+def elections(wire, topic):
+    """The preferred leader, or any: on one broker it leads already."""
+    wire.create(topic, 2)
+
+    def elect(*partitions, kind=0, name=topic, version=2):
+        asked = [TopicPartitions(topic=name, partitions=list(partitions))]
+        return plain(wire.ask(ElectLeadersRequest(election_type=kind, topic_partitions=asked), version))
+
+    everything = plain(wire.ask(ElectLeadersRequest(topic_partitions=None)))
+    told = {f"version {version}": elect(0, 1, version=version) for version in range(3)}
+    return told | {
+        "unclean": elect(0, kind=1),
+        "of an unknown kind": elect(0, kind=9),
+        "an unknown partition": elect(0, 7),
+        "a negative partition": elect(-1),
+        "an unknown topic": elect(0, name=f"{topic}-none"),
+        "none of a topic": elect(),
+        "no topic": plain(wire.ask(ElectLeadersRequest(topic_partitions=[]))),
+        "all": everything["replica_election_results"][topic],  # the two have other topics besides
+        "all, in sum": everything["error_code"],
+    }
+
+
+def test_elections(brokers):
+    told = brokers.compare(elections, Wire)
+    assert told["all, in sum"] == "NONE"
+
+
+def reassignments(wire, topic):
+    """Moving partitions to where they are, to brokers that do not exist, and taking moves back that were none."""
+    wire.create(topic, 2)
+
+    def move(*replicas, partition=0, name=topic, version=1, **options):
+        moved = ReassignablePartition(partition_index=partition, replicas=None if replicas == (None,) else [*replicas])
+        asked = [ReassignableTopic(name=name, partitions=[moved])]
+        return plain(wire.ask(AlterPartitionReassignmentsRequest(topics=asked, **options), version))
+
+    def listed(name=topic, *partitions):
+        asked = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[*partitions])]
+        return plain(wire.ask(ListPartitionReassignmentsRequest(topics=asked)))
+
+    return {
+        "to where it is": move(1),
+        "version 0": move(1, version=0),
+        "the factor fixed": move(1, allow_replication_factor_change=False),
+        "to another": move(2),
+        "to another, the factor fixed": move(1, 2, allow_replication_factor_change=False),
+        "to one more": move(1, 2),
+        "twice to the same": move(1, 1),
+        "to none": move(),
+        "to a negative one": move(-1),
+        "taken back": move(None),
+        "an unknown partition": move(1, partition=7),
+        "an unknown topic": move(1, name=f"{topic}-none"),
+        "nothing": plain(wire.ask(AlterPartitionReassignmentsRequest())),
+        "listed": listed(topic, 0, 1),
+        "listed, unknown partition": listed(topic, 7),
+        "listed, unknown topic": listed(f"{topic}-none", 0),
+        "all listed": plain(wire.ask(ListPartitionReassignmentsRequest())),
+    }
+
+
+def test_reassignments(brokers):
+    told = brokers.compare(reassignments, Wire)
+    assert told["all listed"]["topics"] == []
 
 
 def coordinators(wire, topic):

@@ -77,6 +77,32 @@ def test_broker_settings(brokers):
     brokers.compare(broker_settings, Wire)
 
 
+def other_resources(wire, topic):
+    """Settings of broker loggers, client metrics and groups."""
+
+    def change(kind, name, setting, value, operation=_SET):
+        config = AlterableConfig(name=setting, config_operation=operation, value=value)
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
+        return plain(wire.ask(request).responses[0])["error_code"]
+
+    return {
+        "logger": _describe(wire, "1", kind=8, keys=["kafka.none"])["error_code"],
+        "client metrics": _describe(wire, topic, kind=16)["error_code"],
+        "group": _describe(wire, topic, kind=32)["error_code"],
+        "logger changed": change(8, "1", "org.apache.kafka.none", "INFO"),
+        "client metrics changed": change(16, topic, "interval.ms", "1000"),
+        "group changed": change(32, topic, "consumer.session.timeout.ms", "50000"),
+        "unknown kind changed": change(77, "1", "a", "b"),
+        "broker, what was never set": change(4, "1", "leader.replication.throttled.rate", None, _DELETE),
+        "all brokers, what was never set": change(4, "", "leader.replication.throttled.rate", None, _DELETE),
+    }
+
+
+def test_other_resources(brokers):
+    brokers.compare(other_resources, Wire)
+
+
 def incremental_changes(wire, topic):
     """Set, delete, append, subtract; what is refused; and what the topic has in the end."""
 

@@ -301,9 +301,13 @@ def deleted_records(wire, topic):
         return plain(wire.ask(request).topics[0].partitions[0])
 
     wire.create(topic)
+    wire.find_coordinator(topic)  # whose topic is there from here on
     for i in range(4):
         wire.produce(topic, batch_of(b"a", b"b", b"c", timestamp=NOON_MS + 100 * i))
     return {
+        "internal": delete(0, name="__consumer_offsets"),
+        "internal, an unknown partition": delete(0, name="__consumer_offsets", partition=99),
+        "internal, behind the end": delete(1 << 40, name="__consumer_offsets"),
         "in the middle of a batch": delete(4),
         "before the start now": plain(wire.fetch(topic, 3)),
         "at the start now": plain(wire.fetch(topic, 4)),

@@ -108,6 +108,41 @@ def test_internal_topics(brokers):
     assert told[str(("__consumer_offsets", "deleted"))] == "INVALID_TOPIC_EXCEPTION"
 
 
+def odd_producers(wire, topic):
+    """A producer id without an epoch or a sequence, an epoch without an id; and no records at all."""
+    wire.create(topic)
+    mine = wire.producer_id()
+
+    def send(epoch, sequence, producer_id=mine):
+        batch = batch_of(b"x", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        return error_name(wire.produce(topic, batch).error_code)
+
+    def send_nothing():
+        with Wire(wire.servers) as other:
+            other.wait_at_most(3)  # Kafka fails in the middle of it and does not answer at all
+            try:
+                return error_name(other.produce(topic, None).error_code)
+            except TimeoutError:
+                return "no answer"
+
+    return {
+        "an id and no epoch": send(-1, 0),
+        "an id and no sequence": send(0, -1),
+        "an id, no epoch, no sequence": send(-1, -1),
+        "an id and an epoch below": send(-5, 0),
+        "a sequence and an epoch of nobody": send(3, 7, producer_id=-1),
+        "a good one": send(0, 0),
+        "back to no epoch": send(-1, 1),
+        "no records": send_nothing(),
+        "after all": send(0, 1),
+    }
+
+
+def test_odd_producers(brokers):
+    told = brokers.compare(odd_producers, Wire)
+    assert told["after all"] == "NONE"
+
+
 def lying_batches(wire, topic):
     """Batches whose header is sound, and whose records are not what it says."""
     wire.create(topic)

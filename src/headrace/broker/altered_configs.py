@@ -8,6 +8,7 @@ from headrace.broker.errors import BrokerError
 from headrace.protocol.errors import ErrorCode
 
 TOPIC, BROKER = 2, 4
+_WITHOUT_SETTINGS = {8: "broker loggers", 16: "client metrics", 32: "groups"}
 
 
 def named_twice(resources: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
@@ -20,6 +21,15 @@ def refuse_twice(settings: Iterable[str]) -> None:
     twice = sorted(name for name, times in Counter(settings).items() if times > 1)
     if twice:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
+
+
+def no_settings(resource_type: int) -> BrokerError:
+    """What to answer about a resource that has none here."""
+    what = _WITHOUT_SETTINGS.get(resource_type)
+    if what is None:
+        return BrokerError(ErrorCode.INVALID_REQUEST, f"there is no resource type {resource_type}")
+    instead = ": what holds for all of them is set with the broker's group.* settings" if what == "groups" else ""
+    return BrokerError(ErrorCode.INVALID_REQUEST, f"{what} have no settings of their own here{instead}")
 
 
 async def alter(
@@ -36,7 +46,7 @@ async def alter(
             ErrorCode.INVALID_REQUEST, "this broker's settings are given at its start: use --config, and start it again"
         )
     if resource_type != TOPIC:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings here")
+        raise no_settings(resource_type)
     topic = ctx.broker.topic(name, b"", by_id=False)
 
     def work() -> None:

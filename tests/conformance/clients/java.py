@@ -24,6 +24,9 @@ _OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 _DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 _LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 _PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+_ACLS = "org.apache.kafka.tools.AclCommand"
+_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+_REASSIGNMENT = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 _API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 
 _EXCEPTION = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)")
@@ -88,6 +91,18 @@ class Java:
             path = Path(folder) / "offsets.json"
             path.write_text(asked, encoding="utf-8")
             return self._run(_DELETE_RECORDS, "--offset-json-file", str(path))
+
+    def acls(self, *args: str) -> Said:
+        return self._run(_ACLS, *args)
+
+    def elect(self, *args: str) -> Said:
+        return self._run(_ELECTION, *args)
+
+    def reassign(self, plan: str, *args: str) -> Said:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "plan.json"
+            path.write_text(plan, encoding="utf-8")
+            return self._run(_REASSIGNMENT, "--reassignment-json-file", str(path), *args)
 
     def log_dirs(self, topic: str) -> Said:
         return self._run(_LOG_DIRS, "--describe", "--topic-list", topic)

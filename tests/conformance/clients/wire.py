@@ -164,6 +164,10 @@ class Wire:
         self._socket.close()
         self._socket = socket.create_connection(self._address, timeout=_TIMEOUT_S)
 
+    def wait_at_most(self, seconds: float) -> None:
+        """Be less patient, for a request that one of the brokers does not answer."""
+        self._socket.settimeout(seconds)
+
     def _read(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:

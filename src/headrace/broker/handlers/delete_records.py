@@ -30,11 +30,11 @@ async def handle(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsRe
             results.partitions.append(result)
             try:
                 known = ctx.broker.topic(topic.name, b"", by_id=False)
+                log = ctx.broker.log(known, partition.partition_index)
                 if known.is_internal:
                     raise BrokerError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic.name}"
                     )
-                log = ctx.broker.log(known, partition.partition_index)
                 if partition.offset < HIGH_WATERMARK:
                     raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {partition.offset}")
                 before = ctx.broker.high_watermark(log) if partition.offset == HIGH_WATERMARK else partition.offset

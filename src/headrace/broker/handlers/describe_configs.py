@@ -1,6 +1,6 @@
 """DescribeConfigs: the settings of topics and of the broker, with where each value comes from."""
 
-from headrace.broker.altered_configs import BROKER, TOPIC, named_twice
+from headrace.broker.altered_configs import BROKER, TOPIC, named_twice, no_settings
 from headrace.broker.context import Context
 from headrace.broker.described_configs import DescribedConfig, describe_broker, describe_topic
 from headrace.broker.errors import BrokerError, code_of
@@ -55,7 +55,7 @@ def _settings(ctx: Context, resource: DescribeConfigsResource) -> list[Described
                 f"but received {resource.resource_name}",
             )
         return describe_broker(ctx.broker.config.settings)
-    raise BrokerError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings here")
+    raise no_settings(resource.resource_type)
 
 
 def _describe(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from headrace.broker.altered_configs import alter, named_twice, refuse_twice
+from headrace.broker.altered_configs import BROKER, alter, named_twice, refuse_twice
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Handler
@@ -35,6 +35,8 @@ async def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> Incre
             if (resource.resource_type, resource.resource_name) in doubled:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             refuse_twice(config.name for config in resource.configs)
+            if resource.resource_type == BROKER and _only_deletes(resource.configs):
+                continue  # nothing of the broker's is set while it runs: tools clean up after themselves like this
             await alter(
                 ctx,
                 resource.resource_type,
@@ -45,6 +47,10 @@ async def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> Incre
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
     return response
+
+
+def _only_deletes(changes: list[AlterableConfig]) -> bool:
+    return bool(changes) and all(change.config_operation == DELETE for change in changes)
 
 
 def changed(before: Mapping[str, str], changes: list[AlterableConfig]) -> dict[str, str]:

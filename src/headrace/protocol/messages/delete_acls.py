@@ -1,0 +1,53 @@
+"""DeleteAcls (API 31): remove access-control entries (KIP-140, KIP-290).
+
+Version 1 has pattern types, 2 is flexible, 3 knows users of delegation tokens.
+"""
+
+from headrace.protocol.schema import Message, Struct, array, int8, int16, int32, nullable_string, string
+
+
+class DeleteAclsFilter(Struct):
+    """What the entries have to fit that go; null and 1 fit anything."""
+
+    resource_type_filter: int = int8()
+    resource_name_filter: str | None = nullable_string()
+    pattern_type_filter: int = int8(default=3)
+    principal_filter: str | None = nullable_string()
+    host_filter: str | None = nullable_string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class DeleteAclsRequest(Message, api_key=31, versions=range(1, 4), flexible_since=2):
+    """What is to go."""
+
+    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
+
+
+class DeleteAclsMatchingAcl(Struct):
+    """An entry that fits, and what became of it."""
+
+    error_code: int = int16()
+    error_message: str | None = nullable_string()
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8(default=3)
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class DeleteAclsFilterResult(Struct):
+    """The outcome for one filter."""
+
+    error_code: int = int16()
+    error_message: str | None = nullable_string()
+    matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
+
+
+class DeleteAclsResponse(Message, api_key=31, versions=range(1, 4), flexible_since=2):
+    """What became of each filter, in their order."""
+
+    throttle_time_ms: int = int32()
+    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
