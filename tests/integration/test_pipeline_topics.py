@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import delete_topics
 from headrace.client.cluster import Cluster
 from headrace.client.transactions import Transactions
 
@@ -160,6 +161,22 @@ def test_a_stream_goes_on_where_it_was_and_finds_new_partitions(
     produce(servers, topic, [(None, json.dumps(row)) for row in ROWS[:100]], **{"linger.ms": 0, "batch.size": 100})
     run_to_topic(rows, servers, out, tmp_path / "cp")
     assert len(consume(servers, out)) == 600
+
+
+def test_a_topic_made_again_stops_a_stream_or_is_read_from_its_beginning(
+    spark: SparkSession, servers: str, topic: str, tmp_path: Path
+) -> None:
+    out = make(servers, f"{topic}-out")
+    run_to_topic(stream(spark, servers, topic), servers, out, tmp_path / "cp")
+    with Cluster(parse_bootstrap(servers)) as cluster:
+        delete_topics(cluster, [topic])
+    make(servers, topic, partitions=2)
+    produce(servers, topic, [(None, json.dumps(row)) for row in [*ROWS, *ROWS[:100]]])
+    with pytest.raises(Exception, match=rf"topic '{topic}' was deleted and made again since the last batch"):
+        run_to_topic(stream(spark, servers, topic), servers, out, tmp_path / "cp")
+    assert len(consume(servers, out)) == 500
+    run_to_topic(stream(spark, servers, topic, failOnDataLoss="false"), servers, out, tmp_path / "cp")
+    assert len(consume(servers, out)) == 1100
 
 
 def test_a_record_that_does_not_decode_goes_to_the_dead_letters(spark: SparkSession, servers: str, topic: str) -> None:

@@ -86,6 +86,19 @@ class UnknownTopic(ClientError):
         self.topic = topic
 
 
+class TopicReplaced(ClientError):
+    """A topic that was deleted and made again under its name: offsets of the one before mean nothing in it."""
+
+    def __init__(self, topic: str, id_before: str, id_now: str) -> None:
+        super().__init__(
+            f"topic {topic!r} was deleted and made again: its id was {id_before} and is {id_now}, so offsets in the "
+            "one before mean nothing in it"
+        )
+        self.topic = topic
+        self.id_before = id_before
+        self.id_now = id_now
+
+
 class UnknownPartition(ClientError):
     """A partition that its topic does not have."""
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from headrace.client.cluster import Cluster, is_passing
 from headrace.client.connection import Connection, Ticket
-from headrace.client.errors import ClientError, OffsetOutOfRange, RequestTimedOut
+from headrace.client.errors import ClientError, OffsetOutOfRange, RequestTimedOut, TopicReplaced, UnknownPartition
 from headrace.client.leaders import by_leader, by_topic, refused
+from headrace.client.metadata import Topic
 from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, bounds
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
@@ -79,12 +80,16 @@ class Fetcher:
         options: FetchOptions = LONG_POLL,
         *,
         until: Mapping[TopicPartition, int] | None = None,
+        ids: Mapping[str, str] | None = None,
     ) -> None:
         """With `until`, a partition is not asked for more once its position is there.
 
         A request for what is not there yet waits at the broker, and everything behind it on the connection waits too.
+        `ids` are the topics' ids (as texts) that the positions belong to: another topic under such a name is not read,
+        but raised as `TopicReplaced`.
         """
         self._cluster = cluster
+        self._ids = ids or {}
         self._until = until or {}
         self._positions = dict(positions)
         self._options = options
@@ -124,7 +129,7 @@ class Fetcher:
 
     def _ask_idle(self) -> None:
         waiting = {partition for asked in self._asked.values() for partition in asked.positions}
-        for leader, partitions in by_leader(self._cluster, self._positions).items():
+        for leader, partitions in self._by_leader().items():
             wanted = [
                 partition
                 for partition in partitions
@@ -135,12 +140,21 @@ class Fetcher:
             if wanted and leader not in self._asked:
                 self._asked[leader] = self._ask(leader, {where: self._positions[where] for where in wanted})
 
+    def _by_leader(self) -> dict[int, list[TopicPartition]]:
+        try:
+            return by_leader(self._cluster, self._positions)
+        except UnknownPartition as error:  # a topic never loses one, but another one under its name may have fewer
+            check_id(self._cluster.topic(error.partition.topic), self._ids.get(error.partition.topic))
+            raise
+
     def _is_done(self, partition: TopicPartition) -> bool:
         return partition in self._until and self._positions[partition] >= self._until[partition]
 
     def _ask(self, leader: int, positions: dict[TopicPartition, int]) -> _Asked:
         options = self._options
         topics = {name: self._cluster.topic(name) for name in by_topic(positions)}
+        for name, topic in topics.items():
+            check_id(topic, self._ids.get(name))
         request = FetchRequest(
             max_wait_ms=options.max_wait_ms,
             min_bytes=options.min_bytes,
@@ -251,6 +265,12 @@ class Fetcher:
         self._asked = {node: asked for node, asked in self._asked.items() if asked.connection.is_open}
         self._cluster.pause(pause)
         self._cluster.refresh(by_topic(self._positions))
+
+
+def check_id(topic: Topic, id_before: str | None) -> None:
+    """Raise `TopicReplaced` if a topic is not the one that was known by this id; an id that nobody knows fits."""
+    if id_before and topic.has_id and topic.id_text != id_before:
+        raise TopicReplaced(topic.name, id_before, topic.id_text)
 
 
 def _whole_batches(data: Buffer, offset: int) -> tuple[memoryview, int]:

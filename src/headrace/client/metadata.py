@@ -1,5 +1,6 @@
 """What a cluster says about itself: its brokers, its topics, and who leads which partition."""
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -32,6 +33,11 @@ class Topic:
     def has_id(self) -> bool:
         """Whether the broker told an id."""
         return self.id != ZERO_UUID
+
+    @property
+    def id_text(self) -> str:
+        """The id as Kafka's tools write it; empty where there is none."""
+        return base64.urlsafe_b64encode(self.id).rstrip(b"=").decode() if self.has_id else ""
 
     @property
     def replication_factor(self) -> int:

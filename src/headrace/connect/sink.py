@@ -56,21 +56,28 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a sink is: the next offset of each partition of its topic."""
+    """How far a sink is: the next offset of each partition of its topic.
+
+    A topic that was deleted and made again has the same name and another id. The id is empty in a place that was stored
+    before ids were kept, and where a broker has none.
+    """
 
     topic: str
     offsets: Mapping[int, int]
+    topic_id: str = ""
 
     def to_json(self) -> str:
         """As a sink stores it beside the rows."""
         offsets = {str(partition): offset for partition, offset in sorted(self.offsets.items())}
-        return _compact({"topic": self.topic, "offsets": offsets})
+        known = {"topic_id": self.topic_id} if self.topic_id else {}
+        return _compact({"topic": self.topic, "offsets": offsets, **known})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Place":
         """What `to_json` wrote."""
         read = json.loads(text)
-        return cls(read["topic"], {int(partition): offset for partition, offset in read["offsets"].items()})
+        offsets = {int(partition): offset for partition, offset in read["offsets"].items()}
+        return cls(read["topic"], offsets, read.get("topic_id", ""))
 
 
 @dataclass(frozen=True, slots=True)

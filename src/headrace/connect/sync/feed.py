@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heapreplace
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import OffsetOutOfRange
-from headrace.client.fetch import Fetcher, FetchOptions
+from headrace.client.fetch import Fetcher, FetchOptions, check_id
 from headrace.client.offsets import bounds
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sink import SinkRefused
@@ -62,8 +62,13 @@ class Feed:
         *,
         until: Mapping[int, int] | None = None,
         is_exact: bool = False,
+        topic_id: str = "",
     ) -> None:
-        """With `until`, up to these offsets; further only where a truncate has to be waited for and not `is_exact`."""
+        """With `until`, up to these offsets; further only where a truncate has to be waited for and not `is_exact`.
+
+        With `topic_id`, of this topic alone: another one under its name is raised as `TopicReplaced`.
+        """
+        self._ids = {topic: topic_id}
         self._cluster = cluster
         self._topic = topic
         self._form = form
@@ -95,6 +100,7 @@ class Feed:
         """Look whether the topic has grown, and read what is new from its start."""
         self._cluster.forget(self._topic)
         there = self._cluster.partitions(self._topic)
+        check_id(self._cluster.topic(self._topic), self._ids[self._topic])
         new = [where for where in there if where.partition not in self._positions]
         if not new:
             return False
@@ -168,7 +174,7 @@ class Feed:
             if not wanted:
                 return False
             ends = {where: (self._until or {}).get(where.partition, 0) for where in wanted} if self._until else None
-            self._fetcher = Fetcher(self._cluster, wanted, _OPTIONS, until=ends)
+            self._fetcher = Fetcher(self._cluster, wanted, _OPTIONS, until=ends, ids=self._ids)
         # Of what is here already no more is asked for: memory is bounded, and nobody is kept from being served.
         self._fetcher.paused = {TopicPartition(self._topic, partition) for partition in self._streams}
         try:

@@ -1,18 +1,22 @@
-"""How far a sink is, told to the world: offsets of a consumer group, with what the sink is doing beside them.
+"""How far a sink is: the place that its target holds checked against the topic, and a copy of it told to the world.
 
-A sink goes on from the place that its target holds, never from here. This copy is for `headrace sync status`, which can
-then speak of a target that is down or locked, and for every tool that knows consumer groups.
+A sink goes on from the place that its target holds, and only in the topic that this place is of. The copy is offsets of
+a consumer group, with what the sink is doing beside them: for `headrace sync status`, which can then speak of a target
+that is down or locked, and for every tool that knows consumer groups. Nobody goes on from there.
 """
 
 import json
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.coordinators import Coordinators
-from headrace.client.errors import Refused
+from headrace.client.errors import Refused, TopicReplaced
+from headrace.client.fetch import check_id
 from headrace.client.groups import committed_offsets
-from headrace.connect.sink import Place
+from headrace.client.offsets import bounds
+from headrace.connect.sink import Place, RebuildableSink, Sink, SinkRefused
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
@@ -25,6 +29,51 @@ from headrace.protocol.messages.offset_commit import (
 _LAST_VERSION_BY_NAME = 9
 _NO_GENERATION = -1
 _LONGEST_ERROR = 600  # a broker takes 4,096 bytes of metadata by default, and a character may be escaped to six
+
+
+def checked_place(cluster: Cluster, topic: str, name: str, sink: Sink, stored: Place | None) -> Place:
+    """Where a sink goes on, with all partitions and the id of its topic; what the log does not hold is told at once."""
+    if stored is not None and stored.topic != topic:
+        raise SinkRefused(
+            f"the target of {name!r} was filled from topic {stored.topic!r} and not from {topic!r}: name another "
+            f"target, or {remedy(name, sink)}"
+        )
+    known = stored.offsets if stored is not None else {}
+    found = cluster.topic(topic, refresh=True)
+    try:
+        check_id(found, stored.topic_id if stored is not None else "")
+    except TopicReplaced as error:
+        raise replaced(error, name, sink) from error
+    offsets = {}
+    for where, held in bounds(cluster, cluster.partitions(topic)).items():
+        offset = known.get(where.partition, held.start)
+        if not held.start <= offset <= held.end:
+            raise SinkRefused(
+                f"{name!r} is at offset {offset} of {where}, which holds {held.start} to {held.end}: records are gone, "
+                f"or the topic was made again; {remedy(name, sink)}"
+            )
+        offsets[where.partition] = offset
+    surplus = sorted(set(known) - set(offsets))
+    if surplus:
+        raise SinkRefused(
+            f"{name!r} is at offset {known[surplus[0]]} of {TopicPartition(topic, surplus[0])}, which does not exist: "
+            f"the topic was made again with fewer partitions; {remedy(name, sink)}"
+        )
+    return Place(topic, offsets, found.id_text)
+
+
+def replaced(error: TopicReplaced, name: str, sink: Sink) -> SinkRefused:
+    """What a sink says about a topic that is not the one its place is of."""
+    return SinkRefused(
+        f"{error}; the target of {name!r} was filled from that one and stays as it is: {remedy(name, sink)}"
+    )
+
+
+def remedy(name: str, sink: Sink) -> str:
+    """What to do about a place that is of no use any more."""
+    if isinstance(sink, RebuildableSink):
+        return f"fill it again with headrace sync rebuild {name}"
+    return f"begin at the topic's first record by giving [sync.{name}] another name"
 
 
 class State(StrEnum):

@@ -1,7 +1,8 @@
 """A new target from the log, beside the old one, and then the switch.
 
 The old target goes on being kept in step, and read, until the new one has come at least as far. Whoever keeps it in
-step notices the switch at its next batch and goes on with the new one.
+step notices the switch at its next batch and goes on with the new one. An old target whose place is not in this topic
+(it was made again, or is another one) is kept in step by nobody, and is not waited for.
 """
 
 import threading
@@ -11,6 +12,7 @@ from headrace.client import admin
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
 from headrace.connect.sink import Place, ReadableSink, RebuildableSink, Sink, SinkRefused
+from headrace.connect.sync.places import checked_place
 from headrace.connect.sync.runner import Runner
 from headrace.connect.sync.settings import SyncSettings
 
@@ -35,10 +37,20 @@ def rebuild(
     while True:
         place = runner.catch_up(threading.Event())
         old = sink.place() if isinstance(sink, ReadableSink) else None
-        if old is None or old.topic != place.topic or _is_behind(old, place):
+        if old is None or _is_behind(old, place) or not _is_here(old, settings, sink, connect):
             break
     sink.switch()
     return place
+
+
+def _is_here(old: Place, settings: SyncSettings, sink: Sink, connect: Callable[[], Cluster]) -> bool:
+    """Whether a place can be come to in the topic as it is."""
+    with connect() as cluster:
+        try:
+            checked_place(cluster, settings.topic, settings.name, sink, old)
+        except SinkRefused:
+            return False
+    return True
 
 
 def _is_behind(old: Place, new: Place) -> bool:

@@ -11,14 +11,14 @@ from contextlib import suppress
 
 from headrace.client.cluster import Cluster, is_passing
 from headrace.client.coordinators import Coordinators
-from headrace.client.errors import BrokerUnreachable, ClientError, RequestTimedOut, UnknownTopic
+from headrace.client.errors import BrokerUnreachable, ClientError, RequestTimedOut, TopicReplaced, UnknownTopic
 from headrace.client.offsets import bounds
 from headrace.clock import Clock, SystemClock
 from headrace.connect.avro.errors import SchemasUnavailable
-from headrace.connect.sink import ChangeBatch, Place, Sink, SinkRefused, SinkUnavailable, TargetReplaced
+from headrace.connect.sink import ChangeBatch, Place, Sink, SinkUnavailable, TargetReplaced
 from headrace.connect.sync.dead_letters import write_letters
 from headrace.connect.sync.feed import Feed, Gathered
-from headrace.connect.sync.places import Condition, State, publish, published
+from headrace.connect.sync.places import Condition, State, checked_place, publish, published, replaced
 from headrace.connect.sync.poison import apply_or_bury
 from headrace.connect.sync.reduction import each_change, reduce_records
 from headrace.connect.sync.settings import SyncSettings
@@ -62,7 +62,7 @@ class Runner:
         while not stop.is_set():
             begun_with = self.applied_records
             try:
-                self._session(stop, None)
+                self._session(stop, to_end=False)
             except TargetReplaced:
                 _log.info("target replaced", sink=self._settings.name)
             except HeadraceError as error:
@@ -81,24 +81,29 @@ class Runner:
 
     def catch_up(self, stop: threading.Event | None = None) -> Place:
         """Once, up to where the topic ends when this begins; errors are raised as they come."""
-        with self._connect() as cluster:
-            partitions = cluster.partitions(self._settings.topic)
-            ends = {where.partition: held.end for where, held in bounds(cluster, partitions, committed=True).items()}
-        self._session(stop or threading.Event(), ends)
+        self._session(stop or threading.Event(), to_end=True)
         assert self._place is not None
         return self._place
 
     # --- a session
 
-    def _session(self, stop: threading.Event, until: dict[int, int] | None) -> None:
+    def _session(self, stop: threading.Event, *, to_end: bool) -> None:
         settings = self._settings
         with self._connect() as cluster:
             try:
-                self._place = self._begin(cluster, self._sink.open())
+                place = checked_place(cluster, settings.topic, settings.name, self._sink, self._sink.open())
+                self._place = place
                 coordinators = Coordinators(cluster)
+                until = _ends(cluster, settings.topic) if to_end else None
                 feed = Feed(
-                    cluster, settings.topic, self._place.offsets, self._form, settings.limits, until=until
-                )  # fmt: skip
+                    cluster,
+                    settings.topic,
+                    place.offsets,
+                    self._form,
+                    settings.limits,
+                    until=until,
+                    topic_id=place.topic_id,
+                )
                 self._tell(coordinators, State.RUNNING)
                 looked_ms = self._clock.now_ms()
                 while not stop.is_set() and not feed.is_at_end:
@@ -113,28 +118,10 @@ class Runner:
                             feed.add_partitions()
                 self._published = None
                 self._tell(coordinators, State.RUNNING if until is None else State.STOPPED)
+            except TopicReplaced as error:
+                raise replaced(error, settings.name, self._sink) from error
             finally:
                 self._sink.close()
-
-    def _begin(self, cluster: Cluster, stored: Place | None) -> Place:
-        """Where to go on; what the log no longer holds is told at once."""
-        settings = self._settings
-        if stored is not None and stored.topic != settings.topic:
-            raise SinkRefused(
-                f"the target of {settings.name!r} was filled from topic {stored.topic!r} and not from "
-                f"{settings.topic!r}: name another target, or fill it anew with headrace sync rebuild {settings.name}"
-            )
-        known = stored.offsets if stored is not None else {}
-        offsets = {}
-        for where, held in bounds(cluster, cluster.partitions(settings.topic)).items():
-            offset = known.get(where.partition, held.start)
-            if not held.start <= offset <= held.end:
-                raise SinkRefused(
-                    f"{settings.name!r} is at offset {offset} of {where}, which holds {held.start} to {held.end}: "
-                    f"records are gone, or the topic was made anew; run headrace sync rebuild {settings.name}"
-                )
-            offsets[where.partition] = offset
-        return Place(settings.topic, offsets)
 
     def _take(self, cluster: Cluster, gathered: Gathered) -> None:
         settings = self._settings
@@ -146,7 +133,7 @@ class Runner:
             write_letters(
                 cluster, settings.dead_letters_topic, settings.topic, settings.name, reduced.broken, settings.form.value
             )
-        place = Place(settings.topic, gathered.offsets)
+        place = Place(settings.topic, gathered.offsets, self._place.topic_id)
         batch = ChangeBatch(reduced.changes, place, gathered.clears)
         for refused in apply_or_bury(self._sink, batch, self._place, gathered.records):
             _log.warning("dead letter", sink=settings.name, offset=refused.record.offset, error=refused.reason)
@@ -188,6 +175,11 @@ class Runner:
             return told[0]
         held = bounds(coordinators.cluster, coordinators.cluster.partitions(self._settings.topic))
         return Place(self._settings.topic, {where.partition: bound.start for where, bound in held.items()})
+
+
+def _ends(cluster: Cluster, topic: str) -> dict[int, int]:
+    held = bounds(cluster, cluster.partitions(topic), committed=True)
+    return {where.partition: bound.end for where, bound in held.items()}
 
 
 def _may_pass(error: HeadraceError) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.connect.sink import ReadableSink, Sink, SinkRefused, StoredRow, Values
+from headrace.connect.sync.places import checked_place
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.source_rows import SourceRow, SourceRows
 
@@ -63,6 +64,8 @@ def verify(settings: SyncSettings, sink: Sink, connect: Callable[[], Cluster]) -
         raise SinkRefused(
             f"{settings.name!r} holds no place in the log yet: run headrace sync run {settings.name} first"
         )
+    with connect() as cluster:
+        checked_place(cluster, settings.topic, settings.name, sink, place)
     with SourceRows(settings, sink, connect) as source:
         source.advance(place)
         report, found = _compare(sink, source)

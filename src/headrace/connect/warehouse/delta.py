@@ -1,11 +1,14 @@
 """Delta Lake through delta-rs: a batch is one merge, and the place in the log stands in the same commit.
 
-The place is Delta's own marker for this (`txn`: an application id and a version), one for each partition of the topic.
+The place is Delta's own marker for this (`txn`: an application id and a version), one for each partition of the topic
+and two for its id.
 An instance that finds another place there than the one it left has been taken over. The folder is a link to its present
 generation, and a rebuild points it at the next one; in an object store, which has no links, there is no rebuild.
 """
 
+import base64
 import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +45,7 @@ from headrace.connect.warehouse.arrow_rows import (
 _GONE: Final = "__headrace_gone"
 _CHUNK_ROWS: Final = 20_000
 _TIDY_EVERY: Final = 100  # commits
+_HALVES: Final = ("id-high", "id-low")
 
 
 class DeltaSink:
@@ -90,8 +94,8 @@ class DeltaSink:
                 raise TakenOver(self._name)
             marks = self._deltalake.CommitProperties(
                 app_transactions=[
-                    self._deltalake.Transaction(self._mark(partition), offset)
-                    for partition, offset in batch.place.offsets.items()
+                    self._deltalake.Transaction(self._mark(part), number)
+                    for part, number in _numbers(batch.place).items()
                 ]
             )
             self._write(table, batch, marks)
@@ -182,16 +186,17 @@ class DeltaSink:
     def _schema(self, table: Any) -> pa.Schema:
         return pa.schema(table.schema().to_arrow())
 
-    def _mark(self, partition: int) -> str:
-        return f"headrace-sync/{self._topic}/{partition}"
+    def _mark(self, part: str) -> str:
+        return f"headrace-sync/{self._topic}/{part}"
 
     def _place_of(self, table: Any) -> Place | None:
         if table is None:
             return None
         offsets: dict[int, int] = {}
-        while (offset := table.transaction_version(self._mark(len(offsets)))) is not None:
+        while (offset := table.transaction_version(self._mark(str(len(offsets))))) is not None:
             offsets[len(offsets)] = offset
-        return Place(self._topic, offsets) if offsets else None
+        halves = [table.transaction_version(self._mark(half)) for half in _HALVES]
+        return Place(self._topic, offsets, _joined(halves)) if offsets else None
 
     def _rows_of(self, keys: Sequence[Values], table: Any) -> dict[str, Values]:
         if table is None or not keys:
@@ -288,6 +293,21 @@ class DeltaSink:
     def switch(self) -> None:
         """The link points at the next generation."""
         Generations(Path(self._path)).switch()
+
+
+def _numbers(place: Place) -> dict[str, int]:
+    """A place as Delta's markers hold it, numbers under names: the topic's id is two of them."""
+    found = {str(partition): offset for partition, offset in place.offsets.items()}
+    if place.topic_id:
+        halves = struct.unpack(">qq", base64.urlsafe_b64decode(place.topic_id + "=="))
+        found |= zip(_HALVES, halves, strict=True)
+    return found
+
+
+def _joined(halves: Sequence[int | None]) -> str:
+    if None in halves:
+        return ""
+    return base64.urlsafe_b64encode(struct.pack(">qq", *halves)).rstrip(b"=").decode()
 
 
 def _described(key: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """`spark.read.format("headrace")`: a topic from one place to another, once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -24,9 +24,11 @@ class RangesPartition(InputPartition):
         super().__init__(tuple(map(tuple, wanted)))
 
 
-def partitions_of(starts: Offsets, ends: Offsets, options: SourceOptions) -> list[InputPartition]:
-    """The tasks that read what lies between two offsets of each partition."""
-    shared = ranges(starts, ends, min_tasks=options.min_tasks, records_per_task=options.records_per_task)
+def partitions_of(
+    starts: Offsets, ends: Offsets, ids: Mapping[str, str], options: SourceOptions
+) -> list[InputPartition]:
+    """The tasks that read what lies between two offsets of each partition, of the topics with these ids."""
+    shared = ranges(starts, ends, min_tasks=options.min_tasks, records_per_task=options.records_per_task, ids=ids)
     small = min(SMALL, options.records_per_task)
     return [RangesPartition(wanted) for wanted in tasks(shared, min_tasks=options.min_tasks, small=small)]
 
@@ -55,7 +57,7 @@ class BoundedReader(DataSourceReader):
         where = selected(cluster, options)
         starts = find(cluster, where, options.starting or EARLIEST, committed=options.committed)
         ends = find(cluster, where, options.ending or LATEST, committed=options.committed)
-        return partitions_of(starts, ends, options)
+        return partitions_of(starts, ends, {name: cluster.topic(name).id_text for name, _ in where}, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range."""

@@ -44,7 +44,7 @@ KNOWN = {
     "minPartitions": ("1", "At least so many tasks a batch, as long as there are records to share."),
     "recordsPerTask": ("1000000", "A task reads at most so many records; a longer range is split."),
     "isolation": ("read_committed", "Or read_uncommitted: also what was aborted, or is not decided yet."),
-    "failOnDataLoss": ("true", "Fail if records went away unread (retention); false goes on with what is left."),
+    "failOnDataLoss": ("true", "Fail if records went away unread (retention, a topic made again); false goes on."),
     "idleTimeout": ("", "After so many seconds without a record, time goes on with the wall clock: windows can end."),
     "eventTimeColumn": ("", "With idleTimeout: the column that time goes on in, a timestamp or ISO 8601 text."),
     "includeHeaders": ("false", "A column headers in the raw format."),

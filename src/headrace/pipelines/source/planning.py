@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.model import TopicPartition
 
 Offsets = dict[TopicPartition, int]
+_ID = "id"  # beside the partitions, which are numbers
 SMALL = 20_000  # records that one task reads in less time than Spark takes to start another
 
 
@@ -17,23 +18,33 @@ class Range(NamedTuple):
     partition: int
     start: int
     end: int
+    topic_id: str = ""  # the topic that the offsets are of; empty where the broker has no ids
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as they stand in Spark's checkpoint, in the form of Spark's own Kafka source."""
-    found: dict[str, dict[str, int]] = {}
+def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    """Offsets as they stand in Spark's checkpoint, in the form of Spark's own Kafka source, each topic with its id."""
+    found: dict[str, dict[str, Any]] = {}
     for where, offset in sorted(offsets.items()):
         found.setdefault(where.topic, {})[str(where.partition)] = offset
+    for topic, parts in found.items():
+        if ids and ids.get(topic):
+            parts[_ID] = ids[topic]
     return found
 
 
-def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Offsets:
     """Offsets from Spark's checkpoint."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in offsets.items()
         for partition, offset in partitions.items()
+        if partition != _ID
     }
+
+
+def ids_in(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The topics' ids from Spark's checkpoint; nothing for those that were written without."""
+    return {topic: parts[_ID] for topic, parts in offsets.items() if _ID in parts}
 
 
 def limited(
@@ -58,14 +69,19 @@ def limited(
 
 
 def ranges(
-    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, min_tasks: int, records_per_task: int
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    *,
+    min_tasks: int,
+    records_per_task: int,
+    ids: Mapping[str, str] | None = None,
 ) -> list[Range]:
     """A range per partition with something to read, and more of them where there is much: at least `min_tasks` in all.
 
     Longest first, so that the last task to start is a short one.
     """
     whole = [
-        Range(where.topic, where.partition, starts[where], ends[where])
+        Range(where.topic, where.partition, starts[where], ends[where], (ids or {}).get(where.topic, ""))
         for where in sorted(ends)
         if ends[where] > starts[where]
     ]
@@ -81,7 +97,7 @@ def _split(item: Range, largest: int) -> list[Range]:
     count = item.end - item.start
     pieces = -(-count // max(largest, 1))
     cuts = [item.start + count * piece // pieces for piece in range(pieces + 1)]
-    return [Range(item.topic, item.partition, low, high) for low, high in itertools.pairwise(cuts)]
+    return [item._replace(start=low, end=high) for low, high in itertools.pairwise(cuts)]
 
 
 def tasks(pieces: list[Range], *, min_tasks: int, small: int = SMALL) -> list[tuple[Range, ...]]:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from headrace.client.cluster import Cluster
 from headrace.client.committed import visible_batches
-from headrace.client.errors import OffsetOutOfRange
+from headrace.client.errors import OffsetOutOfRange, TopicReplaced, UnknownTopic
 from headrace.client.fetch import Fetched, Fetcher, FetchOptions
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
@@ -18,8 +18,14 @@ from headrace.pipelines.source.columns import Layout, record_column
 from headrace.pipelines.source.dead_letters import topic_for, write_letters
 from headrace.pipelines.source.options import SourceOptions
 from headrace.pipelines.source.planning import Range
+from headrace.telemetry.logs import get_logger
 
+_log = get_logger(__name__)
 _LONGEST_SILENCE_S = 60.0
+REMEDY = (
+    "What was not read of it is gone. Start again with a new checkpoint (headrace pipeline reset FILE JOB), or set "
+    "failOnDataLoss to false to go on with what is there, from its first record"
+)
 
 
 def read_range(wanted: Range, layout: Layout, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -41,8 +47,8 @@ def _fetched(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterato
         committed=options.committed,
         read_ahead=True,
     )
-    until = {where: wanted.end}
-    fetcher = Fetcher(cluster, {where: wanted.start}, asked, until=until)
+    until, ids = {where: wanted.end}, {wanted.topic: wanted.topic_id}
+    fetcher = Fetcher(cluster, {where: wanted.start}, asked, until=until, ids=ids)
     heard = time.monotonic()
     while fetcher.positions[where] < wanted.end:
         try:
@@ -55,8 +61,13 @@ def _fetched(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterato
                 ) from error
             if error.start >= wanted.end:
                 return
-            fetcher = Fetcher(cluster, {where: max(error.start, wanted.start)}, asked, until=until)
+            fetcher = Fetcher(cluster, {where: max(error.start, wanted.start)}, asked, until=until, ids=ids)
             continue
+        except (TopicReplaced, UnknownTopic) as error:
+            if options.fail_on_data_loss:
+                raise DataLoss(f"{error}. {REMEDY}") from error
+            _log.warning("records lost", partition=str(where), error=str(error))
+            return
         for fetched in answers:
             heard = time.monotonic()
             yield from _columns(fetched, wanted, options)

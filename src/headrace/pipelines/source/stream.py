@@ -1,6 +1,7 @@
 """`spark.readStream.format("headrace")`: where a query stands, and how far its next batch goes.
 
-Offsets in the checkpoint have the form of Spark's own Kafka source.
+Offsets in the checkpoint have the form of Spark's own Kafka source, with the id of each topic beside its partitions: a
+topic that is made again is another one, whose records must not be taken for those of the one before.
 """
 
 import os
@@ -25,6 +26,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.groups import alter_offsets
 from headrace.client.offsets import EARLIEST as FIRST
+from headrace.client.offsets import LATEST as LAST
 from headrace.client.offsets import YOUNGEST, list_offsets
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
@@ -32,6 +34,7 @@ from headrace.pipelines.errors import DataLoss
 from headrace.pipelines.source.alignment import aligned
 from headrace.pipelines.source.bounded import LATEST, partitions_of, read_partition
 from headrace.pipelines.source.columns import layout_of
+from headrace.pipelines.source.idle import KEY as IDLE
 from headrace.pipelines.source.idle import (
     IdlePartition,
     Silence,
@@ -40,10 +43,12 @@ from headrace.pipelines.source.idle import (
     stamp_of,
     without_stamp,
 )
+from headrace.pipelines.source.lives import Position, begun, follow, gone
 from headrace.pipelines.source.options import SourceOptions
 from headrace.pipelines.source.places import find
-from headrace.pipelines.source.planning import Offsets, from_json, limited, to_json
-from headrace.pipelines.source.selection import selected
+from headrace.pipelines.source.planning import Offsets, from_json, ids_in, limited, to_json
+from headrace.pipelines.source.reading import REMEDY
+from headrace.pipelines.source.selection import refreshed, selected
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -55,9 +60,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._schema = schema
         self._options = options
-        self._target: Offsets | None = None  # with available-now, where the run ends
-        self._known: Offsets = {}  # the ends as last heard of
+        self._target: Position | None = None  # with available-now, where the run ends
+        self._known = Position({}, {})  # the ends as last heard of
         self._moment_ms = 0  # of record time, up to which the last batch went
+        self._warned: set[str] = set()
         self._silence = Silence(options.idle_timeout_s) if options.idle_timeout_s else None
         layout_of(schema, options).decoder(options)  # a mistake is told before anything runs
         check_idle(schema, options)
@@ -68,29 +74,54 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- offsets
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, dict[str, Any]]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins."""
         options = self._options
         where = selected(self._cluster, options)
-        return to_json(find(self._cluster, where, options.starting or LATEST, committed=options.committed))
+        offsets = find(self._cluster, where, options.starting or LATEST, committed=options.committed)
+        return to_json(offsets, self._ids(where))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, Any]]:  # noqa: N802
         """How far the next batch goes."""
-        starts = from_json(without_stamp(start))
-        ends = self._ends() if self._target is None else self._target
-        self._known = ends
-        self._begin_new(starts, ends)
-        if self._target is None:
-            # A partition that ended before where we stand was made anew; `partitions` says so when it is read.
-            ends = {where: max(end, starts[where]) if end < starts[where] else end for where, end in ends.items()}
+        stands = _position(start)
+        there = self._known = self._ends(stands) if self._target is None else self._target
+        starts, losses = follow(stands, self._with_open(stands, there))
+        for loss in losses:
+            self._lose(loss)
+            self._moment_ms = 0  # another topic has other times
+        self._begin_new(starts, there.offsets)
+        ends = {where: max(end, starts[where]) for where, end in there.offsets.items()}
         gone = {where: offset for where, offset in starts.items() if where not in ends}
-        to = to_json(gone | self._limited(starts, ends, limit))
+        to = to_json(gone | self._limited(starts, ends, limit), {**stands.ids, **there.ids})
         if self._silence is None or self._target is not None:
             return to | {name: part for name, part in start.items() if name not in without_stamp(start)}
         return self._silence.stamped(start, to, now_s=time.monotonic(), wall_ms=time.time_ns() // 1_000_000)
 
-    def _ends(self) -> Offsets:
-        return find(self._cluster, selected(self._cluster, self._options), LATEST, committed=self._options.committed)
+    def _ends(self, stands: Position) -> Position:
+        known = {where.topic for where in stands.offsets}
+        where = selected(self._cluster, self._options, known=known)
+        offsets = find(self._cluster, where, LATEST, committed=self._options.committed)
+        return Position(offsets, self._ids(where))
+
+    def _ids(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+        return {topic: self._cluster.topic(topic).id_text for topic in {where.topic for where in partitions}}
+
+    def _with_open(self, stands: Position, there: Position) -> Position:
+        """With open transactions, where a query stands behind their start: it was run with another isolation before."""
+        before = [where for where, end in there.offsets.items() if end < stands.offsets.get(where, 0)]
+        if not before or not self._options.committed:
+            return there
+        ends = list_offsets(self._cluster, dict.fromkeys(before, LAST))
+        held = {where: min(ends[where].offset, stands.offsets[where]) for where in before}
+        return Position(there.offsets | held, there.ids)
+
+    def _lose(self, loss: str) -> None:
+        """Records are gone that were not read: fail, or say so once."""
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{loss}. {REMEDY}")
+        if loss not in self._warned:
+            self._warned.add(loss)
+            _log.warning("records lost", said=loss)
 
     def _begin_new(self, starts: Offsets, ends: Offsets) -> None:
         """Partitions that came after the query's start are read from their first record."""
@@ -140,24 +171,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Whatever comes from now on is for the next run."""
-        self._target = self._ends()
+        self._target = self._ends(self._known)
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:  # noqa: N802
         """The ends, for the lag that the progress report shows."""
-        return to_json(self._known) or None
+        return to_json(self._known.offsets) or None
 
     # --- batches
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch, after making sure that what they read is there."""
-        ends = from_json(without_stamp(end))
-        starts = from_json(without_stamp(start))
-        self._begin_new(starts, ends)
-        present = [where for where in ends if ends[where] > starts[where]]
+        planned = _position(end)
+        ends = planned.offsets
+        starts = begun(_position(start), planned)
+        wanted = [where for where in ends if ends[where] > starts.get(where, 0)]
+        topics = {where.topic for where in wanted}
+        there = self._ids(TopicPartition(topic, 0) for topic in refreshed(self._cluster, topics, topics))
+        lost = gone(planned, there, wanted)
+        for loss in lost.values():
+            self._lose(loss)
+        wanted = [where for where in wanted if where.topic not in lost]
+        self._begin_new(starts, dict.fromkeys(wanted, 0))
+        present = [where for where in wanted if ends[where] > starts[where]]
         starts = self._checked({where: starts[where] for where in present}, ends)
         stamp = stamp_of(end)
         idle = [IdlePartition(stamp)] if stamp is not None and stamp != stamp_of(start) else []
-        read = partitions_of(starts, {where: max(ends[where], starts[where]) for where in present}, self._options)
+        upto = {where: max(ends[where], starts[where]) for where in present}
+        read = partitions_of(starts, upto, planned.ids or there, self._options)
         return [*read, *idle]
 
     def _checked(self, starts: Offsets, ends: Mapping[TopicPartition, int]) -> Offsets:
@@ -183,7 +223,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done for good; a group that the user named is moved, so that its lag can be seen outside."""
         if self._options.commit_group:
-            alter_offsets(Coordinators(self._cluster), self._options.commit_group, from_json(without_stamp(end)))
+            topics = set(end)
+            there = set(refreshed(self._cluster, topics - {IDLE}, topics))
+            offsets = {where: offset for where, offset in _position(end).offsets.items() if where.topic in there}
+            alter_offsets(Coordinators(self._cluster), self._options.commit_group, offsets)
 
     def stop(self) -> None:
         """Nothing is held that the process does not end with.
@@ -193,6 +236,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if sys.exc_info()[0] is EOFError and _is_spark_runner():
             os._exit(0)
+
+
+def _position(offsets: Mapping[str, Any]) -> Position:
+    """From Spark's checkpoint."""
+    plain = without_stamp(offsets)
+    return Position(from_json(plain), ids_in(plain))
 
 
 def _is_spark_runner() -> bool:

@@ -90,6 +90,21 @@ class SinkContract:
             assert place == Place(TOPIC, {0: 2})
         self.check(make, {"1": {"id": 1, "name": "one"}, "2": {"id": 2, "name": "two"}})
 
+    def test_a_place_keeps_the_id_of_its_topic(self, make: MakeSink) -> None:
+        """By which a topic that was made again is noticed; a target that was filled before ids were kept gets one."""
+        sink = make()
+        with opened(sink):
+            sink.apply(batch(change(1, {"n": 1}, 0), up_to=1))
+        known = Place(TOPIC, {0: 2}, "jv_8Yn0aTdSYpE_3-Wk0xA")
+        sink = make()
+        with opened(sink) as place:
+            assert place == Place(TOPIC, {0: 1})
+            sink.apply(ChangeBatch([change(2, {"n": 2}, 1)], known))
+            again = Place(TOPIC, {0: 3}, known.topic_id)
+            sink.apply(ChangeBatch([change(3, {"n": 3}, 2)], again))
+        with opened(make()) as place:
+            assert place == again
+
     def test_updates_deletes_and_rows_that_come_again(self, make: MakeSink) -> None:
         """The last change of a key counts."""
         sink = make()
