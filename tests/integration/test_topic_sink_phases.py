@@ -1,5 +1,6 @@
 """The two phases of the topic sink without Spark: a driver that dies at every instant there is, on both brokers."""
 
+import json
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,12 +15,23 @@ from headrace.client.cluster import Cluster
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
-from headrace.client.transactions import Transaction, Transactions
+from headrace.client.transactions import Transactions
 from headrace.pipelines.clusters import close_clusters
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.sink.topic.decisions import Decision, Decisions
+from headrace.pipelines.sink.topic.decisions import Decision, Decisions, Part
 from headrace.pipelines.sink.topic.options import SinkOptions
-from headrace.pipelines.sink.topic.phases import Attempt, abort_open, commit_batch, forget, is_done, settle, write_task
+from headrace.pipelines.sink.topic.phases import (
+    Attempt,
+    PartlyCommitted,
+    abort_open,
+    commit_batch,
+    complete_batch,
+    complete_task,
+    forget,
+    is_done,
+    settle,
+    write_task,
+)
 
 pytestmark = pytest.mark.java
 
@@ -38,22 +50,36 @@ class Sink:
         self.decisions = Decisions(self.cluster, self.options.decisions_topic)
         self.transactions = Transactions(self.cluster)
 
-    def write(self, batch: int, tasks: int = 3) -> list[Transaction]:
+    def write(self, batch: int, tasks: int = 3) -> list[Part]:
         written = [
             write_task(rows(batch, slot), Attempt(self.query, batch, slot), self.options) for slot in range(tasks)
         ]
-        return [transaction for transaction in written if transaction]
+        return [part for part in written if part]
 
-    def decide(self, batch: int, transactions: list[Transaction]) -> None:
-        self.decisions.write(Decision(self.query, batch, tuple(transactions)))
+    def decide(self, batch: int, parts: list[Part]) -> None:
+        self.decisions.write(Decision(self.query, batch, tuple(parts)))
 
-    def rerun(self, batch: int, tasks: int = 3) -> None:
+    def commit(self, part: Part) -> bool:
+        return self.transactions.commit(part.transaction)
+
+    def lose(self, part: Part) -> None:
+        """What the broker does when a transaction's time is over."""
+        self.transactions.begin(part.transaction.transactional_id, 60_000)
+
+    def rerun(self, batch: int, tasks: int = 3, content: int | None = None) -> None:
         """What a driver that comes back does with a batch that Spark runs again."""
-        if is_done(self.query, batch, self.options):
-            return
-        transactions = self.write(batch, tasks)
-        commit_batch(self.query, batch, transactions, self.options)
-        abort_open(self.query, self.options, but=transactions)
+        parts = []
+        try:
+            if is_done(self.query, batch, self.options):
+                return
+        except PartlyCommitted as found:
+            for slot in range(tasks):
+                again = rows(batch if content is None else content, slot)
+                part = complete_task(again, Attempt(self.query, batch, slot), found, self.options)
+                parts += [part] if part else []
+            complete_batch(self.query, batch, parts, self.options)
+        else:
+            commit_batch(self.query, batch, self.write(batch, tasks), self.options)
 
     def settled(self) -> list[str]:
         """What is seen once the markers are written, which Kafka does after it has answered."""
@@ -123,7 +149,7 @@ def test_died_after_the_decision(sink: Sink, committed: int) -> None:
     transactions = sink.write(0)
     sink.decide(0, transactions)
     for transaction in transactions[:committed]:
-        assert sink.transactions.commit(transaction)
+        assert sink.commit(transaction)
     sink.rerun(0)
     sink.rerun(0)  # once more, as often as one likes
     assert sink.settled() == expected(0)
@@ -136,7 +162,7 @@ def test_a_commit_that_fails_half_way_is_not_aborted(sink: Sink, committed: int)
     transactions = sink.write(0)
     sink.decide(0, transactions)
     for transaction in transactions[:committed]:
-        sink.transactions.commit(transaction)
+        sink.commit(transaction)
     settle(sink.query, 0, sink.options)
     sink.rerun(0)
     assert sink.settled() == expected(0)
@@ -153,26 +179,76 @@ def test_a_batch_that_was_not_decided_is_aborted_on_failure(sink: Sink) -> None:
 def test_decided_and_out_of_time_is_written_again(sink: Sink) -> None:
     transactions = sink.write(0)
     sink.decide(0, transactions)
-    for transaction in transactions:  # what the broker does when the time is over
-        sink.transactions.begin(transaction.transactional_id, 60_000)
+    for transaction in transactions:
+        sink.lose(transaction)
     sink.rerun(0)
     assert sink.settled() == expected(0)
 
 
-def test_partly_out_of_time_is_told_and_not_guessed(sink: Sink) -> None:
-    transactions = sink.write(0)
-    sink.decide(0, transactions)
-    sink.transactions.commit(transactions[0])
-    sink.transactions.begin(transactions[1].transactional_id, 60_000)
-    with pytest.raises(PipelineError, match=r"is committed in part: from .*-1 on, 2 of 3 transactions"):
+def committed_in_part(sink: Sink, lost: list[int]) -> None:
+    """A driver that died amid its commits and came back too late for some of them."""
+    parts = sink.write(0)
+    sink.decide(0, parts)
+    sink.commit(parts[0])
+    for slot in lost:
+        sink.lose(parts[slot])
+
+
+@pytest.mark.parametrize("lost", [[1], [2], [1, 2]])
+def test_partly_out_of_time_is_completed(sink: Sink, lost: list[int]) -> None:
+    committed_in_part(sink, lost)
+    for _ in range(2):
         sink.rerun(0)
+        assert sink.settled() == expected(0)
+        assert sink.is_quiet()
+    sink.rerun(1)
+    assert sink.settled() == sorted(expected(0) + expected(1))
 
 
-def test_the_oldest_out_of_time_means_that_nothing_is_committed(sink: Sink) -> None:
-    """A slow batch whose first task began too long ago, the driver alive all the time."""
+def test_partly_out_of_time_twice(sink: Sink) -> None:
+    """A driver that dies amid the completion too, before and after its decision."""
+    committed_in_part(sink, [1, 2])
+    with pytest.raises(PartlyCommitted) as caught:
+        is_done(sink.query, 0, sink.options)
+    again = [
+        complete_task(rows(0, slot), Attempt(sink.query, 0, slot), caught.value, sink.options) for slot in (0, 1, 2)
+    ]
+    parts = [part for part in again if part]
+    assert len(parts) == 3
+    sink.decide(0, parts)
+    sink.commit(parts[1])
+    sink.lose(parts[2])
+    sink.rerun(0)
+    assert sink.settled() == expected(0)
+    assert sink.is_quiet()
+
+
+def test_rows_that_come_out_differently_are_not_guessed(sink: Sink) -> None:
+    committed_in_part(sink, [1])
+    with pytest.raises(PipelineError, match="task 0 had other rows than before"):
+        sink.rerun(0, content=7)
+    with pytest.raises(PipelineError, match="other tasks than before"):
+        sink.rerun(0, tasks=2)
+    abort_open(sink.query, sink.options)
+    assert sink.settled() == [value for value in expected(0) if not value.startswith("0/1/")]
+
+
+def test_a_decision_of_an_earlier_version_is_read(sink: Sink) -> None:
+    parts = sink.write(0)
+    old = {"format": 1, "batch": 0, "transactions": [part.transaction for part in parts]}
+    found = Decision.decoded(sink.query, json.dumps(old).encode())
+    assert [part.transaction for part in found.parts] == [part.transaction for part in parts]
+    sink.decisions.write(found)
+    sink.rerun(0)
+    assert sink.settled() == expected(0)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_one_that_is_out_of_time_means_that_nothing_is_committed(sink: Sink, lost: int) -> None:
+    """A slow batch, one of whose transactions was open for too long, the driver alive all the time."""
     transactions = sink.write(0)
-    sink.transactions.begin(transactions[0].transactional_id, 60_000)
-    with pytest.raises(PipelineError, match="ran out of its transactions' time"):
+    sink.lose(transactions[lost])
+    with pytest.raises(PipelineError, match="took more of its transactions' time than it may"):
         commit_batch(sink.query, 0, transactions, sink.options)
     assert sink.settled() == []
     sink.rerun(0)
@@ -189,20 +265,41 @@ def test_a_checkpoint_older_than_the_topic_is_refused(sink: Sink) -> None:
 def test_a_writer_that_was_taken_over_writes_no_more(sink: Sink) -> None:
     old = sink.write(0)
     sink.rerun(0)
-    assert not sink.transactions.commit(old[0])
+    assert not sink.commit(old[0])
     assert sink.settled() == expected(0)
 
 
 def test_time_runs_out_at_the_broker(sink: Sink) -> None:
+    """For a task that wrote at once, while its siblings began before it and wrote late."""
     patient, sink.options = sink.options, replace(sink.options, transaction_timeout_ms=1000)
-    transactions = sink.write(0)
-    time.sleep(1.5)
+    early = sink.write(0, tasks=1)
     deadline = time.monotonic() + 30  # Kafka looks every ten seconds
-    while not sink.is_quiet() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    with pytest.raises(PipelineError, match="ran out of its transactions' time"):
-        commit_batch(sink.query, 0, transactions, sink.options)
-    assert sink.seen() == []
+    while not sink.is_quiet():
+        assert time.monotonic() < deadline, "the broker does not abort what is out of time"
+        time.sleep(0.1)
+    sink.options = patient
+    late = sink.write(0)[1:]
+    with pytest.raises(PipelineError, match="took more of its transactions' time than it may"):
+        commit_batch(sink.query, 0, [*late, *early], sink.options)
+    abort_open(sink.query, sink.options)
+    assert sink.settled() == []
+    sink.rerun(0)
+    assert sink.settled() == expected(0)
+
+
+def test_a_batch_that_leaves_no_room_is_not_begun_with(sink: Sink) -> None:
+    """All of its transactions are open still, and one may be aborted before the last is committed."""
+    patient, sink.options = sink.options, replace(sink.options, transaction_timeout_ms=3000)
+    parts = sink.write(0)
+    looks = [(part.transaction, sink.transactions.look(part.transaction)) for part in parts]
+    assert {look.timeout_ms for _, look in looks} == {3000}
+    deadline = time.monotonic() + 20
+    while not sink.transactions.has_older(looks, 2250):
+        assert time.monotonic() < deadline, "the broker does not say how old a transaction is"
+        time.sleep(0.02)
+    with pytest.raises(PipelineError, match="took more of its transactions' time than it may"):
+        commit_batch(sink.query, 0, parts, sink.options)
+    assert sink.settled() == []
     sink.options = patient
     sink.rerun(0)
     assert sink.settled() == expected(0)

@@ -9,7 +9,9 @@ and committing what was aborted is refused, so after a crash the outcome can be 
 Kafka from 0.11 to today takes these versions.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable
+from enum import Enum, auto
 from typing import Final, NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
@@ -18,17 +20,20 @@ from headrace.client.coordinators import Coordinators, Kind
 from headrace.client.errors import Refused
 from headrace.client.leaders import by_topic
 from headrace.model import TopicPartition
+from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
+from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 _LAST_ADD, _LAST_END = 3, 4  # the versions before KIP-890's second part
+_COMPARES_AGES = 1  # of ListTransactions
 _ENDED_OTHERWISE = (
     ErrorCode.INVALID_TXN_STATE,  # it was aborted by its own producer
     ErrorCode.PRODUCER_FENCED,  # it ran out of time, or the id was taken over: both abort it
@@ -46,6 +51,30 @@ class Transaction(NamedTuple):
     transactional_id: str
     producer_id: int
     epoch: int
+
+
+class Standing(Enum):
+    """What became of a transaction, by what its coordinator says."""
+
+    OPEN = auto()
+    COMMITTED = auto()  # or about to be: it is decided at the coordinator
+    LOST = auto()  # aborted, by whomever, or its id was taken over
+    FORGOTTEN = auto()  # the id was not used for so long that nobody knows
+
+
+_STANDINGS: Final = {
+    "Ongoing": Standing.OPEN,
+    "PrepareCommit": Standing.COMMITTED,
+    "CompleteCommit": Standing.COMMITTED,
+}
+
+
+class Look(NamedTuple):
+    """What a coordinator says about a transaction; the times mean something while it is open, and are by its clock."""
+
+    standing: Standing
+    started_ms: int = -1
+    timeout_ms: int = 0
 
 
 class Transactions:
@@ -100,13 +129,15 @@ class Transactions:
             raise
         return True
 
-    def abort(self, transaction: Transaction) -> None:
-        """Abort; one that was aborted already, or has run out of time, is no error."""
+    def abort(self, transaction: Transaction) -> bool:
+        """Abort; whether it is aborted now, be it by this call or before, or by its time. If not, it was committed."""
         try:
             self._end(transaction, committed=False)
         except Refused as refusal:
             if refusal.code not in _ENDED_OTHERWISE:
                 raise
+            return self.look(transaction).standing is not Standing.COMMITTED
+        return True
 
     def _end(self, transaction: Transaction, *, committed: bool) -> None:
         def ask(connection: Connection) -> None:
@@ -120,6 +151,37 @@ class Transactions:
             _check(transaction.transactional_id, response.error_code)
 
         self._ask(transaction.transactional_id, ask)
+
+    def look(self, transaction: Transaction) -> Look:
+        """Whether a transaction is open, or how it ended (KIP-664: Kafka 3.0)."""
+
+        def ask(connection: Connection) -> Look:
+            request = DescribeTransactionsRequest(transactional_ids=[transaction.transactional_id])
+            (found,) = connection.request(request, DescribeTransactionsResponse).transaction_states
+            if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                return Look(Standing.FORGOTTEN)
+            _check(transaction.transactional_id, found.error_code)
+            is_mine = (found.producer_id, found.producer_epoch) == (transaction.producer_id, transaction.epoch)
+            standing = _STANDINGS.get(found.transaction_state, Standing.LOST) if is_mine else Standing.LOST
+            return Look(standing, found.transaction_start_time_ms, found.transaction_timeout_ms)
+
+        return self._ask(transaction.transactional_id, ask)
+
+    def has_older(self, transactions: Iterable[tuple[Transaction, Look]], age_ms: int) -> bool:
+        """Whether one of these open transactions has been so for longer, by its coordinator's clock.
+
+        A coordinator from before KIP-994 (Kafka 3.8) does not compare ages itself: then this machine's clock has to do.
+        """
+        asked = {transaction: look.started_ms for transaction, look in transactions}
+        for node in self._cluster.brokers().addresses:
+            compares = self._cluster.broker(node).version_of(ApiKey.LIST_TRANSACTIONS) >= _COMPARES_AGES
+            if not compares:
+                now_ms = time.time_ns() // 1_000_000
+                return any(now_ms - started_ms > age_ms for started_ms in asked.values())
+            old = set(self._open_at(node, [transaction.producer_id for transaction in asked], age_ms))
+            if any(transaction.transactional_id in old for transaction in asked):
+                return True
+        return False
 
     def _ask(self, transactional_id: str, question: Callable[[Connection], R]) -> R:
         """What the id's coordinator answers, once it is no longer busy with the transaction before."""
@@ -141,9 +203,11 @@ class Transactions:
         found = {name for node in self._cluster.brokers().addresses for name in self._open_at(node)}
         return sorted(name for name in found if name.startswith(prefix) and name not in but)
 
-    def _open_at(self, node: int) -> list[str]:
+    def _open_at(self, node: int, producer_ids: Collection[int] = (), age_ms: int = -1) -> list[str]:
         def ask() -> list[str]:
-            request = ListTransactionsRequest(state_filters=["Ongoing"])
+            request = ListTransactionsRequest(
+                state_filters=["Ongoing"], producer_id_filters=list(producer_ids), duration_filter=age_ms
+            )
             response = self._cluster.broker(node).request(request, ListTransactionsResponse)
             if response.error_code:
                 raise Refused(f"transactions of broker {node}", ErrorCode.of(response.error_code))

@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
@@ -18,23 +19,38 @@ _FORMAT = 1
 _CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
 
 
+class Part(NamedTuple):
+    """What one task has written: in which transaction, and by what its rows are known again."""
+
+    transaction: Transaction
+    slot: int = -1  # which task of the batch; -1 in a decision of an earlier version
+    rows: int = -1
+    checksum: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """That these transactions, and no others, make up a batch's results."""
+    """That these parts, and no others, make up a batch's results."""
 
     query: str
     batch: int
-    transactions: tuple[Transaction, ...]
+    parts: tuple[Part, ...]
 
     def encoded(self) -> bytes:
         """As it stands in the topic."""
-        return json.dumps({"format": _FORMAT, "batch": self.batch, "transactions": self.transactions}).encode()
+        transactions = [part.transaction for part in self.parts]
+        written = [(part.slot, part.rows, part.checksum) for part in self.parts]
+        found = {"format": _FORMAT, "batch": self.batch, "transactions": transactions, "parts": written}
+        return json.dumps(found).encode()
 
     @classmethod
     def decoded(cls, query: str, value: bytes) -> "Decision":
         """From the topic."""
         found = json.loads(value)
-        return cls(query, found["batch"], tuple(Transaction(*one) for one in found["transactions"]))
+        transactions = [Transaction(*one) for one in found["transactions"]]
+        written = found.get("parts", [()] * len(transactions))
+        parts = tuple(Part(one, *more) for one, more in zip(transactions, written, strict=True))
+        return cls(query, found["batch"], parts)
 
 
 class Decisions:

@@ -15,7 +15,7 @@ KNOWN = {
     "topic": ("", "The topic for rows whose own column topic does not name one; save(…) says the same."),
     "compression": ("lz4", "none, gzip, snappy, lz4 or zstd. kafka.compression.type says the same."),
     "delivery": ("exactly-once", "exactly-once or at-least-once, which writes without transactions."),
-    "transactionTimeoutMs": ("900000", "How long after its begin a transaction can still be committed."),
+    "transactionTimeoutMs": ("900000", "How long a transaction may be open; a batch may use three quarters of it."),
     "decisionsTopic": (DECISIONS_TOPIC, "The compacted topic with each query's last decision; made at first use."),
     "batchBytes": (str(BATCH_BYTES), "How large a record batch may be before compression."),
     "path": ("", "What save(…) and start(…) set: the same as topic."),

@@ -1,13 +1,17 @@
 """Arrow batches to record batches, shared out among the partitions of one or several topics."""
 
+import hashlib
+import json
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from crc32c import crc32c
 
 from headrace.model import TopicPartition
-from headrace.pipelines.columns.encode import Outgoing, batches_of, outgoing, partitions_by_key, spread
+from headrace.pipelines.columns.encode import Outgoing, Spans, batches_of, outgoing, partitions_by_key, spread
 from headrace.pipelines.columns.walk import Longs
 from headrace.pipelines.errors import BadSchema
 
@@ -58,6 +62,38 @@ def _milliseconds(column: pa.Array | None, rows: int) -> Longs:
     # In whole numbers: a double does not hold the microseconds of every year. NumPy rounds down, also before 1970.
     micros = np.asarray(column.cast(pa.int64()).fill_null(now * 1000), np.int64)
     return np.floor_divide(micros, 1000)
+
+
+class Content:
+    """What some rows are, in so many numbers: the same rows in the same order, in whatever batches, give the same."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sums: dict[str, int] = {}
+
+    def add(self, batch: pa.RecordBatch, out: Outgoing) -> None:
+        """More rows. A time that is not the rows' own does not count: it is when they were written."""
+        self.rows += len(out)
+        spans = {"key": out.keys, "value": out.values, "name": out.header_names, "header": out.header_values}
+        if "topic" in batch.schema.names:
+            spans["topic"] = Spans.of(batch.column("topic"))
+        for name, of in spans.items():
+            self._sum(name, of.data[of.ends[0] : of.ends[-1]])
+            self._sum(f"{name} lengths", np.diff(of.ends))
+            self._sum(f"{name} nulls", of.is_null)
+        self._sum("headers", np.diff(out.first_header))
+        if "timestamp" in batch.schema.names:
+            self._sum("timestamp", out.timestamps)
+        if "partition" in batch.schema.names:
+            self._sum("partition", np.asarray(batch.column("partition").cast(pa.int64()).fill_null(-1), np.int64))
+
+    def _sum(self, name: str, numbers: np.ndarray[Any, Any]) -> None:
+        self._sums[name] = crc32c(np.ascontiguousarray(numbers).data.cast("B"), self._sums.get(name, 0))
+
+    @property
+    def checksum(self) -> str:
+        """Of all rows so far."""
+        return hashlib.blake2b(json.dumps(sorted(self._sums.items())).encode(), digest_size=16).hexdigest()
 
 
 class Sharing:

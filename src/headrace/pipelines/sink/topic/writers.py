@@ -1,6 +1,5 @@
 """What Spark calls: the streaming writer, exactly once or at least once, and the writer of a bounded DataFrame."""
 
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from headrace.client.transactions import Transaction
+from headrace.pipelines.sink.topic.decisions import Part
 from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import (
     Attempt,
-    abort_open,
+    PartlyCommitted,
     commit_batch,
+    complete_batch,
+    complete_task,
     forget,
     is_done,
     settle,
@@ -35,14 +36,12 @@ class Written(WriterCommitMessage):
     """What a task tells the driver."""
 
     query: str
-    transaction: tuple[str, int, int] | None
-    began: float = 0.0
-    is_first: bool = False  # the first of its run, as far as this worker knows
+    part: Part | None
+    completes: bool = False  # of a batch that was committed in part before
 
 
-def _oldest_first(written: Sequence[Written]) -> list[Transaction]:
-    """The transactions of a batch in the order in which their time runs out."""
-    return [Transaction(*one.transaction) for one in sorted(written, key=lambda one: one.began) if one.transaction]
+def _parts(written: Sequence[Written]) -> list[Part]:
+    return [one.part for one in written if one.part is not None]
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -63,25 +62,24 @@ class StreamWriter(DataSourceStreamArrowWriter):
             write_plainly(iterator, attempt.slot, self._options)
             return Written(query, None)
         run = (query, context.getLocalProperty(_RUN_ID) or "")
-        is_first = run not in _seen_runs
-        if is_first and is_done(query, attempt.batch, self._options):
-            for _ in iterator:  # Spark wants its rows taken
-                pass
-            return Written(query, None)
-        began = time.time()
-        transaction = write_task(iterator, attempt, self._options)
+        try:
+            if run not in _seen_runs and is_done(query, attempt.batch, self._options):
+                for _ in iterator:  # Spark wants its rows taken
+                    pass
+                return Written(query, None)
+        except PartlyCommitted as found:
+            return Written(query, complete_task(iterator, attempt, found, self._options), completes=True)
+        part = write_task(iterator, attempt, self._options)
         _seen_runs.add(run)
-        return Written(query, transaction, began, is_first)
+        return Written(query, part)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks of a batch are done."""
         written = [message for message in messages if isinstance(message, Written)]
         if not self._options.exactly_once or not written:
             return
-        transactions = _oldest_first(written)
-        commit_batch(written[0].query, batchId, transactions, self._options)
-        if any(message.is_first for message in written):
-            abort_open(written[0].query, self._options, but=transactions)
+        commit = complete_batch if any(message.completes for message in written) else commit_batch
+        commit(written[0].query, batchId, _parts(written), self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A task of a batch failed for good, or the batch's commit did."""
@@ -104,16 +102,14 @@ class BoundedWriter(DataSourceArrowWriter):
         if not self._options.exactly_once:
             write_plainly(iterator, context.partitionId(), self._options)
             return Written(self._job, None)
-        began = time.time()
-        transaction = write_task(iterator, Attempt(self._job, 0, context.partitionId()), self._options)
-        return Written(self._job, transaction, began)
+        return Written(self._job, write_task(iterator, Attempt(self._job, 0, context.partitionId()), self._options))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
         written = [message for message in messages if isinstance(message, Written)]
-        transactions = _oldest_first(written)
-        commit_batch(self._job, 0, transactions, self._options)
-        if transactions:
+        parts = _parts(written)
+        commit_batch(self._job, 0, parts, self._options)
+        if parts:
             forget(self._job, self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
