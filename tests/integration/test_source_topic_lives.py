@@ -6,6 +6,7 @@ A topic that is deleted and made again is another topic, whatever its length and
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,21 +14,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic, delete_topics
 from headrace.client.cluster import Cluster
 from headrace.client.errors import UnknownTopic
+from headrace.client.offsets import bounds
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import NewRecord, Writer
+from headrace.model import TopicPartition
 from headrace.pipelines.clusters import close_clusters
 from headrace.pipelines.errors import DataLoss
 from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import Attempt, write_task
 from headrace.pipelines.source.columns import raw_schema
+from headrace.pipelines.source.idle import stamp_of
 from headrace.pipelines.source.options import read_options
 from headrace.pipelines.source.stream import StreamReader
+from tests.integration.waiting import wait_until
 
 _names = itertools.count()
 
@@ -132,7 +138,7 @@ def leave_open(bootstrap: str, topic: str, value: str) -> Transaction:
     rows = iter([pa.record_batch({"value": pa.array([value])})])
     made = write_task(rows, Attempt(f"open-{topic}", 0, 0), SinkOptions(bootstrap, topic=topic))
     assert made is not None
-    return made
+    return made.transaction
 
 
 def _stored(offsets: Any) -> Any:
@@ -290,6 +296,38 @@ def test_a_pattern(bootstrap: str, topic: Topic) -> None:
     topic.make(records=7)
     query.read_all()
     assert query.seen[10:] == [*(f"2/{number}" for number in range(4)), *topic.written]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_source_is_not_idle_while_records_wait_in_a_transaction(
+    bootstrap: str, topic: Topic, is_committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time that went on meanwhile would make them late once they are committed; our own sink leaves them so."""
+    now = [1_000_000]
+    clock = SimpleNamespace(monotonic=lambda: now[0] / 1000, time_ns=lambda: now[0] * 1_000_000)
+    monkeypatch.setattr("headrace.pipelines.source.stream.time", clock)
+    schema = StructType([StructField("at", TimestampType()), StructField("_idle", BooleanType())])
+    given = {"bootstrap": bootstrap, "subscribe": topic.name, "format": "json", "onBadRecord": "dead-letter"}
+    source = StreamReader(schema, read_options(given | {"idleTimeout": "10", "eventTimeColumn": "at"}))
+
+    def look(after_ms: int) -> int | None:
+        now[0] += after_ms
+        nonlocal stands
+        stands = _stored(source.latestOffset(stands, source.getDefaultReadLimit()))
+        return stamp_of(stands)
+
+    stands = _stored(source.initialOffset())
+    assert look(0) is None
+    open_ = leave_open(bootstrap, topic.name, '{"at": "2026-01-01T00:00:00Z"}')
+    for _ in range(3):
+        assert look(11_000) is None
+    transactions = Transactions(topic.cluster)
+    assert transactions.commit(open_) if is_committed else transactions.abort(open_)
+    partition = TopicPartition(topic.name, 0)
+    wait_until(lambda: bounds(topic.cluster, [partition], committed=True)[partition].end == 12, "it stays open")
+    assert look(0) is None
+    assert look(9_000) is None
+    assert look(1_000) == now[0]
 
 
 STEPS = st.one_of(

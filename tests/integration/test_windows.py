@@ -326,6 +326,15 @@ def test_an_idle_source_lets_windows_end(topics: Topics) -> None:
     assert [(row["shop"], row["n"]) for row in found] == [("a", 2)]
 
 
+def test_a_mark_that_is_too_far_ahead_is_nobodys_row_either(spark: SparkSession) -> None:
+    """As a clock that was put back makes it."""
+    moment = datetime.now(UTC)
+    rows = [("a", moment, None), (None, moment + timedelta(hours=1), True), ("b", moment + timedelta(hours=1), False)]
+    frame = spark.createDataFrame(rows, "shop string, at timestamp, _idle boolean")
+    found = frame.transform(event_time("at", delay="1 minute", ahead="1 minute")).collect()
+    assert [(row.shop, row.event_time is None) for row in found] == [("a", False), ("b", True)]
+
+
 def test_early_results_and_the_wall_clock(topics: Topics) -> None:
     """Told before the end, and closed although the watermark stands still."""
     windows = timed(topics.orders()).transform(

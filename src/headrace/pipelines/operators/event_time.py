@@ -53,13 +53,16 @@ def event_time(
             timed = frame.withColumn(into, read)
         else:
             # Windows count all rows without a time; this says how many of them are so for being ahead.
-            far = fn.count_if(read > limit).alias("ahead")
+            rows = ~fn.coalesce(fn.col(IDLE), fn.lit(False)) if IDLE in frame.columns else fn.lit(True)
+            far = fn.count_if((read > limit) & rows).alias("ahead")
             timed = frame.observe(f"{EVENT_TIMES}.{field}.{next(_numbers)}", far)
             timed = timed.withColumn(into, fn.when(read <= limit, read))
         timed = timed.withWatermark(into, spelt(delay_us))
         if IDLE in frame.columns:
-            # It names the time so that Spark does not take it out before the watermark has seen it.
-            timed = timed.where(f"NOT (coalesce({IDLE}, false) AND `{into}` IS NOT NULL)").drop(IDLE)
+            # It names the time so that Spark does not take the row out before the watermark has seen it; and is true
+            # without a time too, which a stamp has that is too far ahead of a clock that was put back.
+            any_time = f"coalesce(`{into}` > TIMESTAMP '0001-01-01 00:00:00', true)"
+            timed = timed.where(f"NOT (coalesce({IDLE}, false) AND {any_time})").drop(IDLE)
         return timed
 
     return apply

@@ -1,12 +1,13 @@
 """Time that goes on where nothing is written: a mark in the offset, and a row that carries it.
 
-Spark moves a watermark only by rows. So a source that has read everything and has been silent for `idleTimeout` puts a
-stamp of the wall clock beside its offsets, and the batch up to there has one row more: the stamp in `eventTimeColumn`,
-true in `_idle`, nulls elsewhere. The stamp is in the checkpoint, so a batch that is run again has the same row again.
-`event_time(…)` takes such rows out, behind the watermark. Pure but for reading the clocks, which are handed in.
+Spark moves a watermark only by rows. So a source that has read everything, with no record waiting in an open
+transaction, and has been silent for `idleTimeout` puts a stamp of the wall clock beside its offsets, and the batch up
+to there has one row more: the stamp in `eventTimeColumn`, true in `_idle`, nulls elsewhere. The stamp is in the
+checkpoint, so a batch that is run again has the same row again. `event_time(…)` takes such rows out, behind the
+watermark. Pure but for reading the clocks, which are handed in.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -37,12 +38,23 @@ class Silence:
     offsets: Mapping[str, Any] | None = None
     since_s: float = 0.0
 
-    def stamped(self, start: Mapping[str, Any], to: Mapping[str, Any], *, now_s: float, wall_ms: int) -> dict[str, Any]:
-        """Offsets to read to, with the stamp that the start had, or a new one if it has been silent for long."""
+    def stamped(
+        self,
+        start: Mapping[str, Any],
+        to: Mapping[str, Any],
+        *,
+        now_s: float,
+        wall_ms: int,
+        holds_back: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
+        """Offsets to read to, with the stamp that the start had, or a new one if it has been silent for long.
+
+        Not while the topics hold records back, in transactions that are open: they would be late once they come.
+        """
         stamp = stamp_of(start)
         if self.offsets != to or any(start.get(topic) != to[topic] for topic in to):
             self.offsets, self.since_s = dict(to), now_s
-        elif now_s - self.since_s >= self.timeout_s:
+        elif now_s - self.since_s >= self.timeout_s and not holds_back():
             self.since_s = now_s
             stamp = max(wall_ms, stamp or 0)
         return dict(to) | ({} if stamp is None else {KEY: {UNIT: stamp}})

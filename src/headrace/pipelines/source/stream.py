@@ -95,7 +95,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         to = to_json(gone | self._limited(starts, ends, limit), {**stands.ids, **there.ids})
         if self._silence is None or self._target is not None:
             return to | {name: part for name, part in start.items() if name not in without_stamp(start)}
-        return self._silence.stamped(start, to, now_s=time.monotonic(), wall_ms=time.time_ns() // 1_000_000)
+        return self._silence.stamped(
+            start, to, now_s=time.monotonic(), wall_ms=time.time_ns() // 1_000_000, holds_back=self._holds_back
+        )
+
+    def _holds_back(self) -> bool:
+        """Whether there is more than may be read yet: the last stable offset is before the end."""
+        known = self._known.offsets
+        ends = list_offsets(self._cluster, dict.fromkeys(known, LAST))
+        return any(found.offset > known[where] for where, found in ends.items())
 
     def _ends(self, stands: Position) -> Position:
         known = {where.topic for where in stands.offsets}
