@@ -21,12 +21,20 @@ from headrace.broker.config import Address
 from headrace.broker.embedded import Broker
 from headrace.broker.registry import HANDLERS
 from headrace.protocol.api import APIS, ApiKey
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frame import encode_request
 from headrace.protocol.messages.fetch import FetchResponse
-from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from headrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from headrace.protocol.schema import STRING, Field, Message, Primitive, Struct
-from headrace.records import Record, build_batch
+from headrace.records import Codec, Record, build_batch, compress, header_at
+from headrace.records.batch import assemble
+from headrace.records.varint import write_varint
 from headrace.storage.log import Log
 from tests.integration.wire import Wire
 
@@ -35,11 +43,16 @@ NOW = 1_700_000_000_000
 BATCH = build_batch([Record(0, NOW, b"k", b"v")])
 
 
-def resident_mib(pid: int) -> float:
+def resident_mib(pid: int, which: str = "VmRSS:") -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(which):
             return int(line.split()[1]) / 1024
-    raise AssertionError("no VmRSS")
+    raise AssertionError(f"no {which}")
+
+
+def peak_mib(pid: int) -> float:
+    """The most that it ever had."""
+    return resident_mib(pid, "VmHWM:")
 
 
 class GoodClient:
@@ -315,6 +328,52 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
             wire.create("wide", 100)
         yield running
         assert resident_mib(running.pid) < 1000
+
+
+# --- what is in batches
+
+
+def bomb(codec: Codec) -> bytes:
+    """A batch of some kilobytes that decompresses to 400 MB: one record with a key, and a value of zeros."""
+    size = 400_000_000
+    inner = bytearray(b"\x00\x00\x00\x02k")
+    write_varint(inner, size)
+    head = bytearray()
+    write_varint(head, len(inner) + size + 1)
+    body = compress(codec, bytes(head + inner) + bytes(size) + b"\x00")
+    header = header_at(BATCH)
+    return assemble(header._replace(attributes=header.attributes | codec), body)
+
+
+@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.GZIP])  # the two that make one small enough
+def test_a_batch_that_decompresses_to_more_than_memory_harms_nobody(broker: Broker, codec: Codec) -> None:
+    batch = bomb(codec)
+    assert len(batch) < 1_000_000
+    topics = {kind: f"{kind}-{codec.name.lower()}" for kind in ("recent", "compacted", "plain")}
+    with Wire(broker.bootstrap_servers) as wire, beside_a_good_client(broker):
+        wire.create(topics["recent"], message_timestamp_before_max_ms="1000")
+        wire.create(topics["compacted"], cleanup_policy="compact")
+        wire.create(topics["plain"])
+        before = peak_mib(broker.pid)
+        assert wire.produce(topics["recent"], batch)[0] == ErrorCode.INVALID_TIMESTAMP
+        assert wire.produce(topics["compacted"], batch)[0] == ErrorCode.MESSAGE_TOO_LARGE
+        assert wire.produce(topics["plain"], batch) == (0, 0)  # its own readers' business
+        for timestamp in (NOW - 1, -3):  # by time, and the youngest
+            asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+            request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topics["plain"], partitions=[asked])])
+            (found,) = wire.ask(request, ListOffsetsResponse, 7).topics[0].partitions
+            assert (found.error_code, found.offset) == (0, 0)
+        assert peak_mib(broker.pid) - before < 150
+
+
+def test_a_large_batch_for_a_compacted_topic_is_looked_into_in_turns(broker: Broker) -> None:
+    records = [Record(n, NOW, b"%d" % n, None) for n in range(70_000)]
+    with Wire(broker.bootstrap_servers) as wire, beside_a_good_client(broker):
+        wire.create("keyed", cleanup_policy="compact")
+        for codec in (Codec.NONE, Codec.LZ4):
+            assert wire.produce("keyed", build_batch(records, codec=codec))[0] == 0
+        keyless = build_batch([*records[:-1], records[-1]._replace(key=None)])
+        assert wire.produce("keyed", keyless)[0] == ErrorCode.INVALID_RECORD
 
 
 # --- long polls

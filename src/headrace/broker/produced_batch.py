@@ -3,14 +3,17 @@
 Only the first bytes of the batch are looked at; the log looks at the rest of its header and at its checksum.
 """
 
+from itertools import islice
 from struct import Struct
 
 from headrace.broker.errors import BrokerError
+from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import BatchIndexAndErrorMessage
-from headrace.records import HEADER_SIZE, Buffer, Codec, CorruptBatch, InvalidRecord, records_of
+from headrace.records import HEADER_SIZE, Buffer, Codec, CorruptBatch, InvalidRecord, header_at
 from headrace.records.batch import CODEC_MASK, LENGTH_OVERHEAD, MAGIC, TRANSACTIONAL
+from headrace.records.record import bounded_body_of, decode
 from headrace.storage.log import Log
 
 _START = Struct(">8xi4xb")  # length, magic: all that is needed to find the next batch
@@ -18,6 +21,8 @@ _ATTRIBUTES = Struct(">h")
 _ATTRIBUTES_AT = 21
 _LEAST_LENGTH = 14  # of the smallest message that ever was, of format 0
 _ZSTD_SINCE = 7
+_MAX_BLAMED = 1000  # records of a batch that are looked at when it is refused
+_RECORDS_A_STEP = 100
 
 
 def only_batch(records: Buffer | None, version: int, *, has_transactional_id: bool) -> Buffer:
@@ -64,15 +69,19 @@ def _check_codec(codec: int, version: int) -> None:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {codec}")
 
 
-def refused_records(batch: Buffer, log: Log, now_ms: int) -> list[BatchIndexAndErrorMessage]:
-    """Which records of a refused batch are to blame (KIP-467); none if it is the batch as a whole."""
+def refused_records(batch: Buffer, log: Log, now_ms: int) -> Steps[list[BatchIndexAndErrorMessage]]:
+    """Which of the first records of a refused batch are to blame (KIP-467); none if it is the batch as a whole."""
     config = log.config
+    errors: list[BatchIndexAndErrorMessage] = []
+    header = header_at(batch)
     try:
-        records = records_of(batch)
+        body = yield from bounded_body_of(batch, header)
+        records = list(islice(decode(header, body), _MAX_BLAMED))
     except HeadraceError:
         return []
-    errors = []
     for index, record in enumerate(records):
+        if not index % _RECORDS_A_STEP:
+            yield
         message = None
         behind_ms = now_ms - record.timestamp
         if config.compacts and record.key is None:

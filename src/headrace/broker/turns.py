@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator
 from time import monotonic
 from typing import TypeVar
 
+from headrace.broker.deferred import Deferred
+
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
@@ -41,6 +43,25 @@ class Turns:
         """Run the steps for a turn now, and the rest of them in turns to come. They handle their errors themselves."""
         if not run_until(steps, monotonic() + TURN_S):
             self.later(lambda: self.run(steps))
+
+    def deferred(self, steps: Steps[T | Deferred[T]]) -> Deferred[T]:
+        """Run the steps in turns; what comes of them, now or later."""
+        answer: Deferred[T] = Deferred()
+
+        def work() -> Steps[None]:
+            try:
+                result = yield from steps
+            except Exception as error:  # noqa: BLE001 - for whoever waits for the answer
+                answer.fail(error)
+                return
+            if isinstance(result, Deferred):
+                answer.on_abandon(result.abandon)
+                result.then(answer.set, answer.fail)
+            else:
+                answer.set(result)
+
+        self.run(work())
+        return answer
 
     def _next(self) -> None:
         go_on = self._queue.popleft()

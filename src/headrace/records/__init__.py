@@ -18,6 +18,7 @@ from headrace.records.compression import Codec, compress, decompress
 from headrace.records.control import ControlType, build_marker, control_type_of, marker_in
 from headrace.records.errors import (
     BatchTooLarge,
+    BodyTooLarge,
     CorruptBatch,
     InvalidRecord,
     InvalidTimestamp,
@@ -25,12 +26,13 @@ from headrace.records.errors import (
     UnsupportedFormat,
 )
 from headrace.records.record import Header, Record, records_of
-from headrace.records.validation import Rules, validate
+from headrace.records.validation import Rules, validate, validate_in_steps
 
 __all__ = [
     "HEADER_SIZE",
     "BatchHeader",
     "BatchTooLarge",
+    "BodyTooLarge",
     "Buffer",
     "Codec",
     "ControlType",
@@ -54,4 +56,5 @@ __all__ = [
     "prefix",
     "records_of",
     "validate",
+    "validate_in_steps",
 ]

@@ -2,15 +2,20 @@
 
 Batches keep the producer's compression; we decompress where records must be seen, and compress only what we write
 ourselves (a compacted batch, a record from the command line).
+
+A few kilobytes can decompress to gigabytes. A broker takes batches from anybody, so where it looks inside it does so in
+steps and up to a limit, `MAX_BODY_BYTES`; a reader of its own data need not.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from enum import IntEnum
 
 import cramjam
 
-from headrace.records.errors import CorruptBatch, InvalidRecord
+from headrace.records.errors import BodyTooLarge, CorruptBatch, InvalidRecord
+
+MAX_BODY_BYTES = 32 * 1024 * 1024  # clients fill a batch by its size before compression, to a megabyte or so
 
 
 class Codec(IntEnum):
@@ -49,8 +54,15 @@ def compress(codec: int, data: bytes) -> bytes:
             raise CorruptBatch(f"compression codec {codec} does not exist")
 
 
-def decompress(codec: int, data: bytes | memoryview) -> bytes:
-    """The records of a batch as plain bytes."""
+def decompress(codec: int, data: bytes | memoryview, limit: int | None = None) -> bytes:
+    """The records of a batch as plain bytes; raises `BodyTooLarge` if they are more than `limit`."""
+    if limit is not None:
+        steps = decompress_up_to(limit, codec, data)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return bytes(end.value)
     try:
         match codec:
             case Codec.NONE:
@@ -66,6 +78,73 @@ def decompress(codec: int, data: bytes | memoryview) -> bytes:
     except (cramjam.DecompressionError, zlib.error) as error:
         raise CorruptBatch(f"{Codec(codec).name.lower()} data does not decompress ({error})") from error
     raise CorruptBatch(f"compression codec {codec} does not exist")
+
+
+def decompress_up_to(limit: int, codec: int, data: bytes | memoryview) -> Generator[None, None, bytes]:
+    """As `decompress`, in steps; raises `BodyTooLarge` rather than to make more than `limit` bytes of it."""
+    try:
+        match codec:
+            case Codec.NONE:
+                return _within(limit, bytes(data))
+            case Codec.GZIP:
+                return (yield from _gunzip_up_to(limit, data))
+            case Codec.SNAPPY:
+                return _decompress_snappy(bytes(data), limit)
+            case Codec.LZ4:
+                return (yield from _decompress_into(limit, cramjam.lz4.decompress_into, data))
+            case Codec.ZSTD:
+                return (yield from _decompress_into(limit, cramjam.zstd.decompress_into, data))
+    except (cramjam.DecompressionError, zlib.error) as error:
+        raise CorruptBatch(f"{Codec(codec).name.lower()} data does not decompress ({error})") from error
+    raise CorruptBatch(f"compression codec {codec} does not exist")
+
+
+_STEP_BYTES = 1024 * 1024
+
+
+def _within(limit: int, data: bytes) -> bytes:
+    if len(data) > limit:
+        raise BodyTooLarge(limit)
+    return data
+
+
+def _gunzip_up_to(limit: int, data: bytes | memoryview) -> Generator[None, None, bytes]:
+    inflating = zlib.decompressobj(wbits=31)
+    out = bytearray()
+    left: bytes | memoryview = data
+    while not inflating.eof:
+        piece = inflating.decompress(left, _STEP_BYTES)
+        left = inflating.unconsumed_tail
+        if not piece and not left and not inflating.eof:
+            raise CorruptBatch("gzip data is cut short")
+        out += piece
+        if len(out) > limit:
+            raise BodyTooLarge(limit)
+        yield
+    return bytes(out)
+
+
+def _decompress_into(
+    limit: int, decompress_into: Callable[[bytes | memoryview, bytearray], int], data: bytes | memoryview
+) -> Generator[None, None, bytes]:
+    """Decompress into a buffer that is nearly always large enough, and into larger ones while it is not."""
+    size = min(max(4 * len(data), 16 * 1024), limit)
+    while True:
+        buffer = bytearray(size)
+        try:
+            count = decompress_into(data, buffer)
+        except cramjam.DecompressionError as error:
+            if _NO_ROOM not in str(error):
+                raise
+            if size == limit:
+                raise BodyTooLarge(limit) from None
+        else:
+            return bytes(memoryview(buffer)[:count])
+        size = min(4 * size, limit)
+        yield
+
+
+_NO_ROOM = "whole buffer"  # in the library's words for a buffer that is too small
 
 
 # Java's snappy stream ("xerial"): a header of 16 bytes, then blocks with a length in front of each. librdkafka
@@ -88,9 +167,9 @@ def _compress_snappy(data: bytes) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy(data: bytes) -> bytes:
+def _decompress_snappy(data: bytes, limit: int | None = None) -> bytes:
     if not data.startswith(_XERIAL_MAGIC):
-        return bytes(cramjam.snappy.decompress_raw(data))
+        return _unsnap(data, limit)
     out = bytearray()
     position = len(_XERIAL_HEADER)
     while position + 4 <= len(data):
@@ -98,9 +177,15 @@ def _decompress_snappy(data: bytes) -> bytes:
         block = data[position + 4 : position + 4 + size]
         if len(block) != size:
             raise CorruptBatch("a snappy block is cut short")
-        out += bytes(cramjam.snappy.decompress_raw(block))
+        out += _unsnap(block, None if limit is None else limit - len(out))
         position += 4 + size
     return bytes(out)
+
+
+def _unsnap(block: bytes, limit: int | None) -> bytes:
+    if limit is not None and cramjam.snappy.decompress_raw_len(block) > limit:
+        raise BodyTooLarge(limit)
+    return bytes(cramjam.snappy.decompress_raw(block))
 
 
 # The Java client refuses frames whose blocks depend on each other, and the library writes no other kind, so the frame

@@ -35,6 +35,16 @@ class BatchTooLarge(RecordsError):
         self.limit = limit
 
 
+class BodyTooLarge(BatchTooLarge):
+    """A batch that decompresses to more than is looked into."""
+
+    def __init__(self, limit: int) -> None:
+        RecordsError.__init__(
+            self, f"the records of a batch decompress to more than {limit} bytes, the limit: send smaller batches"
+        )
+        self.size = self.limit = limit
+
+
 class InvalidRecord(RecordsError):
     """A whole batch whose content breaks a rule of its topic."""
 

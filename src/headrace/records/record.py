@@ -5,11 +5,11 @@ attributes a zig-zag varint, a length of -1 standing for null. Walking is the on
 per record in Python (about a microsecond each), so it is done only where it must be.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, header_at
-from headrace.records.compression import decompress
+from headrace.records.compression import MAX_BODY_BYTES, decompress, decompress_up_to
 from headrace.records.errors import CorruptBatch
 from headrace.records.varint import read_varint, write_varint
 
@@ -48,9 +48,14 @@ class RawRecord(NamedTuple):
     headers_at: int
 
 
-def body_of(batch: Buffer, header: BatchHeader) -> bytes:
-    """The records of a batch, uncompressed."""
-    return decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size])
+def body_of(batch: Buffer, header: BatchHeader, limit: int | None = None) -> bytes:
+    """The records of a batch, uncompressed; raises `BodyTooLarge` if they are more than `limit` bytes."""
+    return decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], limit)
+
+
+def bounded_body_of(batch: Buffer, header: BatchHeader) -> Generator[None, None, bytes]:
+    """As `body_of`, in steps, for a batch from anybody: raises `BodyTooLarge` if it is more than is looked into."""
+    return decompress_up_to(MAX_BODY_BYTES, header.codec, memoryview(batch)[HEADER_SIZE : header.size])
 
 
 def walk(body: bytes, count: int) -> Iterator[RawRecord]:

@@ -4,7 +4,8 @@ Everything here comes from the header, but for two cases that a topic's rules as
 nothing else. A batch that passes is whole, unaltered, and of the shape that the log relies on.
 """
 
-from dataclasses import dataclass
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 
 from crc32c import crc32c
 
@@ -21,7 +22,7 @@ from headrace.records.batch import (
     header_at,
 )
 from headrace.records.errors import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp
-from headrace.records.record import body_of, walk
+from headrace.records.record import bounded_body_of, walk
 
 MAX_LONG = 2**63 - 1
 _BROKERS_OWN = CONTROL | LOG_APPEND_TIME
@@ -38,7 +39,20 @@ class Rules:
     keys_required: bool = False
 
 
-def validate(data: Buffer, rules: Rules, now_ms: int, *, from_client: bool = True) -> list[tuple[int, BatchHeader]]:
+def validate_in_steps(data: Buffer, rules: Rules, now_ms: int) -> Generator[None, None, None]:
+    """Check everything that `validate` checks of a client's batches, keys included, with a pause now and then.
+
+    Looking for records without a key decompresses and walks all of them; what has passed here need not be looked into
+    again: `validate` takes `keys_checked`.
+    """
+    if rules.keys_required:
+        for position, header in validate(data, replace(rules, keys_required=False), now_ms):
+            yield from _check_keys(memoryview(data)[position : position + header.size], header)
+
+
+def validate(
+    data: Buffer, rules: Rules, now_ms: int, *, from_client: bool = True, keys_checked: bool = False
+) -> list[tuple[int, BatchHeader]]:
     """The position and header of each batch in `data`, all of them checked; raises a `RecordsError` otherwise.
 
     `from_client=False` is for markers and internal records, which the broker writes itself: what is decided is written
@@ -70,8 +84,9 @@ def validate(data: Buffer, rules: Rules, now_ms: int, *, from_client: bool = Tru
             )
         if from_client:
             _check_client_batch(header, rules, now_ms)
-            if rules.keys_required:
-                _check_keys(view[position:stop], header)
+            if rules.keys_required and not keys_checked:
+                for _ in _check_keys(view[position:stop], header):
+                    pass
         batches.append((position, header))
         position = stop
     if not batches:
@@ -107,8 +122,14 @@ def _refuse_brokers_own(header: BatchHeader) -> None:
     raise InvalidTimestamp("the batch claims log-append time, which only the broker sets: send create time")
 
 
-def _check_keys(batch: Buffer, header: BatchHeader) -> None:
-    for raw in walk(body_of(batch, header), header.record_count):
+_RECORDS_A_STEP = 1000
+
+
+def _check_keys(batch: Buffer, header: BatchHeader) -> Generator[None, None, None]:
+    body = yield from bounded_body_of(batch, header)
+    for number, raw in enumerate(walk(body, header.record_count), start=1):
+        if not number % _RECORDS_A_STEP:
+            yield
         if raw.key_size < 0:
             raise InvalidRecord(
                 f"record {raw.offset_delta} of the batch has no key, and a compacted topic keeps the latest value per "

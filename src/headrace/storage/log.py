@@ -149,7 +149,14 @@ class Log:
     # --- append
 
     def append(
-        self, data: Buffer, *, now_ms: int, leader_epoch: int = 0, from_client: bool = True, cuts: int | None = None
+        self,
+        data: Buffer,
+        *,
+        now_ms: int,
+        leader_epoch: int = 0,
+        from_client: bool = True,
+        keys_checked: bool = False,
+        cuts: int | None = None,
     ) -> AppendInfo:
         """Append one or more batches, all of them or none; where they went.
 
@@ -158,7 +165,7 @@ class Log:
         cut off since it had been so often: the batches then rest on what is gone.
         """
         view = memoryview(data)
-        batches = validate(view, self._rules, now_ms, from_client=from_client)
+        batches = validate(view, self._rules, now_ms, from_client=from_client, keys_checked=keys_checked)
         with self._lock:
             self._filesystem.check()
             if cuts is not None and cuts != self.cuts:

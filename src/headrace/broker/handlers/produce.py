@@ -3,16 +3,20 @@
 `acks=1` is answered once the bytes are in the page cache, `acks=all` once they are on the disk (decision 4; with
 `durability = os` at once, as Kafka does), `acks=0` never. One sync serves every request that waits for it.
 
+A request with many partitions, or with large batches for a compacted topic, is handled in steps.
+
 The first write of a transaction waits for the end of the one before it, whose markers may be on their way to the disk.
 """
 
+from headrace.broker.channel import SHARED_BUFFER_BYTES
 from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer, Handled, Handler
 from headrace.broker.produced_batch import only_batch, refused_records
 from headrace.broker.topics import Topic
 from headrace.broker.transactions import Asked
+from headrace.broker.turns import Steps
 from headrace.coordinator.transaction.events import WriterSupport
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
@@ -25,11 +29,14 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.protocol.schema import Message
-from headrace.records import Buffer, InvalidRecord, header_at
+from headrace.records import Buffer, InvalidRecord, header_at, validate_in_steps
 from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 
 ALL, LEADER, NONE = -1, 1, 0
+_MAY_MOVE_BYTES = SHARED_BUFFER_BYTES  # a larger frame stays where it is until its handler is through
+_PARTITIONS_A_STEP = 16
+_LOOKED_INTO_AT_ONCE_BYTES = 16 * 1024  # a compacted topic's records are looked into for their keys
 BY_ID_SINCE = 13
 _REFUSALS = {
     ErrorCode.CONCURRENT_TRANSACTIONS: "the transaction before this one has not ended in all partitions: send it again",
@@ -74,19 +81,34 @@ class _Produce:
         return self.response if self._answer.is_set else self._answer
 
 
-def handle(ctx: Context, request: ProduceRequest) -> Answer:
+def handle(ctx: Context, request: ProduceRequest) -> Handled:
     """Append what there is for each partition, at once or when the producer's transaction before is over."""
     name = request.transactional_id
-    if name is None or request.acks == NONE or not ctx.broker.transactions.is_ending(name):
-        return _append_all(ctx, request)
-    for topic in request.topic_data:  # a handler that is done has given its frame back
+    if name is not None and request.acks != NONE and ctx.broker.transactions.is_ending(name):
+        _keep_records(request)
+        return ctx.broker.transactions.after_end([name], lambda: ctx.broker.turns.deferred(_append_all(ctx, request)))
+    steps = _append_all(ctx, request)
+    try:
+        next(steps)
+    except StopIteration as end:  # there was nothing to pause for, as in nearly every request
+        answer: Answer = end.value
+        return answer
+    size = sum(len(partition.records or b"") for topic in request.topic_data for partition in topic.partition_data)
+    if size <= _MAY_MOVE_BYTES:
+        _keep_records(request)
+    return steps
+
+
+def _keep_records(request: ProduceRequest) -> None:
+    """Copy the batches: a handler that returns gives its frame back."""
+    for topic in request.topic_data:
         for partition in topic.partition_data:
             partition.records = None if partition.records is None else bytes(partition.records)
-    return ctx.broker.transactions.after_end([name], lambda: _append_all(ctx, request))
 
 
-def _append_all(ctx: Context, request: ProduceRequest) -> Asked:
+def _append_all(ctx: Context, request: ProduceRequest) -> Steps[Asked]:
     """Append every partition's batches; one that is refused does not touch the others."""
+    number = 0
     now_ms = ctx.broker.clock.now_ms()
     produce = _Produce(ProduceResponse())
     by_id = ctx.version >= BY_ID_SINCE
@@ -95,11 +117,14 @@ def _append_all(ctx: Context, request: ProduceRequest) -> Asked:
         answers = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         produce.response.responses.append(answers)
         for partition in data.partition_data:
+            number += 1
+            if not number % _PARTITIONS_A_STEP:
+                yield
             answer = PartitionProduceResponse(index=partition.index)
             answers.partition_responses.append(answer)
             try:
                 topic = ctx.broker.topic(data.name, data.topic_id, by_id=by_id)
-                _append(ctx, topic, partition, answer, request, now_ms, produce)
+                yield from _append(ctx, topic, partition, answer, request, now_ms, produce)
             except HeadraceError as error:
                 refused = error
                 _refuse(answer, error)
@@ -118,7 +143,7 @@ def _append(
     request: ProduceRequest,
     now_ms: int,
     produce: _Produce,
-) -> None:
+) -> Steps[None]:
     if topic.is_internal:
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}: the broker writes it"
@@ -134,11 +159,15 @@ def _append(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"a batch of {len(batch)} bytes does not fit into a segment: segment.bytes={config.segment_bytes}",
         )
-    owing = _check_transaction(ctx, request, log, batch) if request.transactional_id is not None else ()
+    looks_inside = config.compacts and (len(batch) > _LOOKED_INTO_AT_ONCE_BYTES or header_at(batch).codec)
     try:
-        info = log.append(batch, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch)
+        if looks_inside:
+            batch = bytes(batch)
+            yield from validate_in_steps(batch, config.rules, now_ms)
+        owing = _check_transaction(ctx, request, log, batch) if request.transactional_id is not None else ()
+        info = log.append(batch, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch, keys_checked=bool(looks_inside))
     except InvalidRecord:
-        answer.record_errors = refused_records(batch, log, now_ms)
+        answer.record_errors = yield from refused_records(bytes(batch), log, now_ms)
         answer.log_start_offset = log.start_offset
         raise
     answer.base_offset = info.base_offset

@@ -7,6 +7,8 @@ new files, which are whole and on disk but not yet in place.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.records import BodyTooLarge
+from headrace.records.compression import MAX_BODY_BYTES
 from headrace.records.record import body_of, walk
 from headrace.storage.atomic_file import write_all
 from headrace.storage.compaction.offset_map import OffsetMap
@@ -110,8 +112,11 @@ def _map_offsets(job: CleaningJob, filesystem: FileSystem) -> OffsetMap:
             if header.is_control:
                 transactions.is_idle_marker(header, batch)
             elif not transactions.is_aborted(header) and header.last_offset >= job.dirty_offset:
-                body = body_of(batch, header)
-                for raw in walk(body, header.record_count):
+                try:
+                    body = body_of(batch, header, MAX_BODY_BYTES)
+                except BodyTooLarge:  # from before the topic was compacted: it stays whole, and supersedes nothing
+                    body = b""
+                for raw in walk(body, header.record_count) if body else ():
                     if raw.key_size >= 0:
                         key = body[raw.key_at : raw.key_at + raw.key_size]
                         offsets.put(key, header.base_offset + raw.offset_delta)

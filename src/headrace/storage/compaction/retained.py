@@ -7,8 +7,9 @@ duplicate detection are what they were. A batch with all its records is passed o
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from headrace.records import BatchHeader, Buffer, compress
+from headrace.records import BatchHeader, BodyTooLarge, Buffer, compress
 from headrace.records.batch import CODEC_MASK, DELETE_HORIZON, assemble
+from headrace.records.compression import MAX_BODY_BYTES
 from headrace.records.record import RawRecord, body_of, decode, encode, walk
 from headrace.storage.compaction.offset_map import OffsetMap
 from headrace.storage.compaction.transactions import TransactionWalk
@@ -58,7 +59,10 @@ class BatchFilter:
         return self._retained_data(header, batch)
 
     def _retained_data(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
-        body = body_of(batch, header)
+        try:
+            body = body_of(batch, header, MAX_BODY_BYTES)
+        except BodyTooLarge:
+            return batch
         kept = []
         has_tombstone = False
         for raw in walk(body, header.record_count):
