@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import headrace
 from headrace.broker.config import Address, BrokerConfig
 from headrace.broker.errors import BrokerError
 from headrace.broker.server import BrokerServer
+from headrace.broker.settings import InvalidSetting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.protocol.messages.produce import ProduceResponse
@@ -47,6 +50,55 @@ def test_sync_async_in_process_and_as_a_process(tmp_path: Path) -> None:
                 return wire.produce("orders", BATCH)
 
     assert asyncio.run(use()) == (0, 0)
+
+
+@pytest.mark.parametrize("own_process", [False, True])
+def test_a_temporary_broker_that_does_not_start_leaves_nothing_behind(
+    own_process: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        broker = headrace.Broker(listen=f"127.0.0.1:{taken.getsockname()[1]}", own_process=own_process)
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="cannot listen"):
+                broker.start()
+            assert list(tmp_path.iterdir()) == []
+    with broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("orders")
+        assert [folder.stat().st_mode & 0o777 for folder in tmp_path.iterdir()] == [0o700]
+    with pytest.raises(InvalidSetting, match="nowhere"):
+        headrace.Broker(listen="nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damaged", ["broker.json", "topics/orders.json"])
+def test_a_directory_whose_broker_did_not_start_is_free_again(damaged: str, tmp_path: Path) -> None:
+    with headrace.Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("orders")
+    good = (tmp_path / damaged).read_bytes()
+    (tmp_path / damaged).write_bytes(b"?")
+    with pytest.raises(BrokerError, match=f"{damaged}.*restore it"):
+        headrace.Broker(tmp_path).start()
+    (tmp_path / damaged).write_bytes(good)
+    with headrace.Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        assert wire.produce("orders", BATCH) == (0, 0)
+
+
+@pytest.mark.parametrize("own_process", [False, True])
+def test_a_forked_child_that_leaves_the_block_takes_nothing_from_its_parent(own_process: bool) -> None:
+    with headrace.Broker(own_process=own_process) as broker:
+        child = os.fork()
+        if not child:
+            try:
+                broker.__exit__(None, None, None)  # as `sys.exit` in a worker does
+            finally:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert Path(broker.data_dir).is_dir()
+        with Wire(broker.bootstrap_servers) as wire:
+            wire.create("orders")
+            assert wire.produce("orders", BATCH) == (0, 0)
+    assert not Path(broker.data_dir).exists()
 
 
 def test_a_temporary_broker_leaves_nothing_behind() -> None:

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from typing import Self
+from uuid import uuid4
 
 import uvloop
 
@@ -41,17 +42,14 @@ class Broker:
 
         `settings` has Kafka's names, such as `num.partitions`; `own_process` keeps its work out of this process.
         """
-        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="headrace-")
+        self._is_temporary = data_dir is None
         listen = [listen] if isinstance(listen, str) else listen
-        try:
-            self._config = BrokerConfig(
-                os.fspath(data_dir) if data_dir is not None else str(self._temporary),
-                tuple(Address.parse(address) for address in listen),
-                settings={**(settings or {}), "durability": durability},
-            )
-        except BaseException:
-            self._remove_temporary()
-            raise
+        self._config = BrokerConfig(
+            os.fspath(data_dir) if data_dir is not None else f"{tempfile.gettempdir()}/headrace-{uuid4().hex}",
+            tuple(Address.parse(address) for address in listen),
+            settings={**(settings or {}), "durability": durability},
+        )
+        self._starter = os.getpid()
         self._host: _Thread | _Process = _Process(self._config) if own_process else _Thread(self._config)
         self._addresses: list[Address] = []
 
@@ -80,11 +78,23 @@ class Broker:
 
     def start(self) -> Self:
         """Start, and return once clients can connect."""
-        self._addresses = self._host.start()
+        self._starter = os.getpid()
+        if self._is_temporary:
+            os.mkdir(self.data_dir, 0o700)
+        try:
+            self._addresses = self._host.start()
+        except BaseException:
+            self._remove_temporary()
+            raise
         return self
 
     def stop(self) -> None:
-        """Stop cleanly: everything that was acknowledged is on disk."""
+        """Stop cleanly: everything that was acknowledged is on disk.
+
+        In a process that was forked from the one that started it nothing is stopped or removed: the broker is not its.
+        """
+        if os.getpid() != self._starter:
+            return
         try:
             if self._addresses:
                 self._host.stop()
@@ -97,8 +107,8 @@ class Broker:
         self._host.delete_topics(prefix)
 
     def _remove_temporary(self) -> None:
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._is_temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from uuid import uuid4
 
+from headrace.broker.errors import BrokerError
+from headrace.protocol.errors import ErrorCode
 from headrace.storage.atomic_file import write_atomically
 from headrace.storage.errors import refusal
 from headrace.storage.filesystem import FileSystem
@@ -62,7 +64,14 @@ class Identity:
     def _read(self) -> _State | None:
         if not self._filesystem.exists(self._path):
             return None
-        return _State(**json.loads(self._filesystem.read(self._path)))
+        try:
+            return _State(**json.loads(self._filesystem.read(self._path)))
+        except (ValueError, TypeError) as error:
+            raise BrokerError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{self._path} is damaged ({error}): restore it from a copy of the data directory; it holds which "
+                "producer ids were given out",
+            ) from error
 
     def _write(self, state: _State) -> None:
         write_atomically(self._filesystem, self._path, json.dumps(asdict(state)).encode())

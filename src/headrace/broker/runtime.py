@@ -65,10 +65,14 @@ class Runtime:
                     damage=[f"{d.segment:020d}.log at byte {d.position}, {d.size} bytes" for d in recovery.damage],
                 )
         self.node_id = config.number("node.id")
-        self.identity = Identity(self._filesystem, config.data_dir, self.node_id)
-        self.leader_epoch = self.identity.leader_epoch
-        self.topics = TopicCatalog(self.directory, self._filesystem, config.settings)
-        self.topics.load(files)
+        try:
+            self.identity = Identity(self._filesystem, config.data_dir, self.node_id)
+            self.leader_epoch = self.identity.leader_epoch
+            self.topics = TopicCatalog(self.directory, self._filesystem, config.settings)
+            self.topics.load(files)
+        except BaseException:
+            self.directory.abandon()
+            raise
         self.syncs = config.text("durability") == "fsync"
         self.waiting = Waiting(lambda steps: self.turns.run(steps))
         self.sessions = FetchSessions(config.number("max.incremental.fetch.session.cache.slots"))

@@ -146,7 +146,11 @@ class BrokerServer:
             runtime.close()
             raise
         self.runtime = runtime
-        runtime.start()
+        try:
+            runtime.start()
+        except BaseException:
+            self.stop()
+            raise
         self._stop_watching = watch_loop(asyncio.get_running_loop())
         return self.server.addresses
 
