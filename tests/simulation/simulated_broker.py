@@ -136,7 +136,7 @@ class SimulatedBroker:
                 waiting.set_result(response) if response else waiting.set_exception(ConnectionError())
 
         if isinstance(answer, Deferred):
-            answer.then(told)
+            answer.then(told, lambda _: told(None))
         else:
             answering = asyncio.ensure_future(answer)
             answering.add_done_callback(lambda done: told(None if done.cancelled() else done.result()))

@@ -259,6 +259,12 @@ async def simulate(chance: random.Random, clock: FakeClock) -> Counter[str]:
     return world.steps
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(len(SEEDS), 60))
+def test_transactions_survive_many_power_cuts(seed: int) -> None:
+    run_simulation(seed, simulate)
+
+
 @pytest.mark.parametrize("seed", [int(os.environ["HEADRACE_SEED"])] if "HEADRACE_SEED" in os.environ else SEEDS)
 def test_transactions_survive_power_cuts(seed: int) -> None:
     steps = run_simulation(seed, simulate)

@@ -18,6 +18,7 @@ from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.transaction import adding
 from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.coordinator.transaction.coordinator import TransactionCoordinator
+from headrace.coordinator.transaction.ending import markers_of
 from headrace.coordinator.transaction.events import (
     Loaded,
     MarkersWritten,
@@ -30,7 +31,6 @@ from headrace.coordinator.transaction.events import (
 )
 from headrace.coordinator.transaction.machine import EPOCH_BUMP_TRANSACTIONS, MAX_EPOCH, Transaction
 from headrace.coordinator.transaction.records import decode, encode
-from headrace.errors import HeadraceError
 from headrace.model import NO_PRODUCER_ID, TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -46,6 +46,7 @@ from headrace.telemetry.logs import get_logger
 
 STATE_TOPIC = "__transaction_state"
 PATIENCE_S = 1.0  # how long a request waits for the end of the transaction before it, if the disk does not get it done
+MOST_HELD_BYTES = 64 * 1024 * 1024  # of all requests that wait like this; beyond it they are asked at once
 _log = get_logger(__name__)
 
 Asked = Message | Deferred[Message | None] | None  # as a handler may answer (`handler.Answer`)
@@ -82,6 +83,7 @@ class Transactions:
         )
         # By transactional id, what waits for the end of its transaction, in order, each with the end of its patience.
         self._held: dict[str, dict[Callable[[], None], asyncio.TimerHandle]] = {}
+        self._held_bytes = 0
 
     def load(self) -> None:
         """Take in what was written, end what was prepared, and settle what is open in the logs; or do so anew."""
@@ -99,7 +101,7 @@ class Transactions:
         known = self.coordinator.transactions.get(transactional_id)
         return known is not None and known.is_prepared
 
-    def after_end(self, transactional_ids: Iterable[str], ask: Callable[[], Asked]) -> Asked:
+    def after_end(self, transactional_ids: Iterable[str], ask: Callable[[], Asked], size_bytes: int = 0) -> Asked:
         """Ask, but for as long as the markers of a transaction that is named wait for the disk, wait for them too.
 
         A client that is answered CONCURRENT_TRANSACTIONS comes back after a pause many times as long as a sync. What is
@@ -107,24 +109,25 @@ class Transactions:
         learns that it is too early.
         """
         ending = next(filter(self.is_ending, transactional_ids), None)
-        if ending is None:
+        if ending is None or self._held_bytes + size_bytes > MOST_HELD_BYTES:
             return ask()
         answer: Deferred[Message | None] = Deferred()
 
         def go_on() -> None:
+            self._held_bytes -= size_bytes
             self._held[ending].pop(go_on).cancel()
             if not self._held[ending]:
                 del self._held[ending]
             try:
                 asked = ask()
-            except HeadraceError as error:
-                _log.error("request failed", id=ending, error=str(error))
-                answer.set(None)
+            except Exception as error:  # noqa: BLE001 - whoever waits behind it has nothing to do with it
+                answer.fail(error)
                 return
-            asked.then(answer.set) if isinstance(asked, Deferred) else answer.set(asked)
+            asked.then(answer.set, answer.fail) if isinstance(asked, Deferred) else answer.set(asked)
 
         patience = asyncio.get_running_loop().call_later(PATIENCE_S, go_on)
         self._held.setdefault(ending, {})[go_on] = patience
+        self._held_bytes += size_bytes
         return answer
 
     def ask(self, message: TransactionRequest, version: int) -> Asked:
@@ -191,6 +194,9 @@ class Transactions:
             if not left:
                 self._complete(effect)
 
+        known = self.coordinator.transactions.get(effect.transactional_id)
+        if known is None or not known.is_prepared or markers_of(known, effect.coordinator_epoch) != effect:
+            return  # tried again, and meanwhile all was read anew, and ended: the producer is in its next one
         topic = self._topics.by_name.get(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
             done(None)  # a partition that is gone has no transaction to end
@@ -275,6 +281,7 @@ class Transactions:
             for patience in waiting.values():
                 patience.cancel()
         self._held.clear()
+        self._held_bytes = 0
         self._shell.close()
 
 

@@ -610,6 +610,36 @@ def test_a_disk_that_does_not_take_the_markers_holds_nobody_for_long():
     run(story)
 
 
+def test_what_waits_takes_no_more_memory_than_is_allowed(monkeypatch):
+    async def story(world: SimulatedBroker) -> None:
+        producer = await ended(world)
+        transactions = world.broker.transactions
+        monkeypatch.setattr("headrace.broker.transactions.MOST_HELD_BYTES", 100)
+        answers = await asyncio.gather(producer.send(0), producer.send(1))
+        assert sorted(answers) == [0, CONCURRENT_TRANSACTIONS], "one fits, and the other is asked at once"
+        assert transactions._held_bytes == 0
+        assert not is_waiting(world)
+
+    run(story)
+
+
+def test_what_fails_while_it_waits_is_hung_up_on_and_holds_up_nobody(monkeypatch):
+    async def story(world: SimulatedBroker) -> None:
+        producer = await ended(world)
+
+        def fails(*_):
+            raise ValueError("a mistake of ours")
+
+        monkeypatch.setattr("headrace.broker.handlers.produce._append_all", fails)
+        sent = asyncio.ensure_future(producer.send(0))
+        begun = asyncio.ensure_future(producer.begin())
+        with pytest.raises(ConnectionError):
+            await sent
+        assert await begun == 0
+
+    run(story)
+
+
 def test_a_broker_that_stops_leaves_nobody_to_go_on():
     async def story(world: SimulatedBroker) -> None:
         producer = await ended(world)

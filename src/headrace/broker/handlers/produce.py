@@ -85,8 +85,10 @@ def handle(ctx: Context, request: ProduceRequest) -> Handled:
     """Append what there is for each partition, at once or when the producer's transaction before is over."""
     name = request.transactional_id
     if name is not None and request.acks != NONE and ctx.broker.transactions.is_ending(name):
-        _keep_records(request)
-        return ctx.broker.transactions.after_end([name], lambda: ctx.broker.turns.deferred(_append_all(ctx, request)))
+        size_bytes = _keep_records(request)
+        return ctx.broker.transactions.after_end(
+            [name], lambda: ctx.broker.turns.deferred(_append_all(ctx, request)), size_bytes
+        )
     steps = _append_all(ctx, request)
     try:
         next(steps)
@@ -99,11 +101,15 @@ def handle(ctx: Context, request: ProduceRequest) -> Handled:
     return steps
 
 
-def _keep_records(request: ProduceRequest) -> None:
-    """Copy the batches: a handler that returns gives its frame back."""
+def _keep_records(request: ProduceRequest) -> int:
+    """Copy the batches, since a handler that returns gives its frame back; how many bytes they are."""
+    size_bytes = 0
     for topic in request.topic_data:
         for partition in topic.partition_data:
-            partition.records = None if partition.records is None else bytes(partition.records)
+            if partition.records is not None:
+                partition.records = bytes(partition.records)
+                size_bytes += len(partition.records)
+    return size_bytes
 
 
 def _append_all(ctx: Context, request: ProduceRequest) -> Steps[Asked]:
