@@ -1,10 +1,13 @@
 """`format("headrace")` in a real Spark session: read and written, on our broker and on a real Kafka alike."""
 
 import json
+import shutil
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -14,6 +17,9 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.admin import delete_topics
 from headrace.client.cluster import Cluster
 from headrace.client.transactions import Transactions
+from headrace.pipelines.sink.topic.decisions import Decision, Decisions
+from headrace.pipelines.sink.topic.options import DECISIONS_TOPIC, SinkOptions
+from headrace.pipelines.sink.topic.phases import Attempt, write_task
 
 pytestmark = pytest.mark.java
 
@@ -242,6 +248,42 @@ def test_a_rerun_of_a_decided_batch_changes_nothing(
     )
     with Cluster(parse_bootstrap(servers)) as cluster:
         assert Transactions(cluster).open_ids("headrace-sink-") == []
+
+
+def test_a_batch_committed_in_part_is_completed(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+    """Another query on the same input knows what its tasks write; this one's driver died amid its commits."""
+    name = f"in-part-{time.time_ns()}"
+    source, whole, out = (make(servers, f"{name}-{word}", partitions=2) for word in ("in", "whole", "out"))
+    values = {0: [f"0/{n}" for n in range(5)], 1: [f"1/{n}" for n in range(3)]}
+    producer = Producer({"bootstrap.servers": servers})
+    for partition, texts in values.items():
+        for text in texts:
+            producer.produce(source, value=text, partition=partition)
+    assert producer.flush(30) == 0
+    rows = stream(spark, servers, source, minPartitions=2).select("value")
+    run_to_topic(rows, servers, whole, tmp_path / "cp")
+
+    query = str(uuid.uuid4())
+    known = json.loads((tmp_path / "cp" / "metadata").read_text())
+    shutil.rmtree(tmp_path / "cp" / "commits")
+    (tmp_path / "cp" / ".metadata.crc").unlink(missing_ok=True)
+    (tmp_path / "cp" / "metadata").write_text(json.dumps({"id": query}))
+    with Cluster(parse_bootstrap(servers)) as cluster:
+        decisions, transactions = Decisions(cluster, DECISIONS_TOPIC), Transactions(cluster)
+        before = decisions.last(known["id"])
+        assert before is not None
+        parts = []
+        for slot, texts in values.items():
+            written = iter([pa.record_batch({"value": pa.array([text.encode() for text in texts])})])
+            part = write_task(written, Attempt(query, 0, slot), SinkOptions(servers, topic=out))
+            assert part is not None
+            parts.append(part)
+        assert [part[1:] for part in parts] == [part[1:] for part in before.parts]
+        decisions.write(Decision(query, 0, tuple(parts)))
+        assert transactions.commit(parts[0].transaction)
+        transactions.begin(parts[1].transaction.transactional_id, 60_000)  # its time is up
+    run_to_topic(rows, servers, out, tmp_path / "cp")
+    assert sorted(consume(servers, out), key=str) == sorted(consume(servers, whole), key=str)
 
 
 def test_at_least_once_remains_a_choice(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:

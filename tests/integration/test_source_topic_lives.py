@@ -6,6 +6,7 @@ A topic that is deleted and made again is another topic, whatever its length and
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,8 @@ from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import close_clusters
 from headrace.pipelines.errors import DataLoss
+from headrace.pipelines.jobs.checkpoint import standing
+from headrace.pipelines.jobs.lag import Lag, lag_of
 from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import Attempt, write_task
 from headrace.pipelines.source.columns import raw_schema
@@ -296,6 +299,18 @@ def test_a_pattern(bootstrap: str, topic: Topic) -> None:
     topic.make(records=7)
     query.read_all()
     assert query.seen[10:] == [*(f"2/{number}" for number in range(4)), *topic.written]
+
+
+def test_a_job_lags_behind_a_topic_made_again_by_all_of_it(bootstrap: str, topic: Topic, tmp_path: Path) -> None:
+    query = Query(bootstrap, topic.name)
+    query.batch()
+    for folder, text in (("offsets", f"v1\n{{}}\n{json.dumps(query.stands)}\n"), ("commits", "v1\n{}\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0").write_text(text)
+    stands = standing(tmp_path)
+    assert lag_of(topic.cluster, stands.offsets, 2_000, stands.ids) == Lag(0, 0)
+    topic.make_again(records=4)
+    assert lag_of(topic.cluster, stands.offsets, 2_000, stands.ids) == Lag(4, 1_000)
 
 
 @pytest.mark.parametrize("is_committed", [True, False])

@@ -73,6 +73,25 @@ def test_run_status_verify_rebuild(bootstrap: str, config: Path, tmp_path: Path)
     assert _run("verify", *where).exit_code == 0
 
 
+def test_a_broker_that_lost_its_data_is_told_of_and_rebuilt_from(config: Path, tmp_path: Path) -> None:
+    """The everyday `rm -rf .headrace && headrace up`: the same topic, shorter, and a target that is ahead of it."""
+    for number, records in enumerate((10, 4)):
+        with Broker(tmp_path / f"broker-{number}") as broker:
+            where = ("--config", str(config), "--bootstrap", broker.bootstrap_servers)
+            make_topic(broker.bootstrap_servers, "orders")
+            write(broker.bootstrap_servers, "orders", [upsert(key, {"n": key}) for key in range(records)])
+            if number == 0:
+                assert _run("rebuild", "table", *where).exit_code == 0
+                continue
+            told = _run("verify", *where).exception
+            assert isinstance(told, HeadraceError)
+            assert "topic 'orders' was deleted and made again" in str(told)
+            assert "headrace sync rebuild table" in str(told)
+            rebuilt = _run("rebuild", "table", *where)
+            assert rebuilt.output == "rebuilt table from 4 records of orders, and switched to it\n"
+            assert _run("verify", *where).output.startswith("table: equal, 4 rows")
+
+
 def test_mistakes_are_one_sentence(config: Path, tmp_path: Path) -> None:
     for arguments in (["status", "--config", str(tmp_path / "none.toml")], ["verify", "x", "--config", str(config)]):
         error = _run(*arguments).exception

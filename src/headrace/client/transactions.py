@@ -173,7 +173,7 @@ class Transactions:
         A coordinator from before KIP-994 (Kafka 3.8) does not compare ages itself: then this machine's clock has to do.
         """
         asked = {transaction: look.started_ms for transaction, look in transactions}
-        for node in self._cluster.brokers().addresses:
+        for node in {self._coordinators.node_of(transaction.transactional_id) for transaction in asked}:
             compares = self._cluster.broker(node).version_of(ApiKey.LIST_TRANSACTIONS) >= _COMPARES_AGES
             if not compares:
                 now_ms = time.time_ns() // 1_000_000
@@ -200,7 +200,8 @@ class Transactions:
 
     def open_ids(self, prefix: str, *, but: Collection[str] = ()) -> list[str]:
         """The transactional ids that begin so and have a transaction open, anywhere in the cluster."""
-        found = {name for node in self._cluster.brokers().addresses for name in self._open_at(node)}
+        nodes = self._cluster.brokers(refresh=True).addresses  # one that is down for long is not among them
+        found = {name for node in nodes for name in self._open_at(node)}
         return sorted(name for name in found if name.startswith(prefix) and name not in but)
 
     def _open_at(self, node: int, producer_ids: Collection[int] = (), age_ms: int = -1) -> list[str]:

@@ -16,8 +16,15 @@ class Lag(NamedTuple):
     time_ms: int | None
 
 
-def lag_of(cluster: Cluster, offsets: Mapping[TopicPartition, int], now_ms: int) -> Lag:
-    """What lies behind these offsets."""
+def lag_of(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int], now_ms: int, ids: Mapping[str, str] | None = None
+) -> Lag:
+    """What lies behind these offsets; all of a topic that is not the one of this id any more."""
+    for topic, id_before in (ids or {}).items():
+        if id_before != (cluster.topic(topic, refresh=True).id_text or id_before):
+            offsets = dict.fromkeys(cluster.partitions(topic), 0) | {
+                where: offset for where, offset in offsets.items() if where.topic != topic
+            }
     ends = list_offsets(cluster, dict.fromkeys(offsets, LATEST), committed=True)
     waiting = {where: offset for where, offset in offsets.items() if ends[where].offset > offset}
     records = sum(ends[where].offset - offset for where, offset in waiting.items())

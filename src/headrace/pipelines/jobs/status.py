@@ -81,7 +81,7 @@ def _lag(job: Job, stands: Standing, bootstrap: str, now_ms: int) -> Lag | None:
     if not stands.offsets:
         return None
     try:
-        return lag_of(job.home(bootstrap), stands.offsets, now_ms)
+        return lag_of(job.home(bootstrap), stands.offsets, now_ms, stands.ids)
     except ClientError:
         return None
 

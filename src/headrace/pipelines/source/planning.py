@@ -42,9 +42,9 @@ def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Offsets:
     }
 
 
-def ids_in(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The topics' ids from Spark's checkpoint; nothing for those that were written without."""
-    return {topic: parts[_ID] for topic, parts in offsets.items() if _ID in parts}
+def ids_in(offsets: Mapping[str, Any]) -> dict[str, str]:
+    """The topics' ids from Spark's checkpoint; nothing for those that were written without, or by another source."""
+    return {topic: parts[_ID] for topic, parts in offsets.items() if isinstance(parts, Mapping) and _ID in parts}
 
 
 def limited(

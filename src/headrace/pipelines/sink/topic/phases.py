@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, LostConnection
 from headrace.client.produce import init_producer
 from headrace.client.transactions import Standing, Transaction, Transactions
 from headrace.model import TopicPartition
@@ -192,7 +192,9 @@ def commit_batch(query: str, batch: int, parts: Sequence[Part], options: SinkOpt
                 "Nothing of the batch is visible, and a restart writes it again; raise transactionTimeoutMs (and the "
                 "broker's transaction.max.timeout.ms), or make batches smaller"
             )
-    abort_open(query, options, but=[part.transaction for part in parts])
+    # The batch is committed: a broker that is away keeps nobody from going on, and the next batch looks again.
+    with suppress(LostConnection):
+        abort_open(query, options, but=[part.transaction for part in parts])
 
 
 def complete_batch(query: str, batch: int, parts: Sequence[Part], options: SinkOptions) -> None:
