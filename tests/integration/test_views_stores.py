@@ -12,7 +12,7 @@ import redis as redis_driver
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import create_topic
+from headrace.client.admin import create_topic, delete_topics
 from headrace.client.cluster import Cluster
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
@@ -100,6 +100,15 @@ class TestTopic(StoreContract):
         reader = store.reader("feed")
         assert len(reader.page(everything(reader.kept().shape)).rows) == 2
         reader.close()
+
+    def test_a_reader_of_a_topic_made_again_reads_it_from_its_beginning(self, store: Any, reader: Any) -> None:
+        store.write(batch(store, 0, [row(number, "a") for number in range(20)]))
+        assert len(self.rows(reader)) == 20
+        with Cluster(parse_bootstrap(store.bootstrap)) as cluster:
+            delete_topics(cluster, [store.name])
+            create_topic(cluster, store.name, partitions=3, configs={"cleanup.policy": "compact"})
+        store.write(batch(store, 1, [row(number, "b") for number in range(3)]))
+        assert set(self.rows(reader)) == {(number, "b") for number in range(3)}
 
     def test_a_topic_that_forgets_is_refused(self, store: Any) -> None:
         with Cluster(parse_bootstrap(store.bootstrap)) as cluster:

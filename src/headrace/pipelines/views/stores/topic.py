@@ -201,7 +201,7 @@ class TopicReader:
         self._cluster, self._waiting = store.connect(bootstrap), store.connect(bootstrap)
         self._books, self._news = TopicBooks(self._cluster), TopicBooks(self._waiting)
         self._replica = Replica()
-        self._topic: str | None = None
+        self._topic: tuple[str, str] | None = None  # name and id: one that is made again is another
         self._places: dict[TopicPartition, int] = {}
         self._turn, self._waiters = threading.Lock(), threading.Lock()
         self._closed = False
@@ -260,11 +260,12 @@ class TopicReader:
                 known = self._replica.kept
                 if known and known.freshness.revision == entry.kept.freshness.revision:
                     return
-                is_new = known is None or entry.topic != self._topic
+                topic = (entry.topic, self._cluster.topic(entry.topic, refresh=True).id_text)
+                is_new = known is None or topic != self._topic
                 changed = self._read(entry, from_start=is_new)
                 if is_new:
                     self._replica.reset(entry.kept, {key: row for key, row in changed.items() if row is not None})
-                    self._topic = entry.topic
+                    self._topic = topic
                 else:
                     self._replica.apply(entry.kept, changed)
         except ClientError as error:
