@@ -194,4 +194,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Here nobody but the broker writes there; everybody is answered INVALID_TOPIC_EXCEPTION.",
         (),
     ),
+    Difference(
+        "A producer's silence is counted by the broker's clock",
+        "Kafka takes the time of a producer's last record for when it was last heard of, so that one that writes "
+        "records of last week is forgotten while it is at work (`producer.id.expiration.ms`), and what it sends again "
+        "is stored twice. Here it counts when something came.",
+        (),
+    ),
 )

@@ -18,11 +18,17 @@ from headrace.broker.errors import BrokerError
 from headrace.broker.server import BrokerServer
 from headrace.broker.settings import InvalidSetting
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.protocol.messages.produce import ProduceResponse
 from headrace.records import Record, build_batch
 from headrace.storage.errors import DirectoryInUse
 from headrace.testing import MemoryFileSystem
+from tests.integration.waiting import wait_until
 from tests.integration.wire import Wire
 
 NOW = 1_700_000_000_000
@@ -99,6 +105,24 @@ def test_a_forked_child_that_leaves_the_block_takes_nothing_from_its_parent(own_
             wire.create("orders")
             assert wire.produce("orders", BATCH) == (0, 0)
     assert not Path(broker.data_dir).exists()
+
+
+def test_a_silent_producer_is_forgotten_in_time() -> None:
+    with (
+        headrace.Broker(settings={"producer.id.expiration.ms": "300"}) as broker,
+        Wire(broker.bootstrap_servers) as wire,
+    ):
+        wire.create("orders")
+        first = build_batch([Record(0, NOW, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0)
+        assert wire.produce("orders", first) == (0, 0)
+        topics = [TopicRequest(name="orders", partition_indexes=[0])]
+
+        def is_forgotten() -> bool:
+            wire.send(DescribeProducersRequest(topics=topics), 0)
+            _, answer = wire.receive(DescribeProducersResponse, 0)
+            return not answer.topics[0].partitions[0].active_producers
+
+        wait_until(is_forgotten, "the producer is still known")
 
 
 def test_a_temporary_broker_leaves_nothing_behind() -> None:

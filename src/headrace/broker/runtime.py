@@ -33,6 +33,7 @@ from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
 
 T = TypeVar("T")
+PRODUCER_CHECK_MS = 600_000  # Kafka's producer.id.expiration.check.interval.ms
 _log = get_logger(__name__)
 
 
@@ -85,6 +86,8 @@ class Runtime:
             Schedule(
                 retention_s=config.number("log.retention.check.interval.ms") / 1000,
                 compaction_s=config.number("log.cleaner.backoff.ms") / 1000,
+                producers_s=min(config.number("producer.id.expiration.ms"), PRODUCER_CHECK_MS) / 1000,
+                producer_expiration_ms=config.number("producer.id.expiration.ms"),
             ),
         )
         self._loop: asyncio.AbstractEventLoop | None = None

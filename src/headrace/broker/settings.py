@@ -75,6 +75,7 @@ class Setting:
 _INT, _LONG, _STRING = SettingType.INT, SettingType.LONG, SettingType.STRING
 _BOOLEAN, _DOUBLE, _LIST = SettingType.BOOLEAN, SettingType.DOUBLE, SettingType.LIST
 _NO_EFFECT = "Kept and shown; without effect on a single node."
+_NO_COMPRESSION = "Kept and shown; without effect: batches stay as their producer compressed them."
 _CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 TOPIC_SETTINGS: dict[str, Setting] = {
@@ -92,21 +93,21 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "compression.gzip.level",
             _INT,
             "-1",
-            "How hard the broker compresses when it has to.",
+            _NO_COMPRESSION,
             "compression.gzip.level",
         ),
         Setting(
             "compression.lz4.level",
             _INT,
             "9",
-            "How hard the broker compresses when it has to.",
+            _NO_COMPRESSION,
             "compression.lz4.level",
         ),
         Setting(
             "compression.type",
             _STRING,
             "producer",
-            "The codec batches are stored with; 'producer' keeps the producer's.",
+            _NO_COMPRESSION,
             "compression.type",
             choices=_CODECS,
         ),
@@ -114,7 +115,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "compression.zstd.level",
             _INT,
             "3",
-            "How hard the broker compresses when it has to.",
+            _NO_COMPRESSION,
             "compression.zstd.level",
         ),
         Setting(

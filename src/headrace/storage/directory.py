@@ -304,6 +304,12 @@ class LogDirectory:
             raise failures[0]
         return {partition: count for partition, count in removed.items() if count}
 
+    def expire_producers(self, expiration_ms: int) -> dict[TopicPartition, int]:
+        """Forget producers that have been silent for this long; how many, where any were."""
+        now_ms = self._clock.now_ms()
+        forgotten = {partition: log.expire_producers(now_ms, expiration_ms) for partition, log in self.logs.items()}
+        return {partition: count for partition, count in forgotten.items() if count}
+
     def compact(self) -> dict[TopicPartition, Cleaned | HeadraceError]:
         """Clean every compacted log that is dirty enough, the dirtiest first; what that did to each.
 

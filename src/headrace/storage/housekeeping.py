@@ -18,11 +18,13 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How often each task runs, in seconds."""
+    """How often each task runs, in seconds, and what it is told."""
 
     retention_s: float = 300.0
     compaction_s: float = 15.0
     checkpoint_s: float = 10.0
+    producers_s: float = 600.0
+    producer_expiration_ms: int = 86_400_000  # after how long a silent producer is forgotten
 
 
 class Housekeeper:
@@ -31,10 +33,12 @@ class Housekeeper:
     def __init__(self, directory: LogDirectory, schedule: Schedule | None = None) -> None:
         schedule = schedule or Schedule()
         self._directory = directory
+        self._producer_expiration_ms = schedule.producer_expiration_ms
         self._tasks: list[tuple[float, Callable[[], None]]] = [
             (schedule.checkpoint_s, self._checkpoint),
             (schedule.retention_s, self._retain),
             (schedule.compaction_s, self._compact),
+            (schedule.producers_s, self._expire_producers),
         ]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-housekeeping", daemon=True)
@@ -74,6 +78,10 @@ class Housekeeper:
     def _retain(self) -> None:
         for partition, count in self._directory.enforce_retention().items():
             _log.info("retention removed segments", log=str(partition), segments=count)
+
+    def _expire_producers(self) -> None:
+        for partition, count in self._directory.expire_producers(self._producer_expiration_ms).items():
+            _log.info("forgot silent producers", log=str(partition), producers=count)
 
     def _compact(self) -> None:
         for partition, outcome in self._directory.compact().items():

@@ -355,6 +355,11 @@ class Log:
             facts = [SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in segments]
             return self.advance_start(first_retained(facts, self._config, self._end_offset, now_ms))
 
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that have been silent for this long; how many."""
+        with self._lock:
+            return self.producers.expire(now_ms, expiration_ms)
+
     def advance_start(self, offset: int) -> int:
         """Make `offset` the first that can be read, if it is not before the start already (DeleteRecords)."""
         with self._lock:

@@ -84,6 +84,7 @@ class ProducerState:
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # producer id: where its open transaction begins
+        self._silent: dict[int, tuple[tuple[object, ...], int]] = {}  # by producer id: how it is, and since when
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -190,12 +191,20 @@ class ProducerState:
         return min(self._open.values(), default=None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have been silent too long and have nothing open; how many."""
-        idle = [
-            producer.producer_id
-            for producer in self._producers.values()
-            if producer.transaction_start is None and now_ms - producer.last_timestamp >= expiration_ms
-        ]
-        for producer_id in idle:
-            del self._producers[producer_id]
-        return len(idle)
+        """Forget producers of which nothing has come for this long and that have nothing open; how many.
+
+        To be asked every so often: a producer is silent since the first time that it was found as it is now. The times
+        in its records do not count, since they may tell of years ago while it is at work, and what is forgotten then
+        is stored twice when it is sent again.
+        """
+        silent: dict[int, tuple[tuple[object, ...], int]] = {}
+        for producer in self._producers.values():
+            if producer.transaction_start is None:
+                facts = producer.facts()
+                before = self._silent.get(producer.producer_id)
+                silent[producer.producer_id] = before if before and before[0] == facts else (facts, now_ms)
+        expired = [each for each, (_, since_ms) in silent.items() if now_ms - since_ms >= expiration_ms]
+        for producer_id in expired:
+            del self._producers[producer_id], silent[producer_id]
+        self._silent = silent
+        return len(expired)

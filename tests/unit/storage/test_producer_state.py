@@ -190,9 +190,19 @@ def test_silent_producers_are_forgotten_but_not_with_an_open_transaction(state):
     _take(state, _header(0, pid=1, at_ms=1000))
     _take(state, _header(0, pid=2, at_ms=1500))
     _take(state, _header(0, pid=3, at_ms=1000, transactional=True))
-    assert state.expire(1999, 1000) == 0
-    assert state.expire(2000, 1000) == 1
+    assert state.expire(5000, 1000) == 0, "silence is counted from when somebody looked"
+    _take(state, _header(1, pid=2, at_ms=1500))
+    assert state.expire(5999, 1000) == 0
+    assert state.expire(6000, 1000) == 1
     assert set(state.producers) == {2, 3}
     assert state.first_open_offset == 0
-    assert state.expire(10_000, 1000) == 1
+    assert state.expire(6999, 1000) == 1
+    assert set(state.producers) == {3}
     assert state.check(_header(77, pid=1)) is None
+
+
+def test_a_producer_of_old_records_is_not_silent(state):
+    for sequence in range(20):
+        _take(state, _header(sequence, pid=1, at_ms=1))
+        assert state.expire(1_700_000_000_000 + 600 * sequence, 1000) == 0
+    assert state.check(_header(19, pid=1, at_ms=1)), "sent again, it is known"

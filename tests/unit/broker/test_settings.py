@@ -1,0 +1,29 @@
+"""What can be set either has an effect, or is said to have none."""
+
+from pathlib import Path
+
+import headrace.broker
+from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS
+from headrace.storage.config import LogConfig
+
+WITHOUT_EFFECT = "without effect"
+_SOURCES = [
+    path.read_text(encoding="utf-8")
+    for path in Path(headrace.broker.__file__).parent.rglob("*.py")
+    if path.name != "settings.py"
+]
+
+
+def test_a_topic_setting_is_the_logs_or_is_said_to_have_no_effect():
+    of_the_log = set(LogConfig().to_properties())
+    declared = {name for name, setting in TOPIC_SETTINGS.items() if WITHOUT_EFFECT in setting.meaning}
+    assert of_the_log | declared == set(TOPIC_SETTINGS)
+    assert not of_the_log & declared
+
+
+def test_a_broker_setting_is_read_somewhere_or_is_said_to_have_no_effect():
+    defaults_of_topics = {setting.broker_name for setting in TOPIC_SETTINGS.values()}
+    for name, setting in BROKER_SETTINGS.items():
+        if name not in defaults_of_topics:
+            is_read = any(f'"{name}"' in source for source in _SOURCES)
+            assert is_read != (WITHOUT_EFFECT in setting.meaning), name
