@@ -55,10 +55,12 @@ class Place:
         made = text.replace("TABLE", str(self.folder / "t.sqlite")).replace("FACTOR", str(factor))
         (self.folder / "doubling.py").write_text(made)
 
-    def produce(self, numbers: range) -> None:
+    def produce(self, numbers: range, later_ms: int = 0) -> None:
         writer = Writer(self.cluster, "numbers")
         for number in numbers:
-            writer.add(NewRecord(str(number).encode(), json.dumps({"n": number}).encode(), int(time.time() * 1000)))
+            writer.add(
+                NewRecord(str(number).encode(), json.dumps({"n": number}).encode(), int(time.time() * 1000) + later_ms)
+            )
         writer.flush()
 
     def started(self, *arguments: str) -> subprocess.Popen[str]:
@@ -198,3 +200,69 @@ def test_a_strangers_checkpoint_is_refused(place: Place) -> None:
     )
     err = place.run("run", "doubling.py", "--job", "doubled", code=1)
     assert "is the checkpoint of job 'other', not of 'doubled'" in err
+
+
+FUNCTIONS = """
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from headrace.pipelines import job, topic
+from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators import event_time, tumbling
+from pricing import Rounding, twice
+from shapes import circle
+
+OFFSET = 1000
+NUMBERS = topic("numbers", format="json", schema="n long, _timestamp timestamp")
+
+@F.udf("long")
+def shifted(n):
+    return Rounding(10).down(n) + OFFSET
+
+def plus_one(n):
+    from later import one
+    return n + one()
+
+def through_arrow(batches):
+    for batch in batches:
+        column = pc.multiply(batch.column("n"), twice(1) * circle.SIDES)
+        yield pa.RecordBatch.from_arrays([column], ["n"])
+
+@job(inputs={"numbers": NUMBERS}, outputs=topic("doubled"), trigger="available-now")
+def calculated(numbers):
+    made = numbers.select("n").mapInArrow(through_arrow, "n long")
+    plus = F.udf(plus_one, "long")
+    return made.select(plus(shifted("n")).cast("string").alias("value"))
+
+def largest(states):
+    return pc.max(states)
+
+@job(inputs={"numbers": NUMBERS}, outputs=topic("windows"), trigger="available-now")
+def windows(numbers):
+    own = agg.custom("n", state=pa.int64(), result=pa.int64(), lift=lambda ns: ns, merge=largest, finish=lambda ns: ns)
+    timed = numbers.transform(event_time("_timestamp", delay="0 seconds"))
+    return timed.transform(tumbling("1 second", most=own)).selectExpr("cast(most as string) value")
+"""
+HELPERS = {
+    "pricing.py": "from dataclasses import dataclass\n\n@dataclass\nclass Rounding:\n    to: int\n\n"
+    "    def down(self, n):\n        return n // self.to * self.to\n\ndef twice(n):\n    return 2 * n\n",
+    "later.py": "def one():\n    return 1\n",
+    "shapes/__init__.py": "",
+    "shapes/circle.py": "SIDES = 1\n",
+}
+
+
+def test_functions_classes_and_helper_modules_work_on_workers(place: Place, tmp_path: Path) -> None:
+    """Started from another folder than the file's, so that no worker finds anything by chance."""
+    create_topic(place.cluster, "windows", partitions=1)
+    (place.folder / "shapes").mkdir()
+    for name, text in HELPERS.items():
+        (place.folder / name).write_text(text)
+    place.write_file(text=FUNCTIONS)
+    place.produce(range(40))
+    place.produce(range(40, 41), later_ms=10_000)  # lets the windows of the others end
+    folder, place.folder = place.folder, tmp_path / "elsewhere"
+    place.folder.mkdir()
+    place.run("run", str(folder / "doubling.py"), "--state-dir", str(tmp_path / "state"))
+    assert place.doubled() == sorted(2 * n // 10 * 10 + 1001 for n in range(41))
+    assert place.doubled("windows")[-1] == 39

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import REAL_TIME, BadJob, Job, TopicOutput, cluster_of
 from headrace.pipelines.jobs.failures import sentence_of
+from headrace.pipelines.jobs.functions import send
 from headrace.pipelines.jobs.inputs import check_input, input_frame
 from headrace.pipelines.jobs.outputs import check_output, start_query
 from headrace.pipelines.jobs.place import Place
@@ -64,6 +65,7 @@ def prepare(job: Job, spark: "SparkSession", place: Place, *, bootstrap: str, tr
     check(job, bootstrap, trigger=trigger)
     chosen = trigger or job.trigger
     with at_its_place(job):
+        send(spark)
         frames = {
             word: input_frame(spark, word, given, place, bootstrap, jvm=chosen == REAL_TIME)
             for word, given in job.inputs.items()

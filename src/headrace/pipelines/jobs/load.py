@@ -4,12 +4,14 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from headrace.errors import HeadraceError
 from headrace.extras import missing_extra
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import Job
+from headrace.pipelines.jobs.functions import Imports, allow_types_by_name, imports_of, remember
 
 
 class BadFile(PipelineError):
@@ -27,7 +29,7 @@ def load_files(files: Sequence[Path], only: Collection[str] = ()) -> list[Job]:
     for file in files:
         if not file.is_file():
             raise BadFile(f"{file} is no file: name the Python file that declares the jobs")
-        if stems.count(file.stem) > 1:  # a module by this name is what their functions are pickled by
+        if stems.count(file.stem) > 1:  # a module is called so
             raise BadFile(f"two files are called {file.stem}: give one another name, or run it by itself")
     found = [job for file in files for job in _declared(file)]
     told = " and ".join(map(str, files))
@@ -54,8 +56,12 @@ def _jobs(file: Path) -> list[Job]:
     if spec is None or spec.loader is None:
         raise BadFile(f"{file} is no Python file: its name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # functions of the file are pickled by this name
-    sys.path.insert(0, str(file.parent.absolute()))
+    sys.modules[name] = module
+    imports = imports_of(file)
+    if "pyspark" in imports.others and find_spec("pyspark"):
+        allow_types_by_name()
+    folder = str(file.parent.absolute())
+    sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except HeadraceError:
@@ -71,9 +77,24 @@ def _jobs(file: Path) -> list[Job]:
     except Exception as error:
         raise BadFile(f"{_place(error, file)}: {type(error).__name__}: {error}") from error
     finally:
-        sys.path.pop(0)
+        sys.path.remove(folder)
+        # For what is imported later on; behind all else, so that a file beside it never stands in for a package.
+        sys.path.append(folder)
+    _check_helpers(file, imports)
+    remember(name, imports)
     found = [value for value in vars(module).values() if isinstance(value, Job)]
     return sorted({id(job): job for job in found}.values(), key=lambda job: job.line)
+
+
+def _check_helpers(file: Path, imports: Imports) -> None:
+    """Two folders may each have a module of one name, but a process has only one of them."""
+    for name, helper in imports.helpers.items():
+        loaded = getattr(sys.modules.get(name), "__file__", None)
+        if loaded is not None and helper.resolve() not in (Path(loaded).resolve(), Path(loaded).resolve().parent):
+            raise BadFile(
+                f"{file} imports {name!r}, and {loaded} is loaded by that name: give one of the two another name, or "
+                "run the files apart"
+            )
 
 
 def _place(error: BaseException, file: Path) -> str:
