@@ -31,6 +31,18 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
 from headrace.protocol.schema import STRING, Field, Message, Primitive, Struct
 from headrace.records import Codec, Record, build_batch, compress, header_at
 from headrace.records.batch import assemble
@@ -257,6 +269,26 @@ def test_a_giant_array_is_refused_and_a_large_one_is_answered_in_turns(broker: B
         large = ListOffsetsRequest(topics=[ListOffsetsTopic(name="listed", partitions=[asked] * 40_000)])
         wire.send(large, 7)
         assert len(wire.receive_frame()) > 40_000
+
+
+def test_offsets_of_many_partitions_are_committed_in_turns_and_answered_together(broker: Broker) -> None:
+    offsets = [OffsetCommitRequestPartition(partition_index=n % 200, committed_offset=n) for n in range(40_000)]
+    asked = [OffsetCommitRequestTopic(name="many", partitions=offsets), OffsetCommitRequestTopic(name="nowhere")]
+    asked[1].partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+    with Wire(broker.bootstrap_servers) as wire, beside_a_good_client(broker, meanwhile=5):
+        wire.create("many", 200)
+        request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=asked)
+        answer = wire.ask(request, OffsetCommitResponse, 8)
+        outcomes = [(topic.name, partition) for topic in answer.topics for partition in topic.partitions]
+        assert [partition.partition_index for name, partition in outcomes if name == "many"] == [
+            n % 200 for n in range(40_000)
+        ]
+        assert {(name, partition.error_code) for name, partition in outcomes} == {("many", 0), ("nowhere", 3)}
+        group = OffsetFetchRequestGroup(
+            group_id="g", topics=[OffsetFetchRequestTopics(name="many", partition_indexes=list(range(200)))]
+        )
+        fetched = wire.ask(OffsetFetchRequest(groups=[group]), OffsetFetchResponse, 8).groups[0].topics[0].partitions
+        assert [partition.committed_offset for partition in fetched] == [39_800 + n for n in range(200)]
 
 
 def array_paths(struct: type[Struct], version: int) -> Iterator[tuple[str, ...]]:

@@ -44,7 +44,7 @@ class Turns:
         if not run_until(steps, monotonic() + TURN_S):
             self.later(lambda: self.run(steps))
 
-    def deferred(self, steps: Steps[T | Deferred[T]]) -> Deferred[T]:
+    def deferred(self, steps: Steps[T] | Steps[Deferred[T]] | Steps[T | Deferred[T]]) -> Deferred[T]:
         """Run the steps in turns; what comes of them, now or later."""
         answer: Deferred[T] = Deferred()
 

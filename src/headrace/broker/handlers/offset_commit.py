@@ -4,8 +4,9 @@ Offsets of topics or partitions that do not exist are refused here; the coordina
 """
 
 from headrace.broker.context import Context
-from headrace.broker.group_requests import ask_groups
+from headrace.broker.group_requests import commit_offsets
 from headrace.broker.handler import Answer, Handler
+from headrace.broker.turns import Steps
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
@@ -20,7 +21,7 @@ from headrace.protocol.schema import Message
 BY_ID_SINCE = 10
 
 
-def handle(ctx: Context, request: OffsetCommitRequest) -> Answer:
+def handle(ctx: Context, request: OffsetCommitRequest) -> Steps[Answer]:
     """Have the coordinator store what there is to store, and add what was refused to its answer."""
     refused: list[OffsetCommitResponseTopic] = []
     kept = []
@@ -28,10 +29,11 @@ def handle(ctx: Context, request: OffsetCommitRequest) -> Answer:
         known = _split(ctx, topic, refused)
         if known:
             kept.append(known)
+        yield
     request.topics = kept
     if not kept and refused:
         return OffsetCommitResponse(topics=refused)
-    answer = ask_groups(ctx, request)
+    answer = yield from commit_offsets(ctx, request)
 
     def add_refused(response: Message | None) -> None:
         if isinstance(response, OffsetCommitResponse):

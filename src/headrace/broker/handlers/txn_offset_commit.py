@@ -5,7 +5,8 @@ version 5 is added here (KIP-890). Offsets of topics or partitions that do not e
 """
 
 from headrace.broker.context import Context
-from headrace.broker.group_requests import ask_groups
+from headrace.broker.deferred import Deferred
+from headrace.broker.group_requests import commit_offsets
 from headrace.broker.groups import OFFSETS_TOPIC
 from headrace.broker.handler import Answer, Handler
 from headrace.broker.transactions import Asked
@@ -49,7 +50,7 @@ def _commit(ctx: Context, request: TxnOffsetCommitRequest) -> Asked:
         if isinstance(response, TxnOffsetCommitResponse):
             response.topics += unknown
 
-    answer = ask_groups(ctx, request)
+    answer: Deferred[Message | None] = ctx.broker.turns.deferred(commit_offsets(ctx, request))
     return answer.after(add_unknown) if unknown else answer
 
 
@@ -62,7 +63,7 @@ def _without_unknown(ctx: Context, request: TxnOffsetCommitRequest) -> list[TxnO
         unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
         if unknown:
             refused.append(_refused(topic.name, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            topic.partitions = [partition for partition in topic.partitions if partition not in unknown]
+            topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
     request.topics = [topic for topic in request.topics if topic.partitions]
     return refused
 
