@@ -71,6 +71,7 @@ class IndexFiles:
         self._directory = directory
         self._base_offset = base_offset
         self._is_removed = False  # and the disk may not know it yet
+        self._are_sane = False  # whether files of a Kafka broker were looked through
 
     def _path(self, suffix: str) -> str:
         return f"{self._directory}/{file_name(self._base_offset, suffix)}"
@@ -100,8 +101,10 @@ class IndexFiles:
         indexes.offsets = OffsetIndex.decode(self._base_offset, offsets)
         indexes.times = TimeIndex.decode(self._base_offset, times)
         indexes.transactions = transactions
-        is_sane = indexes.offsets.is_sane(segment_size) and indexes.times.is_sane(2**63 - 1)
-        return indexes if is_sane else None
+        if not sums and not self._are_sane:  # else they are the entries that were written, and those ascend
+            self._are_sane = indexes.offsets.is_sane(segment_size) and indexes.times.is_sane(2**63 - 1)
+            return indexes if self._are_sane else None
+        return indexes if indexes.offsets.fits(segment_size) else None
 
     def _sums(self) -> list[int] | None:
         """The checksums of the three files; an empty list if the file with them is not one, None without any."""

@@ -349,11 +349,16 @@ class Log:
     # --- removing
 
     def expire(self, now_ms: int) -> int:
-        """Move the start to where retention wants it; the new start. The files go with `remove_dead_segments`."""
+        """Move the start to where retention wants it; the new start. The files go with `remove_dead_segments`.
+
+        Appends go on while it looks, which may have to read indexes: what they bring is behind the end it works with.
+        """
         with self._lock:
-            segments = self._segments
-            facts = [SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in segments]
-            return self.advance_start(first_retained(facts, self._config, self._end_offset, now_ms))
+            segments, end = self._segments, self._end_offset
+        facts = [SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in segments]
+        wanted = first_retained(facts, self._config, end, now_ms)
+        with self._lock:
+            return self.advance_start(min(wanted, self._end_offset))
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that have been silent for this long; how many."""

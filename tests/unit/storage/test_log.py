@@ -1,5 +1,7 @@
 """One partition: append, refuse, roll, read, cut."""
 
+import threading
+
 import pytest
 
 from headrace.records import (
@@ -384,3 +386,30 @@ def test_leader_epochs_that_were_not_written_are_made_again_from_the_batches(mod
     log.flush()
     again, _ = open_small_log(log.filesystem._filesystem.crash(mode="lose_everything"), was_clean=True)
     assert again.epochs.entries == ((1, 0), (4, 3))
+
+
+class _AppendsWhileReading(MemoryFileSystem):
+    """Lets an append come in whenever an index is read."""
+
+    log = None
+
+    def read(self, path):
+        if self.log and path.endswith(".timeindex"):
+            other = threading.Thread(target=lambda: append(self.log, some_records(1)))
+            other.start()
+            other.join(20)
+            assert not other.is_alive(), "the append waits until the index is read"
+        return super().read(path)
+
+
+def test_appends_go_on_while_retention_reads_indexes():
+    filesystem = _AppendsWhileReading()
+    log = new_log(filesystem, segment_bytes=300, retention_ms=1000)
+    append(log, some_records(8))
+    append(log, some_records(8))
+    log.close()
+    log, _ = open_small_log(filesystem, log.config, was_clean=True)
+    filesystem.log = log
+    assert log.expire(EPOCH_MS + 100_000) == 16
+    assert (log.start_offset, log.end_offset) == (16, 17)
+    assert len(records_from(log)) == 1

@@ -2,11 +2,13 @@
 
 import errno
 import itertools
+import time
 
 import pytest
 
 from headrace.records import headers_in
 from headrace.storage.errors import DiskFull, WriteFailed
+from headrace.storage.index_files import Indexes, IndexFiles
 from headrace.storage.segment import Segment
 from headrace.testing import MemoryFileSystem
 from tests.small_logs import EPOCH_MS, append, batches_from, new_log, some_records
@@ -157,3 +159,24 @@ def test_a_tail_that_could_not_be_cut_is_cut_before_the_next_write(filesystem):
     append(log, some_records(1))
     assert [header.base_offset for header, _ in batches_from(log)] == [0, 3]
     assert filesystem.size(log.segments[0].path) == log.segments[0].size
+
+
+# --- what everybody waits for
+
+
+def test_the_indexes_of_a_full_segment_are_read_in_a_moment():
+    """A reader that lags has them read on the event loop: a gigabyte in batches of four kilobytes, here."""
+    filesystem = MemoryFileSystem()
+    filesystem.make_directory("log")
+    full = Indexes(0)
+    for number in range(262_144):
+        full.offsets.append(5 * number + 4, 4096 * number)
+        full.times.append(EPOCH_MS + number, 5 * number + 4)
+    files = IndexFiles(filesystem, "log", 0)
+    files.save(full)
+    began = time.thread_time()
+    loaded = files.load(2**30, full.transactions)
+    assert time.thread_time() - began < 0.05
+    assert loaded.offsets.lookup(700_004) == 4096 * 140_000
+    assert loaded.times.lookup(EPOCH_MS + 140_001) == 700_004
+    assert (loaded.offsets.encode(), loaded.times.encode()) == (full.offsets.encode(), full.times.encode())
