@@ -8,6 +8,7 @@ Every broker that a test starts, in its own process or another, writes down when
 """
 
 import os
+import resource
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,3 +42,14 @@ def _no_loop_stands_still(stalls_folder: Path, request: pytest.FixtureRequest) -
         file.unlink()
     if stalls and not request.node.get_closest_marker("holds_the_loop"):
         pytest.fail("a broker's loop stood still:\n" + "\n".join(stalls))
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """This process may open forty files more than it has; the number of all of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 40, hard))
+    yield free + 40
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

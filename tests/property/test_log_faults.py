@@ -296,7 +296,7 @@ def test_an_error_that_another_sync_of_the_file_was_given_counts_for_both():
                 other.join(0.3)
             file.sync()
 
-    log.segments[-1].file = _File()
+    log.segments[-1]._file = _File()
     confirmed = 0
     with suppress(SyncFailed):
         confirmed = log.flush()

@@ -12,6 +12,7 @@ from headrace.broker.config import Address, BrokerConfig, read_properties
 from headrace.broker.server import BrokerServer, open_listeners
 from headrace.broker.settings import InvalidSetting
 from headrace.cli.output import json_option, print_json
+from headrace.storage.filesystem import raise_open_files
 
 
 @click.group()
@@ -77,6 +78,7 @@ def start(
     # A port that is taken is refused before a folder is made; the broker itself opens its data first.
     for taken in open_listeners(config.listeners):
         taken.close()
+    raise_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, until_eof=until_eof, as_json=as_json))
 

@@ -14,6 +14,7 @@ What holds for every implementation, and no more than that:
 import errno
 import fcntl
 import os
+import resource
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
@@ -110,6 +111,20 @@ class FileSystem(Protocol):
     def lock(self, path: str) -> Callable[[], None]:
         """Take the lock file `path` for this process, or raise `BlockingIOError`; the answer gives it back."""
         ...
+
+
+def max_open_files() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_open_files() -> None:
+    """Let this process have as many files open as it may allow itself: for a program of ours, not for a library's host,
+    which may use `select`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class OsFile:

@@ -19,6 +19,7 @@ from headrace.storage.errors import WriteFailed, refusal
 from headrace.storage.filesystem import File, FileSystem
 from headrace.storage.index_files import Indexes, IndexFiles, build
 from headrace.storage.names import LOG, file_name
+from headrace.storage.open_files import OPEN_FILES
 from headrace.storage.scan import headers, locate, scan
 from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
 
@@ -69,9 +70,13 @@ class Segment:
         self._filesystem = filesystem
         self._directory = directory
         self._interval_bytes = interval_bytes
+        self._index_lock = RLock()  # held while files are read from disk by their names, or get other names
         self.base_offset = base_offset
         self.path = f"{directory}/{file_name(base_offset, LOG)}{suffix}"
-        self.file = filesystem.open(self.path, create=True)
+        self._file: File | None = OPEN_FILES.open(filesystem, self.path, self, create=True)
+        self._has_unsynced = False
+        self._has_name = True
+        self._is_closed = False
         self.size = self.file.size()
         self._index_files = IndexFiles(filesystem, directory, base_offset)
         if fresh:  # there may be something left over from a removal that failed
@@ -86,7 +91,6 @@ class Segment:
         self._max_timestamp_offset = base_offset
         self._first_timestamp: int | None = None
         self.index_entries = 0
-        self._index_lock = RLock()  # held while indexes are read from disk or leave it
         self._indexes: Indexes | None = Indexes(base_offset) if not self.size else None
         self._indexes_saved = False
         self._files_outdated = not fresh  # whether index files may be there that the next append makes untrue
@@ -104,6 +108,32 @@ class Segment:
     def __repr__(self) -> str:
         return f"Segment({self.path!r}, {self.size} bytes)"
 
+    # --- the file
+
+    @property
+    def file(self) -> File:
+        """The log file, opened if need be."""
+        file = self._file  # another thread may let go of it meanwhile
+        return file if file is not None else self._reopen()
+
+    def _reopen(self) -> File:
+        with self._index_lock:
+            if self._is_closed:
+                raise OSError(errno.EBADF, "the segment is closed", self.path)
+            file = self._file
+            if file is None:
+                file = self._file = OPEN_FILES.open(self._filesystem, self.path, self)
+            return file
+
+    def release_file(self) -> bool:
+        """Let go of the file, unless it has unsynced bytes or no name any more; whether it did."""
+        # First the file, then the look: a writer notes that it writes before it takes the file.
+        file, self._file = self._file, None
+        if self._has_unsynced or not self._has_name:
+            self._file = file
+            return False
+        return True
+
     # --- writing
 
     def append(self, buffers: Sequence[Buffer], batches: Sequence[Appended], total: int) -> None:
@@ -113,6 +143,7 @@ class Segment:
         if self._tail_uncut:
             self._cut_tail()
         position = self.size
+        self._has_unsynced = True
         try:
             written = self.file.write_at(buffers, position) if len(buffers) <= _MAX_BUFFERS else 0
             if written != total:
@@ -121,6 +152,7 @@ class Segment:
             self._tail_uncut = True
             self._cut_tail(ignore_errors=True)
             raise refusal(self.path, error) from error
+        self._has_unsynced = True  # a sync may have begun before the write, and taken the first note away
         for batch in batches:
             self._index(batch, position)
             position += batch.size
@@ -169,6 +201,7 @@ class Segment:
         self.drop_saved_indexes()
         self._index_files.sync_removal()
         indexes = self.indexes
+        self._has_unsynced = True
         self.file.truncate(position)
         self.size = position
         self._last = None
@@ -192,10 +225,12 @@ class Segment:
             self._sync_file()
 
     def _sync_file(self) -> None:
+        file = self.file
+        self._has_unsynced = False  # what is written from here on may miss the sync
         try:
-            self.file.sync()
+            file.sync()
         except OSError:
-            self.in_doubt = True
+            self.in_doubt = self._has_unsynced = True
             raise
 
     # --- reading
@@ -396,7 +431,9 @@ class Segment:
         """Remove the files; whoever holds a slice, or the segment itself, reads on."""
         with self._index_lock:
             # Readers may still be here, and files of this name may soon be another segment's.
+            self._has_name = False
             with suppress(OSError, HeadraceError):
+                _ = self.file
                 _ = self.indexes
             self._indexes_saved = False
             self._index_files.remove()
@@ -410,11 +447,17 @@ class Segment:
         """
         with self._sync_lock:
             if self.in_doubt:
+                self._has_unsynced = True
                 self._rewrite(self.position_of(durable_offset))
             self._index_files.sync_removal()
             self._sync_file()
             self.in_doubt = False
 
     def close(self) -> None:
-        """Let go of the file."""
-        self.file.close()
+        """Let go of the file for good."""
+        with self._index_lock:
+            self._is_closed = True
+            file, self._file = self._file, None
+        OPEN_FILES.forget(self)
+        if file is not None:
+            file.close()

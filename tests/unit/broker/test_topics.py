@@ -10,6 +10,7 @@ from headrace.model import TopicPartition
 from headrace.storage.atomic_file import make_folder
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import StorageError
+from headrace.storage.filesystem import OsFileSystem
 from headrace.testing import FakeClock, MemoryFileSystem, crash_points
 from tests.small_logs import append, records_from, some_records
 
@@ -203,6 +204,19 @@ def test_a_topic_is_made_and_deleted_wholly_at_every_step():
 
 
 # --- limits of the process
+
+
+def test_more_partitions_than_files_may_be_open(tmp_path, few_files):
+    path = str(tmp_path / "data")
+    catalog, directory = _open(OsFileSystem(), path)
+    catalog.create("wide", 60, {})
+    for log in catalog.by_name["wide"].partitions:
+        append(log, some_records(12))
+        log.flush()
+    directory.abandon()
+    catalog, directory = _open(OsFileSystem(), path)
+    assert [len(records_from(log)) for log in catalog.by_name["wide"].partitions] == [12] * 60
+    directory.abandon()
 
 
 def test_partitions_that_the_limit_of_open_files_does_not_allow_are_refused_whole():

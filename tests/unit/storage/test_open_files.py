@@ -1,0 +1,131 @@
+"""Files of segments that are opened when they are needed, and let go of when others need room."""
+
+import errno
+import gc
+import os
+
+import pytest
+
+from headrace.storage.config import LogConfig
+from headrace.storage.directory import LogDirectory
+from headrace.storage.errors import LogDeleted, SyncFailed
+from headrace.storage.open_files import OPEN_FILES
+from headrace.testing import FakeClock, MemoryFileSystem
+from tests.small_logs import EPOCH_MS, FOLDER, PARTITION, append, new_log, records_from, some_records
+
+CONFIG = LogConfig(segment_bytes=300, retention_ms=-1)
+
+
+@pytest.fixture
+def two_files(monkeypatch):
+    """No more than two files of segments are open, where that does no harm."""
+    gc.collect()
+    for holder in list(OPEN_FILES._holders):
+        holder.release_file()
+        OPEN_FILES.forget(holder)
+    monkeypatch.setattr(OPEN_FILES, "limit", 2)
+
+
+def _open_count(log):
+    return sum(segment._file is not None for segment in log.segments)
+
+
+def _filled(filesystem, **config):
+    log = new_log(filesystem, segment_bytes=300, **config)
+    for number in range(20):
+        append(log, some_records(2, first=2 * number))
+        log.flush()
+    assert len(log.segments) > 5
+    return log
+
+
+def test_segments_that_rest_let_go_of_their_files_and_are_read_all_the_same(two_files):
+    log = _filled(MemoryFileSystem())
+    assert _open_count(log) <= 2
+    assert [record.key for record in records_from(log)] == [b"key-%04d" % number for number in range(40)]
+    assert _open_count(log) <= 2
+
+
+def test_what_is_not_synced_stays_open_until_it_is(two_files):
+    filesystem = MemoryFileSystem()
+    log = new_log(filesystem, segment_bytes=300)
+    for number in range(20):
+        append(log, some_records(2, first=2 * number))
+    assert _open_count(log) == len(log.segments) > 5
+    filesystem.fail_sync(f"{FOLDER}/*.log")
+    with pytest.raises(SyncFailed):
+        log.flush()
+    in_doubt = [segment for segment in log.segments if segment.in_doubt]
+    assert len(in_doubt) == 1
+    assert in_doubt[0]._file is not None
+    log.flush()
+    log.roll(EPOCH_MS)  # somebody needs room
+    assert _open_count(log) <= 2
+
+
+def test_a_segment_that_was_removed_is_read_by_whoever_holds_it(two_files):
+    log = _filled(MemoryFileSystem())
+    held = log.segments
+    log.advance_start(30)
+    assert log.remove_dead_segments(EPOCH_MS)
+    records_from(log)
+    assert held[0].find(1) is not None
+    assert held[0].slice_from(0, 10, 10, 10).read()
+
+
+def test_a_slice_is_read_after_its_log_was_deleted_and_a_closed_file_is_not_opened_in_its_successor(two_files):
+    filesystem = MemoryFileSystem()
+    directory = LogDirectory.open("data", filesystem=filesystem, clock=FakeClock(EPOCH_MS), config_for=lambda _: CONFIG)
+    log = directory.create(PARTITION, CONFIG)
+    for number in range(20):
+        append(log, some_records(2, first=2 * number))
+        log.flush()
+    part = log.read(0, 100).slice
+    expected = part.read()
+    directory.delete(PARTITION)
+    successor = directory.create(PARTITION, CONFIG)
+    append(successor, some_records(2, first=7000))
+    successor.flush()
+    assert part.read() == expected
+    closed = [segment for segment in log.segments if segment._file is None]
+    assert closed
+    for segment in closed:
+        with pytest.raises(LogDeleted):
+            _ = segment.file
+
+
+def test_when_the_process_has_no_descriptor_left_those_that_rest_make_room():
+    filesystem = MemoryFileSystem()
+    log = _filled(filesystem)
+    assert _open_count(log) == len(log.segments)
+    log.segments[0].release_file()
+    filesystem.fail("open", f"{FOLDER}/*.log", error=errno.EMFILE)
+    assert log.read(0, 10).slice.read()
+    assert _open_count(log) < len(log.segments)
+
+
+def test_a_closed_segment_stays_closed():
+    log = new_log(MemoryFileSystem())
+    segment = log.segments[0]
+    log.abandon()
+    with pytest.raises(OSError, match="closed"):
+        segment.sync(0)
+
+
+def test_more_segments_than_the_process_may_open(tmp_path, few_files):
+    path = str(tmp_path / "data")
+    with LogDirectory.open(path, config_for=lambda _: CONFIG) as directory:
+        log = directory.create(PARTITION, CONFIG)
+        for number in range(150):
+            append(log, some_records(2, first=2 * number))
+            if number % 7 == 0:
+                log.flush()
+        assert len(log.segments) > 60
+    for is_clean in (True, False):
+        directory = LogDirectory.open(path, config_for=lambda _: CONFIG)
+        assert len(records_from(directory.log(PARTITION))) == 300
+        assert len(os.listdir("/proc/self/fd")) < few_files
+        if is_clean:
+            directory.close()
+        else:
+            directory.abandon()
