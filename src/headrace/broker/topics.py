@@ -138,6 +138,8 @@ class TopicCatalog:
                 if grown:
                     self._write(name, self._file_of(grown))
                 else:
+                    self._write(name, file._replace(deleted=True))  # or what a crash brings back would be a topic
+                    self._directory.sync_names()
                     self._remove(name)
             raise
         return self._publish(name, file)
@@ -190,10 +192,22 @@ class TopicCatalog:
         """Remove a topic for good; `topic_id` says which one was meant, if the name may be another's by now."""
         with self._lock:
             topic = self.by_name[name] if topic_id is None else self.by_id[topic_id]
-            self._write(name, self._file_of(topic)._replace(settings={}, deleted=True))
-            del self.by_name[name], self.by_id[topic.id]
-            self._changed(name)
+            try:
+                self._write(name, self._file_of(topic)._replace(settings={}, deleted=True))
+            except StorageError:
+                # The file may say so all the same, and a start would act on it: it has to say again that the topic is
+                # there, or nobody may write to it any more.
+                try:
+                    self._write(name, self._file_of(topic))
+                except StorageError:
+                    self._withdraw(topic)
+                raise
+            self._withdraw(topic)
             self._remove(name)
+
+    def _withdraw(self, topic: Topic) -> None:
+        del self.by_name[topic.name], self.by_id[topic.id]
+        self._changed(topic.name)
 
     def _remove(self, name: str) -> None:
         """Remove all that is on the disk of a topic that is not published; what cannot be, at the next start."""

@@ -242,14 +242,18 @@ class LogDirectory:
                     self._cleaned_to.pop(log.topic_partition, None)
                     self._failed_cleaning.pop(log.topic_partition, None)
                     self._has_stale_checkpoints = True
-            with _refused(self.path):
-                self._filesystem.sync_directory(self.path)
+            self.sync_names()
             self.checkpoint()
             for name in doomed:
                 with suppress(OSError):  # what is left of it goes when the directory is opened next
                     self._remove_folder(name)
         if failures:
             raise failures[0]
+
+    def sync_names(self) -> None:
+        """Return once it is on the disk which logs there are."""
+        with _refused(self.path):
+            self._filesystem.sync_directory(self.path)
 
     def _id_of(self, topic: str) -> UUID | None:
         return next((found for partition, found in self._topic_ids.items() if partition.topic == topic), None)
