@@ -24,11 +24,21 @@ from headrace.connect.capture.history import rebuild
 from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, give
 from headrace.connect.capture.running import run_captures
 from headrace.connect.capture.settings import SECTION, CaptureSettings, from_section
+from headrace.connect.capture.verification import TableReport
+from headrace.connect.capture.verification import verify as verify_capture
 from headrace.connect.errors import ConnectError
 from headrace.connect.references import all_resolved
 from headrace.connect.sections import DEFAULT_FILE
+from headrace.connect.sync.verification import Kind
 
 _STOP_PATIENCE_S = 60.0
+# The table is what is right here, so a row that the topic lacks is missing there.
+_KINDS = {Kind.EXTRA: "missing", Kind.MISSING: "extra", Kind.DIFFERENT: "different"}
+_DIFFERS = {
+    Kind.EXTRA: "is missing in the topic",
+    Kind.MISSING: "is in the topic and not in the table",
+    Kind.DIFFERENT: "differs",
+}
 
 
 class NotRunning(ConnectError):
@@ -200,6 +210,86 @@ def stop(name: str, bootstrap: tuple[Address, ...]) -> None:
                 raise NotRunning(f"capture {name!r} was told to stop and has not said that it did: is it still there?")
             time.sleep(0.2)
     click.echo(f"{name} is {found.state} after {found.records:,} records")
+
+
+@cdc.command()
+@click.argument("name")
+@click.argument("tables", nargs=-1, metavar="[TABLE]…")
+@config_option
+@bootstrap_option
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many keys to show a table."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, metavar="SECONDS",
+    help="How long the capture may take to come to where a table was read.",
+)  # fmt: skip
+@json_option
+def verify(
+    name: str,
+    tables: tuple[str, ...],
+    config: Path,
+    bootstrap: tuple[Address, ...],
+    limit: int,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Compare the tables of NAME (or TABLE, as schema.table) with their topics, row by row; NAME goes on meanwhile.
+
+    Ends with 1 if anything differs, or could not be compared.
+    """
+    (settings,) = _load(config, (name,))
+    found = []
+    for one in verify_capture(settings, tables, lambda: connect(bootstrap), patience_s=timeout):
+        found.append(one)
+        if not as_json:
+            _print_differences(one, limit)
+    if as_json:
+        print_json([_report_as_json(one, limit) for one in found])
+    else:
+        print_table(
+            ["table", "topic", ">rows", ">in the topic", ">differ", "note"],
+            [
+                (
+                    one.table,
+                    one.topic,
+                    f"{it.target_rows:,}",
+                    f"{it.source_rows:,}",
+                    f"{len(it.differences):,}",
+                    one.note,
+                )
+                if (it := one.report) is not None
+                else (one.table, one.topic, "–", "–", "–", one.note)
+                for one in found
+            ],
+        )
+    sys.exit(0 if all(one.is_equal for one in found) else 1)
+
+
+def _print_differences(one: TableReport, limit: int) -> None:
+    differences = [] if one.report is None else one.report.differences
+    for found in differences[:limit]:
+        columns = f" in {', '.join(found.columns)}" if found.columns else ""
+        click.echo(f"{one.table} {found.key} {_DIFFERS[found.kind]}{columns}")
+    if len(differences) > limit:
+        click.echo(f"{one.table}: {len(differences) - limit:,} more: --limit shows more of them")
+
+
+def _report_as_json(one: TableReport, limit: int) -> dict[str, Any]:
+    report = one.report
+    return {
+        "table": one.table,
+        "topic": one.topic,
+        "equal": one.is_equal,
+        "note": one.note,
+        "table_rows": None if report is None else report.target_rows,
+        "topic_rows": None if report is None else report.source_rows,
+        "differences": None if report is None else len(report.differences),
+        "keys": [
+            {"key": found.key, "kind": _KINDS[found.kind], "columns": list(found.columns)}
+            for found in ([] if report is None else report.differences[:limit])
+        ],
+    }
 
 
 @cdc.command("rebuild-history")

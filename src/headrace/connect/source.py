@@ -10,10 +10,13 @@ What always holds:
 - an error that may pass is a `SourceUnavailable`; the source is then closed, and opened anew by the runtime.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from headrace.connect.change import Batch, Position
-from headrace.connect.table import TableName
+from headrace.connect.table import Row, Table, TableName
 
 
 class Source(Protocol):
@@ -56,3 +59,31 @@ class TellsFacts(Protocol):
     def facts(self) -> dict[str, Any]:
         """What is known now; asked from another thread than the one that reads."""
         ...
+
+
+class TableRows(NamedTuple):
+    """A table at one instant; `is_reached` says whether a capture at a position has told all that these rows hold."""
+
+    table: Table
+    chunks: Iterator[Sequence[Row]]
+    is_reached: Callable[[Position], bool]
+
+
+class TableReader(Protocol):
+    """Reads captured tables beside a capture and changes nothing of it: what `headrace cdc verify` needs."""
+
+    database: str
+
+    def names(self) -> list[TableName]:
+        """The captured tables."""
+        ...
+
+    def rows(self, name: str) -> AbstractContextManager[TableRows]:
+        """One of them by its full name, as it is now."""
+        ...
+
+
+def chunked(rows: Iterator[Row], count: int = 5000) -> Iterator[Sequence[Row]]:
+    """Rows in chunks."""
+    while chunk := list(islice(rows, count)):
+        yield chunk

@@ -18,21 +18,26 @@ def make_runtime(
 ) -> Runtime:
     """What runs a capture; `cluster` is for what a source keeps in topics of its own, and stays the caller's."""
 
-    def make_writer(source: Source) -> EnvelopeWriter:
+    def writer_of(source: Source) -> EnvelopeWriter:
         opened: Any = source  # every source knows its database's name once it is open
-        schema_ids = None
-        if settings.writing.get("format") == AVRO:
-            schema_ids = schemas_at(settings.registry, lambda: cluster).register
-        return EnvelopeWriter(_envelope(settings, opened.database), settings.filters, schema_ids)
+        return make_writer(settings, opened.database, cluster)
 
     return Runtime(
         settings.name,
         lambda: settings.kind.make(settings.source, cluster, settings.name),
-        make_writer,
+        writer_of,
         bootstrap,
         topics=settings.topics,
         backoff=backoff or Backoff(),
     )
+
+
+def make_writer(settings: CaptureSettings, database: str, cluster: Cluster) -> EnvelopeWriter:
+    """What writes the records of a capture."""
+    schema_ids = None
+    if settings.writing.get("format") == AVRO:
+        schema_ids = schemas_at(settings.registry, lambda: cluster).register
+    return EnvelopeWriter(_envelope(settings, database), settings.filters, schema_ids)
 
 
 def _envelope(settings: CaptureSettings, database: str) -> EnvelopeSettings:

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.client.cluster import Cluster
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
-from headrace.connect.source import Source
+from headrace.connect.source import Source, TableReader
 
 LOG, TRIGGERS = "log", "triggers"
 METHODS: Final = (LOG, TRIGGERS)
@@ -25,6 +25,7 @@ class Kind:
     types: type[Any] | None
     make: Callable[[Any, Cluster, str], Source]
     read_anew: Callable[[Any, Sequence[str]], None]  # have a running source read tables again, while it streams
+    tables: Callable[[Any], TableReader]  # the same database beside a running source
 
     @property
     def options(self) -> dict[str, type]:
@@ -62,12 +63,16 @@ def _postgres() -> Kind:
     from headrace.connect.postgres.requests import request_snapshot
     from headrace.connect.postgres.settings import PostgresSettings
     from headrace.connect.postgres.source import PostgresSource
+    from headrace.connect.postgres.table_reading import PostgresTables
     from headrace.connect.postgres.types import TypeModes
 
     def read_anew(settings: Any, tables: Sequence[str]) -> None:
         request_snapshot(settings.url, tables, slot=settings.slot)
 
-    return Kind("postgresql", PostgresSettings, TypeModes, lambda settings, *_: PostgresSource(settings), read_anew)
+    def make(settings: Any, *_: Any) -> Source:
+        return PostgresSource(settings)
+
+    return Kind("postgresql", PostgresSettings, TypeModes, make, read_anew, PostgresTables)
 
 
 def _triggers() -> Kind:
@@ -75,8 +80,12 @@ def _triggers() -> Kind:
     from headrace.connect.triggers.capture import read_anew
     from headrace.connect.triggers.settings import TriggerSettings
     from headrace.connect.triggers.source import TriggerSource
+    from headrace.connect.triggers.table_reading import TriggerTables
 
-    return Kind("postgresql", TriggerSettings, TypeModes, lambda settings, *_: TriggerSource(settings), read_anew)
+    def make(settings: Any, *_: Any) -> Source:
+        return TriggerSource(settings)
+
+    return Kind("postgresql", TriggerSettings, TypeModes, make, read_anew, TriggerTables)
 
 
 def _mysql() -> Kind:
@@ -84,19 +93,24 @@ def _mysql() -> Kind:
     from headrace.connect.mysql.requests import request_snapshot
     from headrace.connect.mysql.settings import MysqlSettings, TypeModes
     from headrace.connect.mysql.source import MysqlSource
+    from headrace.connect.mysql.table_reading import MysqlTables
 
     def make(settings: Any, cluster: Cluster, connector: str) -> Source:
         return MysqlSource(settings, TopicHistory(cluster, connector))
 
-    return Kind("mysql", MysqlSettings, TypeModes, make, request_snapshot)
+    return Kind("mysql", MysqlSettings, TypeModes, make, request_snapshot, MysqlTables)
 
 
 def _sqlite() -> Kind:
     from headrace.connect.sqlite.capture import read_anew
     from headrace.connect.sqlite.settings import SqliteSettings
     from headrace.connect.sqlite.source import SqliteSource
+    from headrace.connect.sqlite.table_reading import SqliteTables
 
-    return Kind("sqlite", SqliteSettings, None, lambda settings, *_: SqliteSource(settings), read_anew)
+    def make(settings: Any, *_: Any) -> Source:
+        return SqliteSource(settings)
+
+    return Kind("sqlite", SqliteSettings, None, make, read_anew, SqliteTables)
 
 
 def _kind_of(default: Any) -> type:

@@ -24,6 +24,10 @@ class GtidState(Protocol):
         """This one as well."""
         ...
 
+    def covers(self, other: "GtidState") -> bool:
+        """Whether all of the other's transactions are among these."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class MariaDbState:
@@ -46,6 +50,12 @@ class MariaDbState:
         """This one as well."""
         domain, server, number = (int(part) for part in gtid.split("-"))
         return MariaDbState(tuple(sorted([one for one in self.last if one[0] != domain] + [(domain, server, number)])))
+
+    def covers(self, other: GtidState) -> bool:
+        """Whether all of the other's transactions are among these."""
+        assert isinstance(other, MariaDbState)
+        here = {domain: number for domain, _, number in self.last}
+        return all(here.get(domain, -1) >= number for domain, _, number in other.last)
 
     def __str__(self) -> str:
         return ",".join(f"{domain}-{server}-{number}" for domain, server, number in self.last)
@@ -85,6 +95,16 @@ class MysqlState:
         else:
             found[uuid] = _joined([*ranges, (int(number), int(number))])
         return MysqlState(tuple(sorted(found.items())))
+
+    def covers(self, other: GtidState) -> bool:
+        """Whether all of the other's transactions are among these."""
+        assert isinstance(other, MysqlState)
+        here = dict(self.seen)
+        return all(
+            any(first <= one[0] and one[1] <= last for first, last in here.get(uuid, ()))
+            for uuid, ranges in other.seen
+            for one in ranges
+        )
 
     def encoded(self) -> bytes:
         """As COM_BINLOG_DUMP_GTID wants it: ranges without their last."""

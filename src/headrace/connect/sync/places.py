@@ -16,7 +16,7 @@ from headrace.client.errors import Refused, TopicReplaced
 from headrace.client.fetch import check_id
 from headrace.client.groups import committed_offsets
 from headrace.client.offsets import bounds
-from headrace.connect.sink import Place, RebuildableSink, Sink, SinkRefused
+from headrace.connect.sink import Place, ReadableSink, RebuildableSink, Sink, SinkRefused
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
@@ -31,7 +31,7 @@ _NO_GENERATION = -1
 _LONGEST_ERROR = 600  # a broker takes 4,096 bytes of metadata by default, and a character may be escaped to six
 
 
-def checked_place(cluster: Cluster, topic: str, name: str, sink: Sink, stored: Place | None) -> Place:
+def checked_place(cluster: Cluster, topic: str, name: str, sink: Sink | ReadableSink, stored: Place | None) -> Place:
     """Where a sink goes on, with all partitions and the id of its topic; what the log does not hold is told at once."""
     if stored is not None and stored.topic != topic:
         raise SinkRefused(
@@ -62,14 +62,14 @@ def checked_place(cluster: Cluster, topic: str, name: str, sink: Sink, stored: P
     return Place(topic, offsets, found.id_text)
 
 
-def replaced(error: TopicReplaced, name: str, sink: Sink) -> SinkRefused:
+def replaced(error: TopicReplaced, name: str, sink: Sink | ReadableSink) -> SinkRefused:
     """What a sink says about a topic that is not the one its place is of."""
     return SinkRefused(
         f"{error}; the target of {name!r} was filled from that one and stays as it is: {remedy(name, sink)}"
     )
 
 
-def remedy(name: str, sink: Sink) -> str:
+def remedy(name: str, sink: Sink | ReadableSink) -> str:
     """What to do about a place that is of no use any more."""
     if isinstance(sink, RebuildableSink):
         return f"fill it again with headrace sync rebuild {name}"

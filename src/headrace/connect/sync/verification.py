@@ -55,8 +55,8 @@ class Report:
         return not self.differences
 
 
-def verify(settings: SyncSettings, sink: Sink, connect: Callable[[], Cluster]) -> Report:
-    """Compare a sink's target with its topic."""
+def verify(settings: SyncSettings, sink: Sink | ReadableSink, connect: Callable[[], Cluster]) -> Report:
+    """Compare a sink's target with its topic; a target that `is_whole` has no columns besides those of the topic."""
     if not isinstance(sink, ReadableSink):
         raise SinkRefused(f"a {settings.sink} cannot be read back, so {settings.name!r} cannot be verified")
     place = sink.place()
@@ -84,13 +84,14 @@ def verify(settings: SyncSettings, sink: Sink, connect: Callable[[], Cluster]) -
 
 def _compare(sink: ReadableSink, source: SourceRows) -> tuple[Report, dict[str, Difference]]:
     report = Report(source_rows=source.count())
+    is_whole = bool(getattr(sink, "is_whole", False))
     found: dict[str, Difference] = {}
     for chunk in sink.scan():
         known = source.find([row.key for row in chunk])
         report.target_rows += len(chunk)
         source.mark_seen(list(known))
         for row in chunk:
-            difference = difference_of(row.key, known.get(row.key), row)
+            difference = difference_of(row.key, known.get(row.key), row, is_whole=is_whole)
             if row.key in known:
                 values = known[row.key].values
                 report.source_checksum ^= checksum(row.key, values)
@@ -112,13 +113,15 @@ def _compare(sink: ReadableSink, source: SourceRows) -> tuple[Report, dict[str, 
 def _look_again(sink: ReadableSink, source: SourceRows, found: Mapping[str, Difference]) -> dict[str, Difference]:
     still: dict[str, Difference] = {}
     texts = list(found)
-    for at in range(0, len(texts), _CHUNK_KEYS):
-        part = texts[at : at + _CHUNK_KEYS]
+    is_whole = bool(getattr(sink, "is_whole", False))
+    step = int(getattr(sink, "keys_at_once", _CHUNK_KEYS))
+    for at in range(0, len(texts), step):
+        part = texts[at : at + step]
         known = source.find(part)
         keys = [known[text].key if text in known else _key_of(text, source.key_names) for text in part]
         there = {row.key: row for row in sink.look_up(keys)}
         for text in part:
-            difference = difference_of(text, known.get(text), there.get(text))
+            difference = difference_of(text, known.get(text), there.get(text), is_whole=is_whole)
             if difference is not None and not (difference.kind is Kind.MISSING and getattr(sink, "forgets", False)):
                 still[text] = difference
     return still
@@ -131,8 +134,10 @@ def _key_of(text: str, names: list[str]) -> Values:
     return dict(zip(sorted(names), json.loads(text), strict=True))
 
 
-def difference_of(key: str, source: SourceRow | None, target: StoredRow | None) -> Difference | None:
-    """How a row differs; columns that the log does not have are the target's own."""
+def difference_of(
+    key: str, source: SourceRow | None, target: StoredRow | None, *, is_whole: bool = False
+) -> Difference | None:
+    """How a row differs; columns that the log does not have are the target's own, unless that `is_whole`."""
     if source is None:
         return Difference(key, Kind.EXTRA) if target is not None else None
     if target is None:
@@ -140,6 +145,10 @@ def difference_of(key: str, source: SourceRow | None, target: StoredRow | None) 
         is_nothing = all(value is None for value in source.values.values())
         return None if is_nothing else Difference(key, Kind.MISSING)
     columns = tuple(name for name, value in source.values.items() if target.values.get(name) != value)
+    if is_whole:  # a column that the log does not have yet is null there
+        columns += tuple(
+            name for name, value in target.values.items() if value is not None and name not in source.values
+        )
     return Difference(key, Kind.DIFFERENT, columns) if columns else None
 
 
