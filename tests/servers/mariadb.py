@@ -64,6 +64,7 @@ class MariadbServer:
 
     def start(self) -> None:
         places = [f"--socket={self._socket}", f"--port={self.port}", f"--log-error={self.folder / 'log'}"]
+        places.append(f"--tmpdir={self.folder}")  # a server that starts removes what others have in a common one
         self._process = subprocess.Popen(
             [self._program, "--no-defaults", self._data, *places, *_SETTINGS, *as_user(), *self._options],
             stdout=subprocess.DEVNULL,

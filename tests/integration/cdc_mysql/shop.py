@@ -37,6 +37,14 @@ def follower_of(server: MariadbServer, **more: Any) -> Follower:
     return Follower(lambda: MysqlSource(settings_of(server, **more), history))
 
 
+def is_read_again(follower: Follower) -> bool:
+    """Whether a table was emptied and read again, and nothing of it is left to read."""
+    follower.step(0.2)
+    assert follower.source is not None
+    was_begun = any("is emptied and read again" in event.what for event in follower.replica.schema_changes)
+    return was_begun and follower.step(0.2) is None and not follower.source.facts()
+
+
 def make_tables(db: Cursor) -> None:
     db.execute(
         "CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(40) UNIQUE, price DECIMAL(20, 6), body TEXT, "

@@ -8,8 +8,9 @@ from headrace.client.cluster import Cluster
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.filters import Filters
 from headrace.connect.mysql import MemoryHistory, MysqlSource, TopicHistory, rebuild_history
-from tests.integration.cdc_mysql.shop import Cursor, follower_of, settings_of
+from tests.integration.cdc_mysql.shop import Cursor, follower_of, is_read_again, settings_of
 from tests.integration.cdc_replica import Follower
+from tests.integration.waiting import wait_until
 from tests.servers.mariadb import MariadbServer
 
 
@@ -70,12 +71,15 @@ def test_an_online_schema_change_swaps_tables(server: MariadbServer, db: Cursor)
     db.execute("ALTER TABLE _t_new ADD b INT DEFAULT 7")
     db.execute("INSERT INTO _t_new (id, a) SELECT id, a FROM t")
     db.execute("RENAME TABLE t TO _t_old, _t_new TO t")
+    wait_until(lambda: is_read_again(follower), "the table was not read again")
+    assert follower.replica.tables == {"shop.t": {(1,): {"id": 1, "a": 1, "b": 7}}}
     db.execute("DROP TABLE _t_old")
     db.execute("UPDATE t SET a = 2")
     follower.drain(0.5)
     follower.crash()
-    [event] = follower.replica.schema_changes
-    assert event.what == "column b was added"
+    [added, again] = [event.what for event in follower.replica.schema_changes]
+    assert added == "column b was added"
+    assert again.startswith("table shop._t_new took its name")
     assert follower.replica.tables == {"shop.t": {(1,): {"id": 1, "a": 2, "b": 7}}}
 
 

@@ -1,13 +1,14 @@
 """The definition of one column in a statement. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from headrace.connect.errors import ConnectError
 from headrace.connect.mysql.shape import ShapeColumn
 from headrace.connect.mysql.tokens import Token
 
+TableId: TypeAlias = tuple[str, str]  # database, table
 _END: Final = Token("end", "")
 _SYNONYMS: Final = {
     "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
@@ -40,8 +41,10 @@ class NotUnderstood(ConnectError):
 class Words:
     """The words of a statement, taken one by one."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
+    def __init__(self, tokens: Sequence[Token], fold: Callable[[TableId], TableId] = lambda name: name) -> None:
+        """`fold` makes a table's name what the server takes it for."""
         self._tokens = [token for token in tokens if token.text != ";" or token.kind != "mark"]
+        self._fold = fold
         self._at = 0
         self.last_column = ""
 
@@ -120,8 +123,8 @@ class Words:
             raise NotUnderstood("a table's name")
         if self.peek().kind == "mark" and self.peek().text == ".":
             self.take()
-            return first.text, self.take().text
-        return database, first.text
+            return self._fold((first.text, self.take().text))
+        return self._fold((database, first.text))
 
 
 def charset_of_collation(collation: str) -> str | None:
@@ -160,7 +163,8 @@ def read_column(words: Words) -> ReadColumn:
     arguments = ""
     if words.peek().kind == "mark" and words.peek().text == "(":
         arguments = "".join(
-            "'" + token.text.replace("'", "''") + "'" if token.kind == "string" else token.text
+            # As the information schema writes it.
+            "'" + token.text.replace("\\", "\\\\").replace("'", "''") + "'" if token.kind == "string" else token.text
             for token in words.skip_parentheses()
         )
     found = _read_attributes(words)

@@ -9,30 +9,66 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from headrace.connect.mysql.columns import NotUnderstood, Words, charset_of_collation, read_column
+from headrace.connect.mysql.columns import NotUnderstood, TableId, Words, charset_of_collation, read_column
+from headrace.connect.mysql.events import Statement
 from headrace.connect.mysql.shape import Shape, ShapeColumn
 from headrace.connect.mysql.tokens import split
 
-Name: TypeAlias = tuple[str, str]  # database, table
+Name: TypeAlias = TableId
 Shapes: TypeAlias = Mapping[Name, Shape]
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a statement did: new shapes (None: the table is gone), tables that were emptied, tables that moved."""
+    """What a statement did: new shapes (None: the table is gone), tables that were emptied, tables that moved.
+
+    Rows of those that are `unseen` changed, and nobody says which; with each stands how.
+    """
 
     shapes: dict[Name, Shape | None]
     emptied: tuple[Name, ...] = ()
     moved: tuple[tuple[Name, Name], ...] = ()
+    unseen: tuple[tuple[Name, str], ...] = ()
 
 
 _NOTHING: Final = Effect({})
 _KEYS: Final = ("KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "PERIOD")
 
 
-def apply_statement(text: str, database: str, shapes: Shapes, charset_of: Callable[[str], str]) -> Effect:
-    """The effect of a statement on the shapes before it; `charset_of` says what a database gives new tables."""
-    words = Words(split(text))
+# What statements of other kinds than these begin with may change rows: as text, by a function, or in a way to come.
+_ROWS_STAY: Final = frozenset(
+    {
+        "", "SAVEPOINT", "RELEASE", "GRANT", "REVOKE", "SET", "FLUSH", "ANALYZE", "OPTIMIZE", "CHECK", "CHECKSUM",
+        "INSTALL", "UNINSTALL", "CACHE", "LOCK", "UNLOCK", "RESET", "PURGE", "CHANGE", "START", "STOP", "USE", "SHOW",
+        "KILL", "SHUTDOWN", "PREPARE", "DEALLOCATE", "BACKUP", "EXPLAIN", "DESCRIBE", "HELP",
+    }
+)  # fmt: skip
+_NO_TABLES: Final = frozenset(
+    {
+        "VIEW", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE", "TRIGGER", "PROCEDURE",
+        "FUNCTION", "AGGREGATE", "EVENT", "USER", "ROLE", "SERVER", "SEQUENCE", "PACKAGE", "DATABASE", "SCHEMA",
+        "DEFINER", "ALGORITHM", "SQL", "LOGFILE", "TABLESPACE", "UNDO", "RESOURCE", "INSTANCE", "LIBRARY", "PREPARE",
+        "MASKING", "CATALOG",
+    }
+)  # fmt: skip
+
+
+class RowsAsText(NotUnderstood):
+    """A statement that may have changed rows and is no definition of a table."""
+
+
+def apply_statement(
+    statement: Statement,
+    shapes: Shapes,
+    charset_of: Callable[[str], str],
+    fold: Callable[[Name], Name] = lambda name: name,
+) -> Effect:
+    """The effect of a statement on the shapes before it; `charset_of` says what a database gives new tables.
+
+    `fold` makes a table's name what the server takes it for.
+    """
+    words = Words(split(statement.text, statement.sql_mode), fold)
+    database = statement.database
     if words.skip_optional("SET", "STATEMENT"):
         words.skip_past("FOR")
     match words.take().upper:
@@ -40,22 +76,48 @@ def apply_statement(text: str, database: str, shapes: Shapes, charset_of: Callab
             return _create(words, database, shapes, charset_of)
         case "ALTER":
             words.skip_optional("ONLINE")
-            words.skip_optional("IGNORE")
-            return _alter(words, database, shapes) if words.skip_optional("TABLE") else _NOTHING
+            is_ignoring = words.skip_optional("IGNORE")
+            if words.skip_optional("TABLE"):
+                return _alter(words, database, shapes, is_ignoring=is_ignoring)
+            return _without_tables(words)
         case "DROP":
-            return _drop(words, database, shapes)
+            return _drop(words, database, shapes, fold)
         case "RENAME":
-            return _rename(words, database, shapes) if words.skip_any("TABLE", "TABLES") else _NOTHING
+            return _rename(words, database, shapes) if words.skip_any("TABLE", "TABLES") else _without_tables(words)
         case "TRUNCATE":
             words.skip_optional("TABLE")
             return Effect({}, emptied=(words.table(database),))
+        case verb if verb in _ROWS_STAY and (verb or words.is_done):
+            return _NOTHING
+        case verb:
+            raise RowsAsText(f"a statement that begins with {verb or 'a name'}")
+
+
+def names_in(statement: Statement, fold: Callable[[Name], Name] = lambda name: name) -> set[Name]:
+    """Whatever may be the name of a table in a statement, in the database in use or with its own."""
+    found = set()
+    tokens = split(statement.text, statement.sql_mode)
+    for place, token in enumerate(tokens):
+        if token.kind in ("word", "quoted"):
+            is_qualified = place > 1 and tokens[place - 1].text == "." and tokens[place - 1].kind == "mark"
+            found.add(fold((tokens[place - 2].text if is_qualified else statement.database, token.text)))
+    return found
+
+
+def _without_tables(words: Words) -> Effect:
+    """A definition of something else."""
+    words.skip_optional("OR", "REPLACE")
+    if words.peek().upper not in _NO_TABLES:
+        raise NotUnderstood(f"a definition of {words.peek().text or 'nothing'}")
     return _NOTHING
 
 
 def _create(words: Words, database: str, shapes: Shapes, charset_of: Callable[[str], str]) -> Effect:
     is_replacing = words.skip_optional("OR", "REPLACE")
-    if words.peek().upper == "TEMPORARY" or not words.skip_optional("TABLE"):
+    if words.peek().upper == "TEMPORARY":
         return _NOTHING
+    if not words.skip_optional("TABLE"):
+        return _without_tables(words)
     is_careful = words.skip_optional("IF", "NOT", "EXISTS")
     name = words.table(database)
     if is_careful and name in shapes and not is_replacing:
@@ -67,7 +129,7 @@ def _create(words: Words, database: str, shapes: Shapes, charset_of: Callable[[s
         model = shapes.get(words.table(database))
         if model is None:
             raise NotUnderstood("a table like one that is not known")
-        return Effect({name: replace(model, database=name[0], table=name[1])})
+        return Effect({name: replace(model, database=name[0], table=name[1])}, emptied=_replaced(name, shapes))
     if words.peek().text != "(":
         raise NotUnderstood("a table made of a query")
     words.take()
@@ -77,7 +139,12 @@ def _create(words: Words, database: str, shapes: Shapes, charset_of: Callable[[s
         if words.take().text == ")":
             break
     definition.read_options(words)
-    return Effect({name: definition.shape()})
+    return Effect({name: definition.shape()}, emptied=_replaced(name, shapes))
+
+
+def _replaced(name: Name, shapes: Shapes) -> tuple[Name, ...]:
+    """A table that was made is empty, also where one of its name was there before."""
+    return (name,) if name in shapes else ()
 
 
 class _Definition:
@@ -89,6 +156,7 @@ class _Definition:
         self.columns: list[ShapeColumn] = []
         self.key: tuple[str, ...] = ()
         self.uniques: list[tuple[str, ...]] = []
+        self.unseen: list[tuple[Name, str]] = []  # tables whose rows change, and how
 
     def read_item(self, words: Words) -> None:
         """A column or an index between the parentheses."""
@@ -162,13 +230,15 @@ class _Definition:
         return Shape(*self.name, columns, key, self.charset)
 
 
-def _alter(words: Words, database: str, shapes: Shapes) -> Effect:
+def _alter(words: Words, database: str, shapes: Shapes, *, is_ignoring: bool) -> Effect:
     words.skip_optional("IF", "EXISTS")
     name = words.table(database)
     before = shapes.get(name)
     if before is None:
-        return _NOTHING  # a table that nobody captures, or one that is not there
+        raise NotUnderstood(f"ALTER TABLE of {name[1]}, which is not known")
     definition = _Definition(name, before.charset)
+    if is_ignoring:
+        definition.unseen.append((name, "ALTER IGNORE TABLE may have removed rows"))
     definition.columns = list(before.columns)
     definition.key = before.key
     moved_to: Name | None = None
@@ -180,11 +250,18 @@ def _alter(words: Words, database: str, shapes: Shapes) -> Effect:
         if not words.is_done and words.take().text != ",":
             raise NotUnderstood(f"what follows in an ALTER TABLE of {name[1]}")
     shape = definition.shape()
-    if moved_to is None:
-        return _NOTHING if shape == before else Effect({name: shape})
+    unseen = tuple(definition.unseen)
+    if moved_to is None or moved_to == name:
+        return Effect({} if shape == before else {name: shape}, unseen=unseen)
     return Effect(
-        {name: None, moved_to: replace(shape, database=moved_to[0], table=moved_to[1])}, moved=((name, moved_to),)
+        {name: None, moved_to: replace(shape, database=moved_to[0], table=moved_to[1])},
+        moved=((name, moved_to),),
+        unseen=(*unseen, (moved_to, _renamed(name))),
     )
+
+
+def _renamed(old: Name) -> str:
+    return f"table {old[0]}.{old[1]} took its name"
 
 
 def _alter_item(words: Words, definition: _Definition, database: str) -> Name | None:
@@ -215,6 +292,8 @@ def _alter_item(words: Words, definition: _Definition, database: str) -> Name | 
     elif word == "RENAME":
         return _rename_item(words, definition, database)
     elif word == "CONVERT":
+        if words.peek().upper != "TO":
+            raise NotUnderstood("ALTER TABLE … CONVERT, which moves rows between tables")
         words.skip_past("TO")
         if not words.skip_any("CHARSET"):
             words.skip_optional("CHARACTER", "SET")
@@ -230,7 +309,14 @@ def _alter_item(words: Words, definition: _Definition, database: str) -> Name | 
     elif word in ("ALTER", "ORDER", "PARTITION", "REORGANIZE", "COALESCE", "REMOVE", "ANALYZE", "REBUILD", "OPTIMIZE"):
         words.skip_definition()
     elif word in ("EXCHANGE", "DISCARD", "IMPORT", "TRUNCATE"):
-        raise NotUnderstood(f"ALTER TABLE … {word}, which changes rows without telling which")
+        what = "partition" if word in ("EXCHANGE", "TRUNCATE") else "tablespace"
+        definition.unseen.append((definition.name, f"ALTER TABLE … {word} changed a {what} of it"))
+        if word == "EXCHANGE":
+            words.skip_past("TABLE")
+            what = f"its rows were exchanged with those of a partition of {definition.name[1]}"
+            definition.unseen.append((words.table(database), what))
+        while not words.is_done:  # partitions are listed with commas, and nothing else can follow
+            words.take()
     elif word == "SYSTEM" or not word:
         raise NotUnderstood("an ALTER TABLE")
     else:
@@ -256,7 +342,12 @@ def _drop_item(words: Words, definition: _Definition) -> None:
     if words.skip_optional("PRIMARY", "KEY"):
         definition.key = ()
         return
-    if words.peek().upper in ("INDEX", "KEY", "FOREIGN", "CONSTRAINT", "CHECK", "PARTITION", "PERIOD", "SYSTEM"):
+    if words.peek().upper == "PARTITION":
+        definition.unseen.append((definition.name, "ALTER TABLE … DROP PARTITION removed rows"))
+        while not words.is_done:
+            words.take()
+        return
+    if words.peek().upper in ("INDEX", "KEY", "FOREIGN", "CONSTRAINT", "CHECK", "PERIOD", "SYSTEM"):
         if words.peek().upper == "SYSTEM":
             raise NotUnderstood("system versioning")
         words.skip_definition()
@@ -289,13 +380,15 @@ def _rename_item(words: Words, definition: _Definition, database: str) -> Name |
     return words.table(database)
 
 
-def _drop(words: Words, database: str, shapes: Shapes) -> Effect:
+def _drop(words: Words, database: str, shapes: Shapes, fold: Callable[[Name], Name]) -> Effect:
     if words.skip_any("DATABASE", "SCHEMA"):
         words.skip_optional("IF", "EXISTS")
         gone = words.take().text
-        return Effect({name: None for name in shapes if name[0] == gone})
-    if words.peek().upper == "TEMPORARY" or not words.skip_any("TABLE", "TABLES"):
+        return Effect({name: None for name in shapes if name == fold((gone, name[1]))})
+    if words.peek().upper == "TEMPORARY":
         return _NOTHING
+    if not words.skip_any("TABLE", "TABLES"):
+        return _without_tables(words)
     words.skip_optional("IF", "EXISTS")
     names = [words.table(database)]
     while words.skip_any(","):
@@ -306,6 +399,7 @@ def _drop(words: Words, database: str, shapes: Shapes) -> Effect:
 def _rename(words: Words, database: str, shapes: Shapes) -> Effect:
     """Pairs are done one after the other, so that two tables can change places."""
     now: dict[Name, Shape | None] = dict(shapes)
+    came_from: dict[Name, Name] = {}
     touched: list[Name] = []
     moved: list[tuple[Name, Name]] = []
     words.skip_optional("IF", "EXISTS")
@@ -317,11 +411,18 @@ def _rename(words: Words, database: str, shapes: Shapes) -> Effect:
         words.skip_any("TO")
         new = words.table(database)
         shape = now.get(old)
+        if shape is None:
+            raise NotUnderstood(f"RENAME TABLE of {old[1]}, which is not known")
         now[old] = None
-        now[new] = None if shape is None else replace(shape, database=new[0], table=new[1])
+        now[new] = replace(shape, database=new[0], table=new[1])
+        came_from[new] = came_from.pop(old, old)
         touched += [old, new]
         moved.append((old, new))
         if not words.skip_any(","):
             break
     effect = {name: now[name] for name in touched if now[name] is not None or name in shapes}
-    return Effect(effect, moved=tuple(pair for pair in moved if now.get(pair[1]) is not None or pair[0] in shapes))
+    return Effect(
+        effect,
+        moved=tuple(pair for pair in moved if now.get(pair[1]) is not None or pair[0] in shapes),
+        unseen=tuple((name, _renamed(old)) for name, old in came_from.items() if old != name),
+    )

@@ -3,7 +3,7 @@
 Nothing here touches a socket. What has to be asked of the database or kept in the history is asked through `Memory`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,15 +17,16 @@ from headrace.connect.change import (
     Origin,
     SchemaChange,
     TransactionEnd,
+    UnseenChange,
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.mysql import events as logged
-from headrace.connect.mysql.catalog import SYSTEM, no_key
+from headrace.connect.mysql.catalog import CASCADES, SYSTEM, ForeignKey, no_key
 from headrace.connect.mysql.columns import NotUnderstood
-from headrace.connect.mysql.ddl import Effect, Name, apply_statement
+from headrace.connect.mysql.ddl import Effect, Name, RowsAsText, apply_statement, names_in
 from headrace.connect.mysql.events import Begin, Header, Kind
 from headrace.connect.mysql.gtid import GtidState
-from headrace.connect.mysql.rows import Parse, read_rows, row_parser, rows_table_id
+from headrace.connect.mysql.rows import Parse, PartsOfRows, read_rows, row_parser, rows_table_id
 from headrace.connect.mysql.settings import TypeModes
 from headrace.connect.mysql.shape import Shape, difference
 from headrace.connect.mysql.table_maps import TableMap, read_table_map
@@ -38,7 +39,11 @@ _ROWS: Final = {
     Kind.UPDATE_COMPRESSED, Kind.DELETE_COMPRESSED, Kind.WRITE_COMPRESSED_V1, Kind.UPDATE_COMPRESSED_V1,
     Kind.DELETE_COMPRESSED_V1,
 }  # fmt: skip
-_ROW_STATEMENTS: Final = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD")
+_DELETES: Final = {Kind.DELETE, Kind.DELETE_V1, Kind.DELETE_COMPRESSED, Kind.DELETE_COMPRESSED_V1}
+_UPDATES: Final = {Kind.UPDATE, Kind.UPDATE_V1, Kind.UPDATE_COMPRESSED, Kind.UPDATE_COMPRESSED_V1}
+_NO_FOREIGN_KEYS: Final = 2  # a flag of an event of rows: the session does not check them
+_NO_TABLE: Final = 0xFFFFFF  # the number in an event that only ends a statement
+_PARTS: Final = "the log holds only parts of its rows, because a session has another binlog_row_image"
 _NOBODY: Final = Origin(None, 0, "")
 
 
@@ -51,6 +56,14 @@ class Memory(Protocol):
 
     def live_shapes(self) -> dict[Name, Shape]:
         """Every table as it is now."""
+        ...
+
+    def foreign_keys(self) -> list[ForeignKey]:
+        """The foreign keys by which a change of one table changes another."""
+        ...
+
+    def has_triggers(self, tables: Collection[Name]) -> bool:
+        """Whether a change of these tables may change others."""
         ...
 
     def remember(self, gtid: str, statement: str, shapes: dict[Name, Shape | None]) -> None:
@@ -85,8 +98,12 @@ class Decoder:
         left_out: set[Name],
         is_keyed: Callable[[Shape], bool] = lambda shape: bool(shape.key),
         internal: Name | None = None,
+        lower_case_table_names: int = 0,
     ) -> None:
-        """Of the table that is `internal` rows are told, whatever else is captured, and nothing of its shape."""
+        """Of the table that is `internal` rows are told, whatever else is captured, and nothing of its shape.
+
+        With `lower_case_table_names`, as the server has it, names in statements are the same in any case.
+        """
         self.progress = progress
         self.has_internal = False  # whether there were any so far; whoever looks takes it back
         self._internal = internal
@@ -103,6 +120,10 @@ class Decoder:
         self._modes = modes
         self._tables: dict[Name, Table] = {}
         self._mapped: dict[int, tuple[Table, Parse] | None] = {}
+        self._announced: dict[int, TableMap] = {}  # of tables on which others depend
+        self._cascades: dict[Name, list[ForeignKey]] | None = None  # by the table whose change reaches further
+        self._unseen: set[Name] = set()  # of this transaction
+        self._case = lower_case_table_names
         self._origin = _NOBODY
         self._is_open = False  # a transaction that a commit will end
         self._is_prepared = False
@@ -116,6 +137,7 @@ class Decoder:
             Kind.MYSQL_GTID: lambda header, body: self._begin(header, logged.read_mysql_gtid(header, body)),
             Kind.QUERY: lambda header, body: self._query(header, body, is_compressed=False),
             Kind.QUERY_COMPRESSED: lambda header, body: self._query(header, body, is_compressed=True),
+            Kind.EXECUTE_LOAD: self._load,
             Kind.TABLE_MAP: self._table_map,
             Kind.XID: self._commit,
             Kind.XA_PREPARE: self._xa,
@@ -138,6 +160,8 @@ class Decoder:
         handler = self._handlers.get(header.kind)  # type: ignore[call-overload]
         if handler is not None:
             handler(header, logged.checked_body(data, has_checksum=self._has_checksum))
+        elif header.kind not in logged.SILENT and not header.flags & logged.MAY_BE_IGNORED:
+            self._suspect([], f"the log holds an event of type {header.kind}, which is not read here")
         if header.end:
             self.progress.end = header.end
 
@@ -161,6 +185,7 @@ class Decoder:
 
     def _format(self, _header: Header, _body: bytes) -> None:
         self._mapped.clear()  # numbers of tables are given anew
+        self._announced.clear()
 
     # --- transactions
 
@@ -173,6 +198,7 @@ class Decoder:
         self._is_open = header.kind == Kind.MARIADB_GTID and not begin.is_standalone
         self._is_prepared = begin.is_prepared
         self._has_rows = False
+        self._unseen.clear()
         members = (
             f'"ts_ms":{begin.ts_us // 1000},"ts_us":{begin.ts_us},"ts_ns":{begin.ts_us}000,"snapshot":"false",'
             f'"server_id":{header.server_id},"gtid":"{begin.gtid}"'
@@ -201,6 +227,8 @@ class Decoder:
     def _table_map(self, _header: Header, body: bytes) -> None:
         announced = read_table_map(body)
         name = (announced.database, announced.table)
+        if self._foreign_keys(name):
+            self._announced[announced.id] = announced
         is_internal = name == self._internal
         if not is_internal and (not self._captures(name) or name in self.left_out):
             self._mapped[announced.id] = None
@@ -229,8 +257,15 @@ class Decoder:
     def _rows(self, header: Header, body: bytes) -> None:
         progress = self.progress
         progress.row_events += 1
-        mapped = self._mapped.get(rows_table_id(body))
-        if mapped is None or progress.row_events <= self._skipped:
+        number = rows_table_id(body)
+        if number not in self._mapped and number != _NO_TABLE:
+            raise logged.CorruptLog(f"rows of table {number}, which was not announced")
+        mapped = self._mapped.get(number)
+        if progress.row_events <= self._skipped:
+            return
+        if number in self._announced:
+            self._cascade(header, body, self._announced[number])
+        if mapped is None:
             return
         if self._is_prepared:
             self._xa(header, body)
@@ -240,11 +275,57 @@ class Decoder:
             self.has_internal = True
         origin, out = self._origin, self.events
         place = f'"file":{json_wire(progress.file)},"pos":{header.end},"row":'
-        rows = read_rows(header.kind, body, len(table.columns), parse)
+        try:
+            rows = read_rows(header.kind, body, len(table.columns), parse)
+        except PartsOfRows:
+            self._suspect([(table.schema, table.name)], f"{_PARTS}: SET GLOBAL binlog_row_image = FULL mends it")
+            return
         self.changes += len(rows)
         for number, (before, after) in enumerate(rows):
             op = CREATE if before is None else DELETE if after is None else UPDATE
             out.append(Change(table, op, before, after, origin, f"{place}{number}"))
+
+    # --- foreign keys, whose work InnoDB does not write to the log
+
+    def _foreign_keys(self, name: Name) -> list[ForeignKey]:
+        if self._cascades is None:
+            self._cascades = {}
+            for key in self._memory.foreign_keys():
+                self._cascades.setdefault(key.parent, []).append(key)
+        return self._cascades.get(name, [])
+
+    def _cascade(self, header: Header, body: bytes, announced: TableMap) -> None:
+        """Rows of a table changed on which others depend: theirs may have gone or changed with them."""
+        if int.from_bytes(body[6:8], "little") & _NO_FOREIGN_KEYS or header.kind not in _DELETES | _UPDATES:
+            return
+        parent = (announced.database, announced.table)
+        for key in self._foreign_keys(parent):
+            if header.kind in _DELETES:
+                does, is_meant = f"ON DELETE {key.on_delete}", key.on_delete in CASCADES
+            else:
+                does = f"ON UPDATE {key.on_update}"
+                is_meant = key.on_update in CASCADES and self._changes_columns(header, body, announced, key.columns)
+            if is_meant:
+                what = f"rows of {'.'.join(parent)} changed, which a foreign key of it follows ({does})"
+                self._suspect(self._reached(key.child), what)
+
+    def _reached(self, first: Name) -> list[Name]:
+        """A table and those that depend on it, on them, and so on."""
+        found = [first]
+        for name in found:
+            found += [key.child for key in self._foreign_keys(name) if key.child not in found]
+        return found
+
+    def _changes_columns(self, header: Header, body: bytes, announced: TableMap, columns: tuple[str, ...]) -> bool:
+        shape = self._shapes.get((announced.database, announced.table))
+        if shape is None or shape.misfit(announced) is not None or not set(columns) <= set(shape.names):
+            return True
+        try:
+            rows = read_rows(header.kind, body, len(shape.columns), row_parser(announced, shape))
+        except (PartsOfRows, SourceRefused):
+            return True
+        places = [shape.names.index(column) for column in columns]
+        return any(before[place] != after[place] for before, after in rows if before and after for place in places)
 
     # --- statements
 
@@ -267,39 +348,68 @@ class Decoder:
             self._is_open = first.startswith("XA START")
             if not self._is_open:
                 self._end()
-        elif self._is_open:
-            self._refuse_rows_as_text(statement)
         else:
-            self._refuse_rows_as_text(statement)
-            self._change_shapes(statement)
-            self._end()
+            self._obey(statement)
+            if not self._is_open:
+                self._end()
 
-    def _refuse_rows_as_text(self, statement: logged.Statement) -> None:
-        """A session may write its statements to the log instead of rows; such a change cannot be followed."""
-        if not statement.text.lstrip("( \n\t").upper().startswith(_ROW_STATEMENTS):
-            return
-        for database, table in self._shapes:
-            if self._captures((database, table)) and table.lower() in statement.text.lower():
-                raise SourceRefused(
-                    f"a change of {database}.{table} is in the log as a statement and not as rows "
-                    f"({' '.join(statement.text.split())[:80]})",
-                    "SET GLOBAL binlog_format = ROW, end sessions with another, and start with snapshot='when-needed' "
-                    "and without a position",
-                )
+    def _load(self, _header: Header, body: bytes) -> None:
+        self._obey(logged.read_query(body, is_load=True))
 
-    def _change_shapes(self, statement: logged.Statement) -> None:
-        if statement.database in SYSTEM:
-            return
+    def _obey(self, statement: logged.Statement) -> None:
+        """A statement that stands in the log as text: a definition, or a change of rows by a session of its own ways.
+
+        Of what is not understood no table that it may concern is passed over.
+        """
+        shown = " ".join(statement.text.split())[:80]
         try:
-            effect = apply_statement(statement.text, statement.database, self._shapes, self._memory.charset_of)
+            effect = apply_statement(statement, self._shapes, self._memory.charset_of, self._folded)
+        except RowsAsText:
+            what = f"a change is in the log as a statement ({shown}): SET GLOBAL binlog_format = ROW mends it"
+            self._suspect(self._concerned(statement), what)
+            return
         except NotUnderstood as error:
             live = self._memory.live_shapes()
-            lower = statement.text.lower()
-            named = [name for name in {*live, *self._shapes} if name[1].lower() in lower]
-            effect = Effect({name: live.get(name) for name in named if live.get(name) != self._shapes.get(name)})
+            named = names_in(statement, self._folded) & {*live, *self._shapes}
+            shapes = {name: live.get(name) for name in named if live.get(name) != self._shapes.get(name)}
+            what = f"a statement in the log is not understood ({shown})"
+            effect = Effect(shapes, unseen=tuple((name, what) for name in named if name in live))
             log.warning("statement not understood, shapes taken from the database", reason=str(error))
-        if effect.shapes or effect.emptied:
+        self._cascades = None
+        if effect.shapes or effect.emptied or effect.unseen:
             self._take(effect, statement.text)
+
+    def _folded(self, name: Name) -> Name:
+        """A name as the server takes it."""
+        if not self._case:
+            return name
+        lower = (name[0].lower(), name[1].lower())
+        if self._case == 1:
+            return lower
+        same = (known for known in self._shapes if (known[0].lower(), known[1].lower()) == lower)
+        return next(same, name)
+
+    def _concerned(self, statement: logged.Statement) -> list[Name]:
+        """The tables that a change may have reached: those it names, and what triggers and foreign keys do with them.
+
+        None stands for every table: a view, a function or a trigger may write to any.
+        """
+        named = names_in(statement, self._folded) & self._shapes.keys()
+        if not named or self._memory.has_triggers(named):
+            return []
+        return [reached for name in named for reached in self._reached(name)]
+
+    def _suspect(self, names: Collection[Name], what: str) -> None:
+        """Rows of these tables, or of any if none is named, may have changed, and the log does not tell which."""
+        chosen = names or [(shape.database, shape.table) for shape in self.captured]
+        place = self._place()
+        for name in chosen:
+            shape = self._shapes.get(name)
+            if shape is None or not self._captures(name) or name in self.left_out or name in self._unseen:
+                continue
+            self._unseen.add(name)
+            self.events.append(UnseenChange(self.table_of(shape), what, self._origin, place))
+            self.changes += 1
 
     def _take(self, effect: Effect, text: str) -> None:
         events: list[Event] = []
@@ -341,9 +451,16 @@ class Decoder:
                 self._shapes.pop(name, None)
             else:
                 self._shapes[name] = shape
-        self._mapped.clear()
+        # Of other tables rows may follow in the same statement.
+        self._mapped = {
+            number: mapped
+            for number, mapped in self._mapped.items()
+            if mapped is None or (mapped[0].schema, mapped[0].name) not in changed
+        }
         self.events += events
         self.changes += len(events)
+        for name, what in effect.unseen:
+            self._suspect([name], what)
 
     # --- what is refused
 

@@ -16,6 +16,7 @@ class Server:
     flavor: str
     version: str
     has_checksum: bool
+    lower_case_table_names: int = 0
 
     @property
     def is_mariadb(self) -> bool:
@@ -32,7 +33,7 @@ def examine(connection: Connection) -> Server:
     version = ask(connection, "SELECT version()")[0][0]
     flavor = MARIADB if "mariadb" in version.lower() else MYSQL
     wanted = "'log_bin', 'binlog_format', 'binlog_row_image', 'binlog_checksum', 'gtid_mode', "
-    wanted += "'binlog_transaction_compression', 'binlog_row_value_options'"
+    wanted += "'binlog_transaction_compression', 'binlog_row_value_options', 'lower_case_table_names'"
     found = dict(ask(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({wanted})"))
     if found.get("log_bin") != "ON":
         raise SourceRefused(
@@ -65,7 +66,8 @@ def examine(connection: Connection) -> Server:
         raise SourceRefused(
             "the binary log holds only what changed inside JSON documents", "SET GLOBAL binlog_row_value_options = ''"
         )
-    return Server(flavor, version, found.get("binlog_checksum", "NONE") != "NONE")
+    has_checksum = found.get("binlog_checksum", "NONE") != "NONE"
+    return Server(flavor, version, has_checksum, int(found.get("lower_case_table_names", 0)))
 
 
 def current_state(connection: Connection, server: Server) -> GtidState:

@@ -1,11 +1,19 @@
 """The decoder's view of the world outside: the database as it is now, and the history of its tables' shapes."""
 
 import contextlib
+from collections.abc import Collection
 
 import pymysql
 
 from headrace.connect.change import Position
-from headrace.connect.mysql.catalog import CatalogTable, database_charset, read_tables
+from headrace.connect.mysql.catalog import (
+    CatalogTable,
+    ForeignKey,
+    any_trigger,
+    database_charset,
+    read_foreign_keys,
+    read_tables,
+)
 from headrace.connect.mysql.connection import Connection, connect, translated
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.flavor import Server, current_state, examine
@@ -61,6 +69,18 @@ class DatabaseMemory:
     def live_shapes(self) -> dict[Name, Shape]:
         """The shape of every table as it is now."""
         return {name: table.shape for name, table in self.live_tables().items()}
+
+    def foreign_keys(self) -> list[ForeignKey]:
+        """The foreign keys by which a change of one table changes another, as they are now."""
+        side = self.side()
+        with translated(self.address):
+            return read_foreign_keys(side)
+
+    def has_triggers(self, tables: Collection[Name]) -> bool:
+        """Whether a change of these tables may change others."""
+        side = self.side()
+        with translated(self.address):
+            return any_trigger(side, tables)
 
     def remember(self, gtid: str, statement: str, shapes: dict[Name, Shape | None]) -> None:
         """Keep a change of shapes."""

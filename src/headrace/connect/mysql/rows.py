@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from headrace.connect.errors import SourceRefused
+from headrace.connect.errors import ConnectError, SourceRefused
 from headrace.connect.mysql import moments
 from headrace.connect.mysql import table_maps as logged
 from headrace.connect.mysql.charsets import is_utf8, text_reader
@@ -38,6 +38,10 @@ _COMPRESSED: Final = range(Kind.WRITE_COMPRESSED_V1, Kind.DELETE_COMPRESSED + 1)
 _WITH_EXTRA: Final = {
     Kind.WRITE, Kind.UPDATE, Kind.DELETE, Kind.WRITE_COMPRESSED, Kind.UPDATE_COMPRESSED, Kind.DELETE_COMPRESSED,
 }  # fmt: skip
+
+
+class PartsOfRows(ConnectError):
+    """Rows of which the log does not hold every column: a session has another binlog_row_image than FULL."""
 
 
 def row_parser(announced: TableMap, shape: Shape) -> Parse:
@@ -186,10 +190,7 @@ def read_rows(kind: int, body: bytes, columns: int, parse: Parse) -> list[tuple[
     whole = (1 << count) - 1
     for _ in range(images):
         if int.from_bytes(body[at : at + bitmap], "little") & whole != whole:
-            raise SourceRefused(
-                "the binary log does not hold whole rows (a session has another binlog_row_image)",
-                "SET GLOBAL binlog_row_image = FULL",
-            )
+            raise PartsOfRows
         at += bitmap
     if count != columns:
         raise CorruptLog(f"rows of {count} columns in a table of {columns}")

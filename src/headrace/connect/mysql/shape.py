@@ -7,10 +7,11 @@ from typing import Any, Final, Self
 
 from headrace.connect.mysql import table_maps as logged
 from headrace.connect.mysql.settings import TypeModes
+from headrace.connect.mysql.tokens import unescaped
 from headrace.connect.mysql.types import codec_of
 from headrace.connect.table import Column, Table
 
-_LABEL = re.compile(r"'((?:[^']|'')*)'")
+_LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 _BASE = re.compile(r"[a-z0-9_]+")
 _NUMBERS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 _MOMENTS: Final = ("time", "datetime", "timestamp")
@@ -58,7 +59,7 @@ class ShapeColumn:
         """Those of an enum or set."""
         if self.base not in ("enum", "set"):
             return ()
-        return tuple(label.replace("''", "'") for label in _LABEL.findall(self.type))
+        return tuple(unescaped(label, "'") for label in _LABEL.findall(self.type))
 
     @cached_property
     def numbers(self) -> tuple[int, int]:

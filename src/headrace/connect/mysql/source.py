@@ -172,6 +172,7 @@ class MysqlSource:
             left_out=left_out,
             is_keyed=self._captures.is_keyed,
             internal=settings.signal_name,
+            lower_case_table_names=self._server.lower_case_table_names,
         )
         chunks = ChunkReader(
             memory, self._server, signals, self._captures, left_out, settings.types, settings.batch_rows

@@ -4,7 +4,9 @@ import pytest
 
 from headrace.connect.mysql.columns import NotUnderstood
 from headrace.connect.mysql.ddl import Effect, apply_statement
+from headrace.connect.mysql.events import Statement
 from headrace.connect.mysql.shape import Shape, ShapeColumn
+from headrace.connect.mysql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
 T = ("shop", "t")
 BEFORE = Shape(
@@ -17,7 +19,7 @@ BEFORE = Shape(
 
 
 def _run(statement: str, database: str = "shop") -> Effect:
-    return apply_statement(statement, database, {T: BEFORE}, lambda _database: "utf8mb4")
+    return apply_statement(Statement(database, statement), {T: BEFORE}, lambda _database: "utf8mb4")
 
 
 def _after(statement: str) -> Shape:
@@ -101,7 +103,7 @@ def test_character_sets_follow_the_table() -> None:
     "statement",
     [
         "ALTER TABLE t ADD INDEX (a)", "ALTER TABLE t ENGINE = InnoDB", "ALTER TABLE t ALTER a SET DEFAULT 'x'",
-        "ALTER TABLE t DROP FOREIGN KEY f", "ALTER TABLE elsewhere.t ADD b INT", "ALTER TABLE t RENAME INDEX a TO b",
+        "ALTER TABLE t DROP FOREIGN KEY f", "ALTER TABLE t RENAME INDEX a TO b",
         "CREATE TEMPORARY TABLE t (id INT)", "CREATE INDEX i ON t (a)", "DROP INDEX i ON t", "ANALYZE TABLE t",
         "CREATE TABLE IF NOT EXISTS t (x INT)", "GRANT ALL ON *.* TO me", "DROP TEMPORARY TABLE t", "DROP VIEW t",
         "ALTER TABLE t DROP COLUMN IF EXISTS gone", "", "FLUSH TABLES",
@@ -119,19 +121,55 @@ def test_tables_are_dropped_emptied_renamed_and_copied() -> None:
     copied = _run("CREATE TABLE c LIKE t").shapes["shop", "c"]
     assert copied is not None
     assert copied.columns == BEFORE.columns
-    renamed = _run("RENAME TABLE t TO old.t2, nobody TO t")
+    renamed = _run("RENAME TABLE t TO old.t2")
     assert renamed.shapes[T] is None
+    assert [name for name, _ in renamed.unseen] == [("old", "t2")]
     assert renamed.shapes["old", "t2"].full_name == "old.t2"  # type: ignore[union-attr]
     moved = _run("ALTER TABLE t ADD b INT, RENAME TO t3")
     assert moved.moved == ((T, ("shop", "t3")),)
     assert moved.shapes[T] is None
+    assert [name for name, _ in moved.unseen] == [("shop", "t3")]
+    assert _run("CREATE OR REPLACE TABLE t (id INT PRIMARY KEY)").emptied == (T,)
+
+
+@pytest.mark.parametrize(
+    ("statement", "tables"),
+    [
+        ("ALTER TABLE t DROP PARTITION a, b", [T]),
+        ("ALTER TABLE t TRUNCATE PARTITION ALL", [T]),
+        ("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE other.x WITHOUT VALIDATION", [T, ("other", "x")]),
+        ("ALTER TABLE t IMPORT TABLESPACE", [T]),
+        ("ALTER TABLE t DISCARD PARTITION p TABLESPACE", [T]),
+        ("ALTER IGNORE TABLE t ADD UNIQUE (a)", [T]),
+        ("RENAME TABLE t TO t2, t2 TO t", []),
+    ],
+)
+def test_rows_that_change_unseen(statement: str, tables: list[tuple[str, str]]) -> None:
+    assert [name for name, _ in _run(statement).unseen] == tables
+
+
+@pytest.mark.parametrize(
+    ("statement", "sql_mode", "labels"),
+    [
+        (r"ALTER TABLE t ADD e ENUM('a\\b', 'it''s', 'q\'q', 'n\n')", 0, ("a\\b", "it's", "q'q", "n\n")),
+        (r"ALTER TABLE t ADD e SET('a\b', 'c')", NO_BACKSLASH_ESCAPES, ("a\\b", "c")),
+        ('ALTER TABLE "t" ADD "e" ENUM(\'"\', \'ü\')', ANSI_QUOTES, ('"', "ü")),
+    ],
+)
+def test_labels_are_what_was_meant(statement: str, sql_mode: int, labels: tuple[str, ...]) -> None:
+    shape = apply_statement(Statement("shop", statement, sql_mode), {T: BEFORE}, lambda _: "utf8mb4").shapes[T]
+    assert shape is not None
+    assert shape.columns[-1].labels == labels
 
 
 @pytest.mark.parametrize(
     "statement",
     [
         "CREATE TABLE n AS SELECT 1", "CREATE TABLE n (id INT) SELECT 1", "CREATE TABLE n LIKE unknown",
-        "ALTER TABLE t ADD b SOMETHING", "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE x", "CREATE TABLE n (id INT",
+        "ALTER TABLE t ADD b SOMETHING", "ALTER TABLE elsewhere.t ADD b INT", "RENAME TABLE nobody TO t",
+        "ALTER TABLE t CONVERT PARTITION p TO TABLE x", "INSERT INTO t VALUES (1)", "/* why */ UPDATE t SET a = 1",
+        "(SELECT f())", "WITH c AS (SELECT 1) DELETE FROM t", "CALL p()", "CREATE SOMETHING new", "REPAIR TABLE t",
+        "CREATE TABLE n (id INT",
         "ALTER TABLE t MODIFY nowhere INT", "ALTER TABLE t ADD SYSTEM VERSIONING",
     ],
 )  # fmt: skip

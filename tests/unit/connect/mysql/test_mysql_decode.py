@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.connect.change import Change, SchemaChange, TransactionEnd
+from headrace.connect.change import Change, SchemaChange, TransactionEnd, UnseenChange
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
+from headrace.connect.mysql.catalog import ForeignKey
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.decode import Decoder, Progress
 from headrace.connect.mysql.events import CorruptLog, Kind
@@ -40,6 +41,12 @@ class _Memory:
 
     def charset_of(self, _database: str) -> str:
         return "utf8mb4"
+
+    def foreign_keys(self) -> list[ForeignKey]:
+        return []
+
+    def has_triggers(self, _tables: object) -> bool:
+        return False
 
     def live_shapes(self) -> dict[Name, Shape]:
         return self.live
@@ -189,12 +196,28 @@ def test_policies() -> None:
         (_event(Kind.TAGGED_GTID, b""), "gtid_next"),
         (_event(Kind.ANONYMOUS_GTID, b""), "gtid_mode"),
         (_event(Kind.INCIDENT, b""), "changes are missing"),
-        (_query("UPDATE t SET name = 'x'"), "binlog_format = ROW"),
     ],
 )
 def test_what_the_log_does_not_hold_in_full_is_refused(event: bytes, said: str) -> None:
     with pytest.raises(SourceRefused, match=said):
         _feed(_decoder(), [_gtid(5), event])
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        _query("UPDATE t SET name = 'x'"), _query("/* why */ DELETE FROM shop.t"), _query("SELECT f()"),
+        _query("ALTER TABLE t TRUNCATE PARTITION p"), _event(172, b""),
+    ],
+)  # fmt: skip
+def test_what_may_have_changed_rows_unseen_is_told(event: bytes) -> None:
+    events = _feed(_decoder(), [_gtid(5), event])
+    assert [(type(found), found.table.full_name) for found in events] == [(UnseenChange, "shop.t")]
+
+
+def test_what_concerns_no_captured_table_is_passed_over() -> None:
+    quiet = [_event(Kind.ROWS_QUERY, b"UPDATE t"), _event(Kind.PREVIOUS_GTIDS, b""), _query("FLUSH TABLES")]
+    assert _feed(_decoder(), [_gtid(5), *quiet]) == []
 
 
 def test_a_prepared_transaction_of_a_captured_table_is_refused() -> None:
