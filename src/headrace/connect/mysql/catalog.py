@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - these statements are our own text, and a name in one is escaped
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headrace.connect.errors import SourceRefused
@@ -88,44 +88,6 @@ def database_charset(connection: Connection) -> Callable[[str], str]:
         return str(rows[0][0]) if rows else "utf8mb4"
 
     return charset_of
-
-
-CASCADES = ("CASCADE", "SET NULL", "SET DEFAULT")
-_FOREIGN_KEYS = (
-    "SELECT r.constraint_schema, r.table_name, k.referenced_table_schema, k.referenced_table_name, r.constraint_name, "
-    "k.referenced_column_name, r.delete_rule, r.update_rule FROM information_schema.referential_constraints r "
-    "JOIN information_schema.key_column_usage k ON k.constraint_schema = r.constraint_schema "
-    "AND k.constraint_name = r.constraint_name AND k.table_name = r.table_name "
-    "WHERE r.delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT') "
-    "OR r.update_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT')"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKey:
-    """That a change of one table, in these columns, changes another: what the storage engine does, and no log tells."""
-
-    child: Name
-    parent: Name
-    columns: tuple[str, ...]
-    on_delete: str
-    on_update: str
-
-
-def read_foreign_keys(connection: Connection) -> list[ForeignKey]:
-    """Those by which a change of one table changes another."""
-    found: dict[tuple[str, ...], ForeignKey] = {}
-    for schema, table, parent_schema, parent, name, column, on_delete, on_update in ask(connection, _FOREIGN_KEYS):
-        place = (schema, table, name)
-        key = found.get(place) or ForeignKey((schema, table), (parent_schema, parent), (), on_delete, on_update)
-        found[place] = replace(key, columns=(*key.columns, column))
-    return list(found.values())
-
-
-def any_trigger(connection: Connection, tables: Collection[Name]) -> bool:
-    """Whether one of these tables has a trigger."""
-    rows = ask(connection, "SELECT event_object_schema, event_object_table FROM information_schema.triggers")
-    return any((schema, table) in tables for schema, table in rows)
 
 
 class Selection:

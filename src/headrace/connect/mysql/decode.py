@@ -3,6 +3,7 @@
 Nothing here touches a socket. What has to be asked of the database or kept in the history is asked through `Memory`.
 """
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -21,10 +22,11 @@ from headrace.connect.change import (
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.mysql import events as logged
-from headrace.connect.mysql.catalog import CASCADES, SYSTEM, ForeignKey, no_key
+from headrace.connect.mysql.catalog import SYSTEM, no_key
 from headrace.connect.mysql.columns import NotUnderstood
 from headrace.connect.mysql.ddl import Effect, Name, RowsAsText, apply_statement, names_in
 from headrace.connect.mysql.events import Begin, Header, Kind
+from headrace.connect.mysql.foreign_keys import Cascades, ForeignKey
 from headrace.connect.mysql.gtid import GtidState
 from headrace.connect.mysql.rows import Parse, PartsOfRows, read_rows, row_parser, rows_table_id
 from headrace.connect.mysql.settings import TypeModes
@@ -39,9 +41,7 @@ _ROWS: Final = {
     Kind.UPDATE_COMPRESSED, Kind.DELETE_COMPRESSED, Kind.WRITE_COMPRESSED_V1, Kind.UPDATE_COMPRESSED_V1,
     Kind.DELETE_COMPRESSED_V1,
 }  # fmt: skip
-_DELETES: Final = {Kind.DELETE, Kind.DELETE_V1, Kind.DELETE_COMPRESSED, Kind.DELETE_COMPRESSED_V1}
-_UPDATES: Final = {Kind.UPDATE, Kind.UPDATE_V1, Kind.UPDATE_COMPRESSED, Kind.UPDATE_COMPRESSED_V1}
-_NO_FOREIGN_KEYS: Final = 2  # a flag of an event of rows: the session does not check them
+_KEY_WORDS: Final = re.compile("FOREIGN|REFERENCES", re.IGNORECASE)
 _NO_TABLE: Final = 0xFFFFFF  # the number in an event that only ends a statement
 _PARTS: Final = "the log holds only parts of its rows, because a session has another binlog_row_image"
 _NOBODY: Final = Origin(None, 0, "")
@@ -121,7 +121,7 @@ class Decoder:
         self._tables: dict[Name, Table] = {}
         self._mapped: dict[int, tuple[Table, Parse] | None] = {}
         self._announced: dict[int, TableMap] = {}  # of tables on which others depend
-        self._cascades: dict[Name, list[ForeignKey]] | None = None  # by the table whose change reaches further
+        self._cascades = Cascades(memory.foreign_keys())
         self._unseen: set[Name] = set()  # of this transaction
         self._case = lower_case_table_names
         self._origin = _NOBODY
@@ -227,7 +227,7 @@ class Decoder:
     def _table_map(self, _header: Header, body: bytes) -> None:
         announced = read_table_map(body)
         name = (announced.database, announced.table)
-        if self._foreign_keys(name):
+        if self._cascades.of(name):
             self._announced[announced.id] = announced
         is_internal = name == self._internal
         if not is_internal and (not self._captures(name) or name in self.left_out):
@@ -264,7 +264,7 @@ class Decoder:
         if progress.row_events <= self._skipped:
             return
         if number in self._announced:
-            self._cascade(header, body, self._announced[number])
+            self._follow(header, body, self._announced[number])
         if mapped is None:
             return
         if self._is_prepared:
@@ -285,47 +285,11 @@ class Decoder:
             op = CREATE if before is None else DELETE if after is None else UPDATE
             out.append(Change(table, op, before, after, origin, f"{place}{number}"))
 
-    # --- foreign keys, whose work InnoDB does not write to the log
-
-    def _foreign_keys(self, name: Name) -> list[ForeignKey]:
-        if self._cascades is None:
-            self._cascades = {}
-            for key in self._memory.foreign_keys():
-                self._cascades.setdefault(key.parent, []).append(key)
-        return self._cascades.get(name, [])
-
-    def _cascade(self, header: Header, body: bytes, announced: TableMap) -> None:
+    def _follow(self, header: Header, body: bytes, announced: TableMap) -> None:
         """Rows of a table changed on which others depend: theirs may have gone or changed with them."""
-        if int.from_bytes(body[6:8], "little") & _NO_FOREIGN_KEYS or header.kind not in _DELETES | _UPDATES:
-            return
         parent = (announced.database, announced.table)
-        for key in self._foreign_keys(parent):
-            if header.kind in _DELETES:
-                does, is_meant = f"ON DELETE {key.on_delete}", key.on_delete in CASCADES
-            else:
-                does = f"ON UPDATE {key.on_update}"
-                is_meant = key.on_update in CASCADES and self._changes_columns(header, body, announced, key.columns)
-            if is_meant:
-                what = f"rows of {'.'.join(parent)} changed, which a foreign key of it follows ({does})"
-                self._suspect(self._reached(key.child), what)
-
-    def _reached(self, first: Name) -> list[Name]:
-        """A table and those that depend on it, on them, and so on."""
-        found = [first]
-        for name in found:
-            found += [key.child for key in self._foreign_keys(name) if key.child not in found]
-        return found
-
-    def _changes_columns(self, header: Header, body: bytes, announced: TableMap, columns: tuple[str, ...]) -> bool:
-        shape = self._shapes.get((announced.database, announced.table))
-        if shape is None or shape.misfit(announced) is not None or not set(columns) <= set(shape.names):
-            return True
-        try:
-            rows = read_rows(header.kind, body, len(shape.columns), row_parser(announced, shape))
-        except (PartsOfRows, SourceRefused):
-            return True
-        places = [shape.names.index(column) for column in columns]
-        return any(before[place] != after[place] for before, after in rows if before and after for place in places)
+        for key in self._cascades.met(header, body, announced, self._shapes.get(parent)):
+            self._suspect(self._cascades.reached(key.child), key.told(header))
 
     # --- statements
 
@@ -375,7 +339,8 @@ class Decoder:
             what = f"a statement in the log is not understood ({shown})"
             effect = Effect(shapes, unseen=tuple((name, what) for name in named if name in live))
             log.warning("statement not understood, shapes taken from the database", reason=str(error))
-        self._cascades = None
+        if effect.moved or effect.unseen or _KEY_WORDS.search(statement.text):
+            self._cascades = Cascades(self._memory.foreign_keys())
         if effect.shapes or effect.emptied or effect.unseen:
             self._take(effect, statement.text)
 
@@ -397,7 +362,7 @@ class Decoder:
         named = names_in(statement, self._folded) & self._shapes.keys()
         if not named or self._memory.has_triggers(named):
             return []
-        return [reached for name in named for reached in self._reached(name)]
+        return [reached for name in named for reached in self._cascades.reached(name)]
 
     def _suspect(self, names: Collection[Name], what: str) -> None:
         """Rows of these tables, or of any if none is named, may have changed, and the log does not tell which."""

@@ -6,17 +6,11 @@ from collections.abc import Collection
 import pymysql
 
 from headrace.connect.change import Position
-from headrace.connect.mysql.catalog import (
-    CatalogTable,
-    ForeignKey,
-    any_trigger,
-    database_charset,
-    read_foreign_keys,
-    read_tables,
-)
+from headrace.connect.mysql.catalog import CatalogTable, database_charset, read_tables
 from headrace.connect.mysql.connection import Connection, connect, translated
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.flavor import Server, current_state, examine
+from headrace.connect.mysql.foreign_keys import ForeignKey, any_trigger, read_foreign_keys
 from headrace.connect.mysql.gtid import GtidState
 from headrace.connect.mysql.history import HistoryRecord, SchemaHistory
 from headrace.connect.mysql.settings import Address, MysqlSettings, parse_url

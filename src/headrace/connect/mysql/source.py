@@ -196,6 +196,7 @@ class MysqlSource:
         self._stream.start(self._decoder.progress.state)
         # The server says at once whether it has the log; waiting for its first word makes `open` fail and not a batch.
         self._first = self._stream.next_event(_FIRST_EVENT_S)
+        self._beat_at = time.monotonic() + settings.heartbeat_s
 
     def _stop_stream(self) -> None:
         if self._stream is not None:
