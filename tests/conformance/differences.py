@@ -201,4 +201,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         "is stored twice. Here it counts when something came.",
         (),
     ),
+    Difference(
+        "Requests and what is looked into have limits",
+        "A request of more than 16 KB may have 50,000 entries in its arrays, all together; with more the "
+        "connection is closed. A batch for a compacted topic may decompress to 32 MiB and is else answered "
+        "with MESSAGE_TOO_LARGE; one that is larger elsewhere stands for its first record in a look-up by "
+        "time. DescribeConfigs refuses a resource that is named twice with INVALID_REQUEST, and "
+        "DescribeProducers describes a partition once. Of a refused batch the first 1,000 records are looked "
+        "at for who is to blame. Kafka has threads for this, and no limit but `socket.request.max.bytes`.",
+        (),
+    ),
 )
