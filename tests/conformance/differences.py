@@ -189,6 +189,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         (),
     ),
     Difference(
+        "Internal topics keep their partitions",
+        "CreatePartitions on `__consumer_offsets` or `__transaction_state` is refused with INVALID_REQUEST. Kafka does "
+        "it, and then looks for what groups have committed in other partitions than they are in.",
+        (),
+    ),
+    Difference(
         "No client id opens the internal topics",
         "Kafka lets whoever calls itself `__admin_client` produce to `__consumer_offsets` and `__transaction_state`. "
         "Here nobody but the broker writes there; everybody is answered INVALID_TOPIC_EXCEPTION.",

@@ -49,6 +49,7 @@ class CoordinatorLog:
         self._encode = encode
         self._owner_of = owner_of
         self._cuts: dict[Log, int] = {}  # how often each partition had been cut off when it was read
+        self._topic_id: bytes | None = None  # of the topic that was read, or written to first
 
     @property
     def is_made(self) -> bool:
@@ -61,6 +62,7 @@ class CoordinatorLog:
         if topic is None:
             settings = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
             topic = self._topics.create(self._name, self._partitions, settings)
+        self._topic_id = self._topic_id or topic.id
         return topic
 
     @property
@@ -104,11 +106,18 @@ class CoordinatorLog:
 
     def note_cuts(self) -> None:
         """What is read from now on is what is there."""
-        self._cuts = {log: log.cuts for log in self.partitions()}
+        topic = self._topics.by_name.get(self._name)
+        self._cuts = {log: log.cuts for log in topic.partitions} if topic else {}
+        self._topic_id = topic.id if topic else None
 
     @property
     def was_cut(self) -> bool:
-        """Whether something that was read, or written since, is gone: a failed sync has lost the end of a partition."""
+        """Whether something that was read, or written since, is gone.
+
+        A failed sync has lost the end of a partition, or somebody has deleted the topic.
+        """
+        if self._topic_id is not None and self._topic_id not in self._topics.by_id:
+            return True
         return any(log.cuts != cuts for log, cuts in self._cuts.items())
 
 

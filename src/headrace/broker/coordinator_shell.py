@@ -156,7 +156,7 @@ class CoordinatorShell:
         """Read everything anew if the end of the log is gone: what is known here may rest on it."""
         if not self.log.was_cut:
             return False
-        _log.error("the end of a coordinator's log was lost before it was on the disk: its state is read anew")
+        _log.error("a coordinator's topic, or the end of it, is gone: its state is read anew")
         self._life += 1
         self._cancel_timers()
         self._unsettled.clear()

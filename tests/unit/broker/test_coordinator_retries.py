@@ -17,6 +17,7 @@ from headrace.coordinator.transaction.machine import LAST_USABLE_EPOCH
 from headrace.model import TopicPartition
 from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -45,7 +46,7 @@ from tests.simulation.simulated_broker import SETTINGS, SimulatedBroker, run_sim
 OFFSETS, STATES, OUT = "*__consumer_offsets-*.log", "*__transaction_state-*.log", "*/out-0/*.log"
 SESSION_S, TIMEOUT_S = 3.0, 2.0
 TIMED_OUT_S = 13.0  # time-outs are looked at every ten seconds
-CONCURRENT_TRANSACTIONS = 51
+CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST = 51, 49, 42
 LONG_ENOUGH_S = 2 * RETRY_S
 
 
@@ -480,6 +481,43 @@ def test_members_go_on_after_the_end_of_their_groups_log_was_lost():
         assert (await beat(world, "m", epoch)).error_code == 0
         await asyncio.sleep(SESSION_S * 2)
         assert members(world) == set(), "its session is watched again"
+
+    run(story)
+
+
+def test_who_deletes_the_offsets_topic_deletes_the_offsets_now_and_not_at_the_next_start():
+    async def story(world: SimulatedBroker) -> None:
+        assert await commit(world, 5) == 0
+        assert await delete(world, "__consumer_offsets") == 0
+        assert await fetch(world) == -1
+        assert await commit(world, 6) == 0
+        world.crash()
+        assert await fetch(world) == 6
+
+    run(story)
+
+
+def test_an_internal_topic_keeps_its_partitions():
+    """A group's records would be in two of them, and the older ones may be read last."""
+
+    async def story(world: SimulatedBroker) -> None:
+        assert await commit(world, 5) == 0
+        asked = CreatePartitionsTopic(name="__consumer_offsets", count=4, assignments=None)
+        answer = await world.ask(CreatePartitionsRequest(topics=[asked], timeout_ms=1000), 3)
+        assert answer.results[0].error_code == INVALID_REQUEST
+        assert len(offset_logs(world)) == 3
+
+    run(story)
+
+
+def test_who_deletes_the_transactions_topic_leaves_none_open():
+    async def story(world: SimulatedBroker) -> None:
+        producer = await open_transaction(world)
+        assert await delete(world, "__transaction_state") == 0
+        assert await producer.end() == INVALID_PRODUCER_ID_MAPPING
+        for partition in (0, 1):
+            assert markers(out(world, partition)) == [ControlType.ABORT]
+        assert await producer.begin() == 0
 
     run(story)
 

@@ -28,6 +28,11 @@ async def handle(ctx: Context, request: CreatePartitionsRequest) -> CreatePartit
             if names[asked.name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic = ctx.broker.topic(asked.name, b"", by_id=False)
+            if topic.is_internal:  # a group's records would be in two partitions, and which is the later nobody knows
+                raise BrokerError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{topic.name} keeps its partitions: set how many it has before it is first used",
+                )
             new = asked.count - len(topic.partitions)
             if asked.assignments is not None and (
                 len(asked.assignments) != new
