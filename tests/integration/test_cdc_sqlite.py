@@ -383,3 +383,30 @@ def _rows_of(cluster: Cluster, topic: str, *key: str) -> dict[tuple[Any, ...], A
             if after is not None:
                 rows[name] = after
     return rows
+
+
+def test_a_table_that_is_made_again_stops_alone_if_that_is_wanted(path: Path) -> None:
+    follower = Follower(lambda: SqliteSource(SqliteSettings(path, unseen_changes="stop")))
+    with contextlib.closing(_database(path)) as db:
+        db.execute("INSERT INTO plain VALUES (1, 'a', 'b', 0.5), (2, 'a', 'c', 0.5)")
+        follower.run()
+        db.execute("DROP TABLE plain")
+        db.execute("CREATE TABLE plain (id INTEGER PRIMARY KEY, a, b TEXT UNIQUE COLLATE NOCASE, c REAL)")
+        db.execute("INSERT INTO plain VALUES (3, 'new', 'd', 1.5)")
+        follower.drain()
+        db.execute("INSERT INTO plain VALUES (4, 'late', 'e', 1.5)")
+        db.execute("INSERT INTO parents VALUES (7, 'goes on')")
+        follower.drain()
+        assert isinstance(follower.source, SqliteSource)
+        (sentence,) = follower.source.facts()["stopped_tables"].values()
+        assert "capture of table main.plain stopped, because it was replaced by another table" in sentence
+        assert {key[0] for key in follower.replica.tables["main.plain"]} == {1, 2}
+        assert {key[0] for key in follower.replica.tables["main.parents"]} == {7}
+        follower.crash()
+        again = Follower(lambda: SqliteSource(SqliteSettings(path)), follower.replica)
+        again.position = follower.position
+        again.run()
+        assert isinstance(again.source, SqliteSource)
+        assert not again.source.facts()
+        assert {key[0] for key in again.replica.tables["main.plain"]} == {3, 4}
+        again.crash()

@@ -333,3 +333,76 @@ def test_a_restored_dump_is_another_database(server: CdcPostgres, url: str) -> N
         assert {key[0]: row["v"] for key, row in rows.items()} == {2: "b", 3: "c", 4: "e"}
     finally:
         other.end()
+
+
+def test_what_fires_no_trigger_is_found(server: CdcPostgres, url: str) -> None:
+    parted = "(id int, day int, v text, primary key (id, day)) partition by range (day)"
+    names = ["added", "renamed", "sleeping", "made_again", "cut", "cut_whole", "detached", "attached", "quiet"]
+    for name in names:
+        if name in ("cut", "cut_whole", "detached", "attached"):
+            server.execute(
+                f"create table {name} {parted}",
+                f"create table {name}_1 partition of {name} for values from (0) to (10)",
+                f"create table {name}_2 partition of {name} for values from (10) to (20)",
+            )
+        else:
+            server.execute(f"create table {name} (id int primary key, day int, v text)")
+        server.execute(f"insert into {name} select i, i, 'v' from generate_series(1, 19) i")
+
+    def happen() -> None:
+        server.execute(
+            "alter table added add c text default 'x'", "alter table renamed rename v to w",
+            "alter table sleeping disable trigger all", "update sleeping set v = 'unseen'",
+            "alter table sleeping enable always trigger headrace_look",
+            "alter table sleeping enable always trigger headrace_write",
+            "alter table sleeping enable always trigger headrace_truncate",
+            "drop table made_again", "create table made_again (id int primary key, v text)",
+            "insert into made_again values (5, 'new')", "truncate cut_2", "truncate cut_whole",
+            "insert into cut_whole values (3, 3, 'x')", "alter table detached detach partition detached_2",
+            "create table attached_3 (id int, day int, v text, primary key (id, day))",
+            "insert into attached_3 values (25, 25, 'y')",
+            "alter table attached attach partition attached_3 for values from (20) to (30)",
+            "update quiet set v = 'seen'",
+        )  # fmt: skip
+
+    def differing(replica: Replica) -> set[str]:
+        wrong = set()
+        with psycopg.connect(url, autocommit=True) as db:
+            for name in names:
+                execute: Any = db.execute
+                rows = execute(f"select to_jsonb(t) from {name} t").fetchall()
+                held = replica.tables.get(f"public.{name}", {}).values()
+                there = sorted((row for (row,) in rows), key=str)
+                columns = set(there[0]) if there else set()
+                if sorted(({c: row.get(c) for c in columns} for row in held), key=str) != sorted(
+                    ({c: row[c] for c in columns} for row in there), key=str
+                ):
+                    wrong.add(name)
+        return wrong
+
+    stops = _follower(
+        url, heartbeat_s=0.1, unseen_changes="stop", filters=Filters(include_tables=[r"public\..*[^1-3]"])
+    )
+    stops.run()
+    assert not differing(stops.replica)
+    happen()
+    stopped: set[str] = set()
+    deadline = time.monotonic() + 30
+    while differing(stops.replica) - {name.removeprefix("public.") for name in stopped}:
+        assert time.monotonic() < deadline, (differing(stops.replica), stopped)
+        stops.step(0.2)
+        assert isinstance(stops.source, TriggerSource)
+        stopped = set(stops.source.facts().get("stopped_tables", {}))
+    assert stopped <= {f"public.{name}" for name in names if name not in ("quiet", "cut_whole", "attached")}
+    assert {"public.sleeping", "public.cut", "public.detached", "public.added"} <= stopped
+    stops.crash()
+    mended = _follower(url, heartbeat_s=0.1, filters=Filters(include_tables=[r"public\..*[^1-3]"]))
+    mended.position, mended.replica = stops.position, stops.replica
+    mended.start()
+    deadline = time.monotonic() + 30
+    while differing(mended.replica):
+        assert time.monotonic() < deadline, differing(mended.replica)
+        mended.step(0.2)
+    assert isinstance(mended.source, TriggerSource)
+    assert not mended.source.facts()
+    mended.crash()

@@ -60,7 +60,7 @@ class CatalogTable:
     identity: str
     key: tuple[str, ...]  # in the order of its index, which is the order to read it in
     rows: int  # about
-    is_partitioned: bool = False
+    is_partitioned: bool
 
     @property
     def full_name(self) -> str:

@@ -142,7 +142,7 @@ def unseen_between(before: TableState, now: TableState, changed: Collection[Chan
     if before.id != now.id:
         return "it was replaced by another table of its name"
     if before.entry != now.entry:
-        return "it was out of the publication for a while"
+        return "its changes were not sent for a while"
     if before.key != now.key:
         return f"its key became {', '.join(column.name for column in now.key) or 'none'}"
     if before.parts.keys() - now.parts.keys():

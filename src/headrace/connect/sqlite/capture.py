@@ -32,6 +32,7 @@ from headrace.connect.sqlite.statements import (
     trigger_name,
     triggers_of,
 )
+from headrace.connect.unseen import STOP
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -166,6 +167,9 @@ class Capture:
         self._write_triggers(shape, shape_id)
         if shape != before.shape:
             self._connection.execute(note(self._name, shape_id, "s"))
+        if self._settings.unseen_changes == STOP:
+            self._connection.execute(note(self._name, shape_id, "h"))
+            return
         self._connection.execute(note(self._name, shape_id, "t"))
         self._connection.execute(every_row(self._name, shape, shape_id))
         log.warning("triggers were gone, the table is read again", table=shape.table)
@@ -227,6 +231,7 @@ def read_anew(settings: SqliteSettings, tables: Sequence[str]) -> None:
                         f"table {name} is not captured (captured are: {', '.join(active) or 'none'})",
                         "correct the name, as main.table",
                     )
+                connection.execute(note(settings.capture, active[name].id, "e"))
                 connection.execute(every_row(settings.capture, active[name].shape, active[name].id))
     finally:
         connection.close()

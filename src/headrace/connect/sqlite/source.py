@@ -10,18 +10,30 @@ import sqlite3
 import time
 from typing import Any
 
-from headrace.connect.change import READ, TRUNCATE, Batch, Change, Event, Origin, Position, SchemaChange
+from headrace.connect.change import (
+    READ,
+    TRUNCATE,
+    Batch,
+    Change,
+    Event,
+    Origin,
+    Position,
+    SchemaChange,
+    UnseenChange,
+)
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
-from headrace.connect.sqlite.capture import Capture
+from headrace.connect.sqlite.capture import Capture, read_anew
 from headrace.connect.sqlite.connection import connect, read_wire, translated
 from headrace.connect.sqlite.settings import SqliteSettings
 from headrace.connect.sqlite.shape import Shape, difference
 from headrace.connect.sqlite.snapshot import Snapshot
 from headrace.connect.sqlite.statements import FIXED_COLUMNS
 from headrace.connect.table import Row, Table, TableName
-from headrace.connect.unseen import emptied
+from headrace.connect.unseen import FACT, REREAD, STORED, StoppedTables, emptied
 
 _PRUNE_EVERY_S = 1.0
+_REPLACED = "it was replaced by another table of its name, or its triggers were taken away"
+_ASKED = "it had stopped and somebody asked for it"
 _MISSED = "changes are missing behind the stored position"
 
 
@@ -41,6 +53,7 @@ class SqliteSource:
         self._catch_up_to: int | None = None
         self._resumed: dict[str, Any] | None = None
         self._ended = False
+        self._stopped = StoppedTables()
         self._is_anew = False  # whether topics hold rows of which nobody knows whether they are still there
         self._seen = (-1, -1)
         self._prune_at = 0.0
@@ -87,6 +100,10 @@ class SqliteSource:
         self._newest = {name: int(shape_id) for name, shape_id in position.get("shapes", {}).items()}
         self._ended = bool(position.get("ended"))
         self._change = position["change"]
+        self._stopped = StoppedTables(position.get(STORED))
+        if self._stopped and self._settings.unseen_changes == REREAD and not self._ended:
+            here = {f"main.{known.shape.table}" for known in self._capture.known() if known.active}
+            read_anew(self._settings, [name for name in self._stopped.names if name in here])
         if "snapshot" in position:
             self._start_snapshot(position["snapshot"])
 
@@ -203,8 +220,16 @@ class SqliteSource:
             self._newest[shape.table] = shape_id
             self._change = position
             if op != "s" and shape.table not in self._left_out:
-                events.append(_change(table, op, row, origin, position))
+                events += self._told(table, op, row, origin, position)
         return events
+
+    def _told(self, table: Table, op: str, row: Row, origin: Origin, position: int) -> list[Event]:
+        name, place = table.full_name, f'"position":{position}'
+        if op == "h":
+            return [] if name in self._stopped else [self._stopped.stop(UnseenChange(table, _REPLACED, origin, place))]
+        if op == "e":
+            return emptied(table, _ASKED, origin, place) if self._stopped.resume(name) else []
+        return [] if name in self._stopped else [_change(table, op, row, origin, position)]
 
     def _changed_shape(self, shape: Shape, shape_id: int, origin: Origin, position: int) -> list[Event]:
         old_shape, old_table = self._tables[self._newest[shape.table]]
@@ -228,9 +253,15 @@ class SqliteSource:
             found["snapshot"] = self._resumed if is_catching_up else self._snapshot.place
         if self._left_out:
             found["left_out"] = sorted(self._left_out)
+        if self._stopped:
+            found[STORED] = self._stopped.as_json()
         if self._ended:
             found["ended"] = True
         return found
+
+    def facts(self) -> dict[str, Any]:
+        """Which tables stopped, and why; any thread may ask."""
+        return {FACT: self._stopped.as_json()} if self._stopped else {}
 
     def table_names(self) -> list[TableName]:
         """The captured tables."""

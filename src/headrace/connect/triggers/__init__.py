@@ -19,8 +19,8 @@ and its last position is lower; so the order agrees with the commits for every r
 piece. For transactions that have no row in common the order may differ from that of their commits; nothing in the
 database tells it. A transaction that stays open holds up what was written after it began.
 
-A partitioned table is captured as one; only a TRUNCATE of one of its partitions fires no trigger of the whole table,
-and is not seen.
+A partitioned table is captured as one. What fires no trigger (TRUNCATE of one of its partitions, values that ALTER
+TABLE writes, triggers that were put to sleep for a while) is found in the catalog, as for captures by the log.
 """
 
 from headrace.connect.triggers.capture import uninstall

@@ -1,6 +1,8 @@
 """Triggers put in place, on tables as they come, and taken away again."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -11,12 +13,24 @@ from headrace.connect.keys import check_key_columns
 from headrace.connect.postgres.catalog import Catalog, CatalogTable, quote, unknown_table
 from headrace.connect.postgres.checks import system_of
 from headrace.connect.postgres.connection import connect
+from headrace.connect.postgres.table_states import TableState, look, new_parts, unseen_between
 from headrace.connect.triggers.settings import TriggerSettings
 from headrace.connect.triggers.statements import every_row, install, note, trigger_names, triggers
+from headrace.connect.unseen import STOP
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 Connection = psycopg.Connection[tuple[Any, ...]]
+_REPLACED = "it was replaced by another table of its name, or its triggers were taken away"
+_AWAKE = """
+select tgrelid::bigint,
+    ('x' || left(md5(string_agg(concat_ws(':', oid, xmin, tgenabled), ',' order by oid)), 8))::bit(32)::int
+from pg_trigger where tgname = any(%s) and tgrelid = any(%s::oid[]) group by 1
+"""
+_TRUNCATED = """
+select distinct on (s.root) s.root::bigint, (c.xid::text::numeric % 4294967296)::text
+from {0}.changes c join {0}.shapes s on s.id = c.shape where c.op = 't' order by s.root, c.position desc
+"""
 _LOCK_TIMEOUT = "set local lock_timeout = '10s'"
 
 
@@ -59,7 +73,8 @@ class Capture:
         """Whether it was installed in this very database; one that did not know yet is marked as such."""
         system, state = system_of(self._connection), f"{self._name}.state"
         execute: Any = self._connection.execute
-        execute(f"alter table {state} add column if not exists system text")  # of before it was kept
+        for column in ("system text", "tables jsonb", "horizon text"):  # of before they were kept
+            execute(f"alter table {state} add column if not exists {column}")
         (before,) = execute(f"select system from {state}").fetchone()  # noqa: S608
         if system and not before:
             execute(f"update {state} set system = %s", [system])  # noqa: S608
@@ -130,6 +145,8 @@ class Capture:
         )
         shapes = f"{self._name}.shapes"
         known = dict(execute(f"select root::bigint, max(id) from {shapes} where not gone group by 1"))  # noqa: S608
+        names_before = {name for (name,) in execute(f"select schema || '.' || name from {shapes}")}  # noqa: S608
+        taken: set[str] = set()
         for table in tables:
             if have.get(table.id) == len(names):
                 continue
@@ -141,14 +158,60 @@ class Capture:
                 execute(f"select {self._name}.shape_of({table.id}, {table.id})")
                 if not is_new:
                     # It is new, or somebody took its triggers away; either way only what it holds now is known.
-                    execute(note(self._name, f"{self._name}.shape_of({table.id}, {table.id})", "t"))
-                    execute(every_row(self._name, table.quoted, table.id))
+                    self._read_again(table, _REPLACED if table.full_name in names_before else "")
                     log.info("table taken in", table=table.full_name)
+            taken.add(table.full_name)
         for root in known.keys() - {table.id for table in tables}:
             with self._connection.transaction():
                 execute(note(self._name, str(known[root]), "t"))
                 execute(f"update {self._name}.shapes set gone = true where root = {root}")  # noqa: S608
                 log.info("table is gone", root=root)
+
+        self._look(tables, taken)
+
+    def _read_again(self, table: CatalogTable, why: str) -> None:
+        """Write every row among the changes, after a truncate; or, if somebody wants it so, only that it is needed.
+
+        Without `why` the table is new, and nobody has rows of it.
+        """
+        execute: Any = self._connection.execute
+        shape = f"{self._name}.shape_of({table.id}, {table.id})"
+        if why and self._settings.unseen_changes == STOP:
+            execute(note(self._name, shape, "h", why))
+            return
+        execute(note(self._name, shape, "t"))
+        execute(every_row(self._name, table.quoted, table.id))
+        if why:
+            log.warning("table is read again", table=table.full_name, reason=why)
+
+    def _look(self, tables: list[CatalogTable], taken: set[str]) -> None:
+        """Look for what triggers do not see: values that DDL wrote, partitions with rows, triggers put to sleep."""
+        execute: Any = self._connection.execute
+        state = f"{self._name}.state"
+        stored, horizon = execute(f"select tables, horizon from {state}").fetchone()  # noqa: S608
+        seen = look(self._connection, tables, self._settings.filters.key_of, "", horizon or "")
+        awake = dict(execute(_AWAKE, [list(trigger_names(self._name)), [table.id for table in tables]]))
+        truncated = dict(execute(_TRUNCATED.format(self._name)))
+        states = {name: replace(now, entry=awake.get(now.id, 0)) for name, now in seen.states.items()}
+        for table in tables:
+            name = table.full_name
+            old = (stored or {}).get(name)
+            if old is None or name not in states or name in taken:
+                continue
+            before, now = TableState.from_json(old).after_truncate(truncated.get(table.id, "")), states[name]
+            why = unseen_between(before, now, seen.changed.get(name, ()))
+            parts = [] if why else new_parts(before, now)
+            if why or parts:
+                with self._connection.transaction():
+                    execute(_LOCK_TIMEOUT)
+                    execute(f"lock table {table.quoted} in share mode")
+                    if why:
+                        self._read_again(table, why)
+                    for part in parts:
+                        if rows := Catalog(self._connection).partition(table, part):
+                            execute(every_row(self._name, rows, table.id))
+        kept = json.dumps({name: now.as_json() for name, now in states.items()})
+        execute(f"update {state} set tables = %s::jsonb, horizon = %s", [kept, seen.horizon])  # noqa: S608
 
     def prune(self, through: int, visible: str | None) -> None:
         """Forget transactions that were passed on."""
@@ -158,7 +221,10 @@ class Capture:
             condition += " or pg_visible_in_snapshot(xid, %s::pg_snapshot)"
             values.append(visible)
         execute: Any = self._connection.execute
-        execute(f"delete from {self._name}.changes where " + condition.format(self._name), values)  # noqa: S608
+        # Truncates are kept for a while: what they did to files is found in the catalog, and they explain it.
+        recent = "(op <> 't' or at < clock_timestamp() - interval '1 day')"
+        statement = f"delete from {self._name}.changes where {recent} and ({condition.format(self._name)})"  # noqa: S608
+        execute(statement, values)
 
 
 def read_anew(settings: TriggerSettings, tables: Sequence[str]) -> None:
@@ -181,6 +247,8 @@ def read_anew(settings: TriggerSettings, tables: Sequence[str]) -> None:
                 with connection.transaction():
                     execute(_LOCK_TIMEOUT)
                     execute(f"lock table {captured[name].quoted} in share mode")
+                    shape = f"{settings.capture}.shape_of({captured[name].id}, {captured[name].id})"
+                    execute(note(settings.capture, shape, "e"))
                     execute(every_row(settings.capture, captured[name].quoted, captured[name].id))
             except psycopg.errors.LockNotAvailable as error:
                 raise SourceUnavailable(

@@ -1,7 +1,7 @@
 """The shapes in which captured rows were written, and what is done when one changes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -125,7 +125,7 @@ class Shapes:
             stored = self._load(shape)
             key = tuple(column.name for column in stored.table.key_columns)
             key = key or self._settings.filters.key_of(table.full_name)
-            chosen = CatalogTable(table.id, table.schema, table.name, table.identity, table.key or key, table.rows)
+            chosen = replace(table, key=table.key or key)
             made = (stored.table, RowQuery(chosen, stored.table, catalog.key_types(table)))
             self._queries[table.full_name] = made
         return made

@@ -23,6 +23,7 @@ from headrace.connect.change import (
     Position,
     SchemaChange,
     TransactionEnd,
+    UnseenChange,
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.postgres.catalog import Catalog, CatalogTable
@@ -30,13 +31,13 @@ from headrace.connect.postgres.connection import connect
 from headrace.connect.postgres.rows import RowQuery, read_rows
 from headrace.connect.ranges import Range
 from headrace.connect.table import Row, TableName, to_wire
-from headrace.connect.triggers.capture import Capture
+from headrace.connect.triggers.capture import Capture, read_anew
 from headrace.connect.triggers.complaints import translated
 from headrace.connect.triggers.composite import parse_row
 from headrace.connect.triggers.fence import Fences
 from headrace.connect.triggers.settings import TriggerSettings
 from headrace.connect.triggers.shapes import Shapes
-from headrace.connect.unseen import emptied
+from headrace.connect.unseen import FACT, REREAD, STORED, StoppedTables, emptied
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -66,6 +67,7 @@ class TriggerSource:
         self._is_planned = False  # of the transactions between two instants
         self._failed: SchemaChangeBlocked | None = None
         self._ended = False
+        self._stopped = StoppedTables()
         self._is_anew = False  # whether topics hold rows of which nobody knows whether they are still there
         self._prune_at = self._beat_at = self._held_up_since = 0.0
 
@@ -93,6 +95,10 @@ class TriggerSource:
             side, settings, stored.get("shapes", {}), set(stored.get("left_out", ())), is_new=position is None
         )
         self._ended = bool(stored.get("ended"))
+        self._stopped = StoppedTables(stored.get(STORED))
+        if self._stopped and settings.unseen_changes == REREAD and not self._ended:
+            here = {table.full_name for table in self._capture.captured()}
+            read_anew(settings, [name for name in self._stopped.names if name in here])
         if position is None:
             if settings.snapshot == "never":
                 self._visible = self._snapshot_of(side)
@@ -326,7 +332,16 @@ class TriggerSource:
             found = self._shapes.of(shape_id, origin, place)
             if found.event is not None:
                 events.append(found.event)
-            if found.table is not None:
+            if found.table is None:
+                continue
+            name = found.table.full_name
+            if op == "h":
+                if name not in self._stopped:
+                    events.append(self._stopped.stop(UnseenChange(found.table, after or _MISSED, origin, place)))
+            elif op == "e":
+                if self._stopped.resume(name):
+                    events += emptied(found.table, "it had stopped and somebody asked for it", origin, place)
+            elif name not in self._stopped:
                 events.append(
                     Change(
                         found.table,
@@ -382,9 +397,15 @@ class TriggerSource:
                 found["next"] = self._next
         if self._shapes.left_out:
             found["left_out"] = sorted(self._shapes.left_out)
+        if self._stopped:
+            found[STORED] = self._stopped.as_json()
         if self._ended:
             found["ended"] = True
         return found
+
+    def facts(self) -> dict[str, Any]:
+        """Which tables stopped, and why; any thread may ask."""
+        return {FACT: self._stopped.as_json()} if self._stopped else {}
 
     def table_names(self) -> list[TableName]:
         """The captured tables."""

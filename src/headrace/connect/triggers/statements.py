@@ -8,6 +8,7 @@ statement and stored when it is new, by whoever writes, in the same transaction.
 # ruff: noqa: S608 - the capture's name is checked, the others are quoted
 
 from headrace.connect.postgres.catalog import quote
+from headrace.connect.postgres.rows import literal
 from headrace.connect.postgres.values import SESSION
 
 _PINNED = " ".join(f"set {name} = '{value}'" for name, value in SESSION.items() if name != "client_encoding")
@@ -18,7 +19,7 @@ def install(capture: str) -> list[str]:
     safe = f"security definer set search_path = pg_catalog, {capture}, pg_temp"
     return [
         f"create schema if not exists {capture}",
-        f"create table {capture}.state (installed text not null, system text)",
+        f"create table {capture}.state (installed text not null, system text, tables jsonb, horizon text)",
         f"insert into {capture}.state (installed) values (md5(random()::text || clock_timestamp()))",
         f"""create table {capture}.shapes (
             id int generated always as identity primary key, root oid not null, relation oid not null,
@@ -93,11 +94,14 @@ def triggers(capture: str, table: str, root: int) -> list[str]:
     return dropped + made + [f"alter table {table} enable always trigger {name}" for name in (look, write, truncate)]
 
 
-def note(capture: str, shape: str, op: str) -> str:
-    """The statement that writes an event without values; `shape` is SQL."""
+def note(capture: str, shape: str, op: str, why: str = "") -> str:
+    """The statement that writes an event without values; `shape` is SQL.
+
+    Besides a truncate (`t`) there is what may have changed rows unseen (`h`, and why), and that all rows follow (`e`).
+    """
     return (
-        f"insert into {capture}.changes (xid, at, shape, op) "
-        f"values (pg_current_xact_id(), clock_timestamp(), {shape}, '{op}')"
+        f"insert into {capture}.changes (xid, at, shape, op, after) "
+        f"values (pg_current_xact_id(), clock_timestamp(), {shape}, '{op}', nullif({literal(why)}, ''))"
     )
 
 
