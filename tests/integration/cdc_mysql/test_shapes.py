@@ -8,7 +8,7 @@ from headrace.client.cluster import Cluster
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.filters import Filters
 from headrace.connect.mysql import MemoryHistory, MysqlSource, TopicHistory, rebuild_history
-from tests.integration.cdc_mysql.shop import Cursor, follower_of, is_read_again, settings_of
+from tests.integration.cdc_mysql.shop import Cursor, connect, follower_of, is_read_again, settings_of
 from tests.integration.cdc_replica import Follower
 from tests.integration.waiting import wait_until
 from tests.servers.mariadb import MariadbServer
@@ -133,3 +133,28 @@ def test_a_new_table_without_a_key_is_told_and_left_out(server: MariadbServer, d
         "the table was made; it has no primary key, so its changes are left out"
     ]
     assert set(follower.replica.tables["shop.t"]) == {(1,)}
+
+
+def test_labels_of_enums_and_sets_are_what_was_meant(server: MariadbServer, db: Cursor) -> None:
+    """From the information schema and from statements, whatever the session takes a backslash and a quote for."""
+    labels = r"'a\\b', 'it''s', 'c\'d', '\"', 'x\ny', 'ü', '\\n'"
+    db.execute(f"CREATE TABLE before_it (id INT PRIMARY KEY, e ENUM({labels}), s SET({labels}))")
+    db.execute("INSERT INTO before_it VALUES (1, 1, 127)")
+    follower = follower_of(server)
+    follower.run()
+    db.execute(f"CREATE TABLE t (id INT PRIMARY KEY, e ENUM({labels}), s SET({labels}))")
+    plain = connect(server, database="shop", charset="latin1").cursor()
+    plain.execute("SET sql_mode = 'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'")
+    plain.execute("CREATE TABLE \"u\" (\"id\" INT PRIMARY KEY, e ENUM('a\\b', '\"', 'ü'), s SET('\\', 'é'))")
+    for number in range(1, 8):
+        db.execute(f"INSERT INTO t VALUES ({number}, {number}, {number})")
+        db.execute(f"INSERT INTO before_it VALUES ({number + 1}, {number}, {number})")
+    for number in range(1, 4):
+        db.execute(f"INSERT INTO u VALUES ({number}, {number}, {number})")
+    wait_until(lambda: follower.step(0.2) is None and len(follower.replica.tables.get("shop.u", {})) == 3, "no rows")
+    follower.crash()
+    for table in ("before_it", "t", "u"):
+        db.execute(f"SELECT id, e, s FROM {table}")
+        held = {(number,): {"id": number, "e": label, "s": chosen} for number, label, chosen in db.fetchall()}
+        assert follower.replica.tables[f"shop.{table}"] == held
+    assert follower.replica.tables["shop.u"][1,]["e"] == "a\\b"

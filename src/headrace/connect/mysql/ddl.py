@@ -250,6 +250,9 @@ def _alter(words: Words, database: str, shapes: Shapes, *, is_ignoring: bool) ->
         if not words.is_done and words.take().text != ",":
             raise NotUnderstood(f"what follows in an ALTER TABLE of {name[1]}")
     shape = definition.shape()
+    if before.key and shape.key != before.key:
+        # Records have other keys from here on, and those under the old ones would stay.
+        definition.unseen.append((name, f"its key became {', '.join(shape.key) or 'none'}"))
     unseen = tuple(definition.unseen)
     if moved_to is None or moved_to == name:
         return Effect({} if shape == before else {name: shape}, unseen=unseen)

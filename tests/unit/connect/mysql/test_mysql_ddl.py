@@ -142,6 +142,9 @@ def test_tables_are_dropped_emptied_renamed_and_copied() -> None:
         ("ALTER TABLE t DISCARD PARTITION p TABLESPACE", [T]),
         ("ALTER IGNORE TABLE t ADD UNIQUE (a)", [T]),
         ("RENAME TABLE t TO t2, t2 TO t", []),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", [T]),
+        ("ALTER TABLE t CHANGE id number INT", [T]),
+        ("ALTER TABLE t ADD b INT", []),
     ],
 )
 def test_rows_that_change_unseen(statement: str, tables: list[tuple[str, str]]) -> None:
