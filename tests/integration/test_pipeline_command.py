@@ -188,6 +188,7 @@ def test_mistakes_are_one_sentence_before_anything_is_written(place: Place, chan
     last = err.strip().splitlines()[-1]
     assert last.startswith("headrace: ")
     assert said in last
+    assert len(err) < 4000, "the sentence is to be found"
     assert not (place.folder / ".headrace" / "pipelines" / "doubled" / "job.json").exists()
     assert place.doubled() == []
 
@@ -266,3 +267,11 @@ def test_functions_classes_and_helper_modules_work_on_workers(place: Place, tmp_
     place.run("run", str(folder / "doubling.py"), "--state-dir", str(tmp_path / "state"))
     assert place.doubled() == sorted(2 * n // 10 * 10 + 1001 for n in range(41))
     assert place.doubled("windows")[-1] == 39
+    broken = FUNCTIONS.replace("from later import one\n    return n + one()", 'raise ValueError(f"bad price {n}")')
+    (folder / "doubling.py").write_text(broken)
+    place.produce(range(41, 42))
+    err = place.run("run", str(folder / "doubling.py"), "--job", "calculated", "--state-dir", str(tmp_path / "state"),
+                    "--restarts", "0", code=1)  # fmt: skip
+    line = broken[: broken.index("raise ValueError")].count("\n") + 1
+    said = f"job 'calculated' failed: ValueError: bad price 1080 ({folder}/doubling.py:{line}, in plus_one)"
+    assert err.strip().splitlines()[-1].endswith(said)

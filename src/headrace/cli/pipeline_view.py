@@ -69,5 +69,5 @@ def _row(report: Progress) -> list[str]:
         "–" if report.lag_ms is None else human_duration(report.lag_ms),
         report.watermark or "–",
         f"{report.state_rows:,} / {human_bytes(report.state_bytes)}" if report.state_rows else "–",
-        f"{report.late_rows:,}",
+        f"{report.late_rows_total:,}",
     ]

@@ -46,6 +46,7 @@ class BatchReport:
     lag_records: int | None
     lag_ms: int | None
     places: Mapping[TopicPartition, int] = field(default_factory=dict)
+    late_rows_total: int = 0
 
     @property
     def name(self) -> str:
@@ -95,6 +96,7 @@ def batch_report(read: ReadRecord) -> BatchReport | None:
             found.get("lag_records"),
             found.get("lag_ms"),
             _places(found.get("sources") or []),
+            int(found.get("late_rows_total") or found.get("late_rows") or 0),  # once the one was the other
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -1,6 +1,7 @@
 """What Spark says on the terminal: warnings that matter and errors, on standard error, one line each."""
 
 import hashlib
+import logging
 import os
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,18 @@ _SILENT: Final = (
     "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
     "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
 )
+
+
+# Loggers of PySpark's own, which write a query's mistake with a stack of both languages before it is raised.
+_TWICE_SAID: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+def hush_python() -> None:
+    """Let PySpark say a mistake once: in the error that it raises."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _TWICE_SAID:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def log_settings() -> str:

@@ -17,7 +17,7 @@ from headrace.pipelines.checkpoints import FILE_WRITER, LOCAL_CHECKPOINTS, leave
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.java import find_java
 from headrace.pipelines.launch import is_plain, start_gateway
-from headrace.pipelines.quiet_logs import log_settings_file
+from headrace.pipelines.quiet_logs import hush_python, log_settings_file
 from headrace.pipelines.settings import JAVA_OPTIONS, is_local, merged, settings_for
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def session(
     context = _start(java, chosen) if local and is_plain(os.environ, _home()) else _start_by_script(chosen)
     from pyspark.sql import SparkSession
 
+    hush_python()
     spark = SparkSession.builder.config(conf=context.getConf()).getOrCreate()
     _chosen[spark.sparkContext.applicationId] = chosen
     if (

@@ -39,6 +39,7 @@ class Progress:
     late_rows: int
     sources: tuple[SourceProgress, ...]
     lag_ms: int | None = None
+    late_rows_total: int = 0  # since the run began
 
     @property
     def lag_records(self) -> int | None:
@@ -61,6 +62,7 @@ class Progress:
             "state_rows": self.state_rows,
             "state_bytes": self.state_bytes,
             "late_rows": self.late_rows,
+            "late_rows_total": self.late_rows_total,
             "lag_records": self.lag_records,
             "lag_ms": self.lag_ms,
             "sources": [
@@ -79,6 +81,7 @@ class Progress:
 def read(job: str, output: str, inputs: tuple[str, ...], report: Mapping[str, Any], late_before: int = 0) -> Progress:
     """From Spark's own report, a dictionary as its JSON has it; late rows are counted on from `late_before`."""
     operators = report.get("stateOperators") or []
+    late = _late(operators, report.get("observedMetrics") or {})
     sources = tuple(
         _source(inputs[index] if index < len(inputs) else f"input {index}", source)
         for index, source in enumerate(report.get("sources") or [])
@@ -95,8 +98,9 @@ def read(job: str, output: str, inputs: tuple[str, ...], report: Mapping[str, An
         watermark=_watermark((report.get("eventTime") or {}).get("watermark")),
         state_rows=sum(int(operator.get("numRowsTotal") or 0) for operator in operators),
         state_bytes=sum(int(operator.get("memoryUsedBytes") or 0) for operator in operators),
-        late_rows=late_before + _late(operators, report.get("observedMetrics") or {}),
+        late_rows=late,
         sources=sources,
+        late_rows_total=late_before + late,
     )
 
 

@@ -21,7 +21,7 @@ _NUMBERS = {
     "batch_ms": ("headrace_pipeline_batch_milliseconds", "how long the last batch took"),
     "state_rows": ("headrace_pipeline_state_rows", "rows kept between batches"),
     "state_bytes": ("headrace_pipeline_state_bytes", "memory of what is kept between batches"),
-    "late_rows": ("headrace_pipeline_late_rows_total", "rows that came after their window was closed"),
+    "late_rows_total": ("headrace_pipeline_late_rows_total", "rows that came after their window was closed"),
     "lag_records": ("headrace_pipeline_lag_records", "records that wait to be read"),
     "lag_ms": ("headrace_pipeline_lag_milliseconds", "how long the next record has waited"),
 }

@@ -123,7 +123,7 @@ class Runner:
                     late = running.late_rows.get(word, 0)
                     progress = read(running.name, word, inputs, dict(report), late)
                     running.last_batch[word] = progress.batch
-                    running.late_rows[word] = progress.late_rows
+                    running.late_rows[word] = progress.late_rows_total
                     found.append(progress)
         return found
 

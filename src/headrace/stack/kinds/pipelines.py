@@ -21,7 +21,7 @@ NAME: Final = "pipelines"
 _PATIENCE_S: Final = 120
 # Spark's Python workers tell of every batch that they begin and end.
 _CHATTER: Final = "Streaming TransformWithStateInPandas Python worker"
-_SHOWN: Final = ("batch", "rows", "lag_records", "lag_ms", "late_rows", "watermark")
+_SHOWN: Final = ("batch", "rows", "lag_records", "lag_ms", "late_rows_total", "watermark")
 
 
 def check_file(section: Section) -> Iterable[Complaint]:

@@ -13,12 +13,32 @@ GONE = (
     "[Y] Failed\nheadrace.client.errors.NoBroker: no broker answers at 127.0.0.1:1\n"
     "=== Streaming Query ===\nSQLSTATE: 42703"
 )
+RAISED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 in \
+stage 1.0 failed 1 times: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/x/site-packages/pyspark/worker.py", line 3408, in main
+    process()
+  File "/home/me/shop.py", line 13, in priced
+    raise ValueError("bad price")
+ValueError: bad price
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:645)
+Driver stacktrace: SQLSTATE: XXKST
+=== Streaming Query ===
+"""
 
 
 def test_our_own_sentence_is_found_in_sparks_long_story() -> None:
     assert sentence_of(RuntimeError(LOST)) == "t-0 begins at 5 now"
     assert sentence_of(RuntimeError(UNRESOLVED)) == "[UNRESOLVED] no column `x`."
     assert sentence_of(RuntimeError()) == "RuntimeError"
+
+
+def test_what_a_function_of_the_users_raised_is_named_with_its_line() -> None:
+    said = sentence_of(RuntimeError(RAISED))
+    assert said == "ValueError: bad price (/home/me/shop.py:13, in priced)"
+    assert sentence_of(RuntimeError(RAISED.replace("/home/me/", "/x/site-packages/"))) == "ValueError: bad price"
+    assert sentence_of(RuntimeError(RAISED.replace("ValueError: bad price", "KeyError"))).startswith("KeyError (/home")
+    assert not will_last(RuntimeError(RAISED))
 
 
 def test_real_time_mode_names_what_it_cannot_do_and_what_to_choose() -> None:

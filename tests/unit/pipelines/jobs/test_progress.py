@@ -27,7 +27,7 @@ def test_what_a_report_says() -> None:
         0.0,
         120,
     )
-    assert (found.state_rows, found.state_bytes, found.late_rows) == (5, 1000, 42)
+    assert (found.state_rows, found.state_bytes, found.late_rows, found.late_rows_total) == (5, 1000, 2, 42)
     assert found.watermark == "2025-12-31T23:59:00.000Z"
     assert found.lag_records == 5 + 3  # a partition that is new waits from its start
     assert found.sources[0].name == "rows"
@@ -82,4 +82,4 @@ def test_late_rows_of_our_own_windows_are_counted_with_sparks() -> None:
             "mine": {"late": 100},
         },
     }
-    assert read("job", "out", ("rows",), report, 10).late_rows == 16
+    assert read("job", "out", ("rows",), report, 10).late_rows_total == 16

@@ -83,7 +83,10 @@ def test_each_batch_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     query = world.started[-1]
     operators = [{"numRowsDroppedByWatermark": 2}]
     query.recentProgress = [{"batchId": number, "timestamp": "t", "stateOperators": operators} for number in range(2)]
-    assert [(report.batch, report.late_rows) for report in world.runner.news()] == [(0, 2), (1, 4)]
+    assert [(report.batch, report.late_rows, report.late_rows_total) for report in world.runner.news()] == [
+        (0, 2, 2),
+        (1, 2, 4),
+    ]
     query.recentProgress.append({"batchId": 2, "timestamp": "t", "stateOperators": operators})
-    assert [(report.batch, report.late_rows) for report in world.runner.news()] == [(2, 6)]
+    assert [(report.batch, report.late_rows_total) for report in world.runner.news()] == [(2, 6)]
     assert world.runner.news() == []

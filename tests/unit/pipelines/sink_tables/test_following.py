@@ -18,6 +18,7 @@ MINE = Recorded("me", 4)
         ([MINE], 4, "refuse", Step.SKIP),
         ([MINE], 4, "replace", Step.SKIP),
         ([Recorded("other", 4)], 0, "continue", Step.TAKE_OVER),
+        ([Recorded("other", -1)], 0, "refuse", Step.WRITE),  # it wrote nothing
         ([Recorded("other", 4)], 5, "replace", Step.START_OVER),
         ([Recorded("other", 4, superseded=True), MINE], 5, "continue", Step.WRITE),
     ],
@@ -43,3 +44,11 @@ def test_another_query_is_refused_even_when_its_number_would_follow() -> None:
     with pytest.raises(ForeignQuery, match="written by query other up to batch 4") as error:
         next_step("s", [Recorded("other", 4)], "me", 5, "refuse")
     assert (error.value.sink, error.value.query_id, error.value.batch_id) == ("s", "me", 5)
+    assert "say on_new_query='replace' to begin again with an empty target, 'continue' to add" in str(error.value)
+
+
+def test_a_store_that_cannot_begin_again_is_not_told_to() -> None:
+    for recorded, batch in ([Recorded("other", 4)], 5), ([Recorded("me", 4)], 3):
+        with pytest.raises(ForeignQuery, match="on_new_query='continue'") as error:
+            next_step("s", recorded, "me", batch, "refuse", can_replace=False)
+        assert "replace" not in str(error.value)

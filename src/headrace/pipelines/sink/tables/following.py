@@ -37,8 +37,17 @@ class Recorded:
     superseded: bool = False
 
 
-def next_step(sink: str, recorded: Iterable[Recorded], query_id: str, batch_id: int, on_new_query: OnNewQuery) -> Step:
-    """What to do with this batch of this query, or ForeignQuery."""
+def next_step(
+    sink: str,
+    recorded: Iterable[Recorded],
+    query_id: str,
+    batch_id: int,
+    on_new_query: OnNewQuery,
+    *,
+    can_replace: bool = True,
+) -> Step:
+    """What to do with this batch of this query, or ForeignQuery; `can_replace` is whether the store can begin again."""
+    again = "on_new_query='replace' or 'continue'" if can_replace else "on_new_query='continue'"
     rows = list(recorded)
     mine = next((row for row in rows if row.query_id == query_id), None)
     owner = next((row for row in rows if not row.superseded), None)
@@ -56,18 +65,19 @@ def next_step(sink: str, recorded: Iterable[Recorded], query_id: str, batch_id: 
         raise ForeignQuery(
             f"sink {sink!r}: batch {batch_id} comes after batch {mine.batch_id} was written, so the checkpoint is "
             "older than the target (was it restored from a copy?); restore the target of the same time, or start with "
-            "a new checkpoint and on_new_query='replace' or 'continue'",
+            f"a new checkpoint and {again}",
             sink, query_id, batch_id,
         )  # fmt: skip
-    if owner is None:
+    if owner is None or owner.batch_id < 0:  # a query that never wrote a batch has left nothing to be careful of
         return Step.WRITE
     if on_new_query == "continue":
         return Step.TAKE_OVER
     if on_new_query == "replace":
         return Step.START_OVER
+    replacing = "'replace' to begin again with an empty target, " if can_replace else ""
     raise ForeignQuery(
         f"sink {sink!r}: the target was written by query {owner.query_id} up to batch {owner.batch_id}, and batch "
-        f"{batch_id} comes from query {query_id} with another checkpoint; say on_new_query='replace' to begin again "
-        "with an empty target, 'continue' to add to what is there, or name=... if it is another pipeline",
+        f"{batch_id} comes from query {query_id} with another checkpoint; say on_new_query={replacing}'continue' to "
+        "add to what is there, or name=... if it is another pipeline",
         sink, query_id, batch_id,
     )  # fmt: skip

@@ -46,7 +46,9 @@ class ParquetSink:
         query = query_id(df)
         rows = reduced(df, self.target)
         owners = self._owners()
-        step = next_step(self.target.name, self._recorded(owners), query, batch_id, self.target.on_new_query)
+        step = next_step(
+            self.target.name, self._recorded(owners), query, batch_id, self.target.on_new_query, can_replace=False
+        )
         if step is Step.SKIP:
             return
         self._check(rows.schema)
