@@ -77,13 +77,17 @@ class CoordinatorShell:
         event = make_event(token)  # which may fail: nobody waits yet
         answer: Deferred[Message | None] = Deferred()
         self._waiting[token] = answer
-        if not self.tell(event):
+        if not self._carry_on(event):
             self._waiting.pop(token, None)
             answer.set(None)
         return answer
 
     def tell(self, event: object) -> Decision | None:
         """Have the coordinator decide, and carry the decision out; None if it could not be written."""
+        self._notice_cut()
+        return self._carry_on(event)
+
+    def _carry_on(self, event: object) -> Decision | None:
         decision = self._decide_and_write(event)
         if decision:
             self._settle(decision)
@@ -91,6 +95,7 @@ class CoordinatorShell:
 
     def ask_now(self, make_event: Callable[[RequestToken], object]) -> tuple[Message | None, list[Log]]:
         """The answer at once, and the logs that must be durable before anybody outside is told of it."""
+        self._notice_cut()
         self._next_token += 1
         token = RequestToken(self._next_token)
         decision = self._decide_and_write(make_event(token))
@@ -100,7 +105,6 @@ class CoordinatorShell:
         return answer, self._not_durable()
 
     def _decide_and_write(self, event: object) -> Decision | None:
-        self._notice_cut()
         now_ms = self._runtime.now_ms()
         decision = self._decide(event, now_ms)
         producer = self._producer_of(decision)
