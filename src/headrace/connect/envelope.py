@@ -29,7 +29,7 @@ from headrace.connect.change import (
     SchemaChange,
     TransactionEnd,
 )
-from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.errors import InvalidConnectSetting, SourceRefused
 from headrace.connect.filters import Filters
 from headrace.connect.form import Form, Piece, SchemaIds, TableWriters
 from headrace.connect.json_form import JsonForm
@@ -99,16 +99,29 @@ class EnvelopeWriter:
         self._made: dict[int, tuple[Table, TableWriters]] = {}
         self._log = TransactionLog() if settings.transaction_metadata else None
         self._skipped = settings.skipped_operations
+        self._topics: dict[str, tuple[str, str]] = {}  # what each was to be called, and for which table
 
     def topic_of(self, table: Table) -> str:
         """The topic of a table."""
-        return self._settings.names.table(self._settings.database, table.schema, table.name)
+        return self._topic(table.schema, table.name)
+
+    def _topic(self, schema: str, table: str) -> str:
+        names, database = self._settings.names, self._settings.database
+        topic, written = names.table(database, schema, table), names.written(database, schema, table)
+        other, of_other = self._topics.setdefault(topic, (written, f"{schema}.{table}"))
+        if other != written:
+            raise SourceRefused(
+                f"tables {of_other} and {schema}.{table} would both be written to topic {topic}, because a topic's "
+                "name cannot hold every letter",
+                "exclude one of them with exclude_tables, and capture it by itself with a prefix of its own",
+            )
+        return topic
 
     def topics_of(self, tables: Iterable[TableName]) -> dict[str, bool]:
         """The topics of tables, and whether every record of one has a key."""
         found: dict[str, bool] = {}
         for schema, name, is_keyed in tables:
-            topic = self._settings.names.table(self._settings.database, schema, name)
+            topic = self._topic(schema, name)
             has_key = is_keyed or bool(self._filters.key_of(f"{schema}.{name}"))
             found[topic] = found.get(topic, True) and has_key
         return found

@@ -27,8 +27,11 @@ class TopicNames:
 
     def table(self, database: str, schema: str, table: str) -> str:
         """The topic of a table; what a topic's name cannot hold becomes an underscore."""
-        name = self.template.format(prefix=self.prefix, database=database, schema=schema, table=table)
-        return _FORBIDDEN.sub("_", name)
+        return _FORBIDDEN.sub("_", self.written(database, schema, table))
+
+    def written(self, database: str, schema: str, table: str) -> str:
+        """What the template says, before it is made fit for a topic."""
+        return self.template.format(prefix=self.prefix, database=database, schema=schema, table=table)
 
     @property
     def transactions(self) -> str:

@@ -354,3 +354,19 @@ def test_a_child_table_is_not_told_as_rows_of_its_parent(database: CdcPostgres) 
         ("child", ("2",)),
         ("parent", ("1",)),
     ]
+
+
+def test_a_publication_that_left_changes_out_for_a_while(database: CdcPostgres) -> None:
+    database.execute(*(statement.format(t="t") for statement in PLAIN))
+    folded = Folded()
+    with reading(database, heartbeat_s=0.2) as found:
+        follow(found, folded, database)
+    database.execute(
+        "alter publication s set (publish = 'insert')",
+        "update t set v = 'unseen'",
+        "alter publication s set (publish = 'insert, update, delete, truncate')",
+    )
+    with reading(database, found.position, heartbeat_s=0.2) as again:
+        folded.begin_again()
+        follow(again, folded, database)
+    assert {row["v"] for row in folded.rows["public.t"].values()} == {"unseen"}

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.connect.change import Change, Event, Message, Origin, SchemaChange, TransactionEnd
 from headrace.connect.envelope import EVERY_PARTITION, EnvelopeSettings, EnvelopeWriter, OutRecord
-from headrace.connect.errors import InvalidConnectSetting
+from headrace.connect.errors import InvalidConnectSetting, SourceRefused
 from headrace.connect.filters import Filters
 from headrace.connect.naming import TopicNames
 from headrace.connect.postgres.types import TypeModes, codec_of
@@ -206,3 +206,14 @@ def test_topics_are_known_before_their_first_record() -> None:
     assert keyed.topics_of(names) == {"srv.public.people": True, "srv.public.lines": True}
     one = EnvelopeSettings("postgresql", "shop", "1.0", TopicNames("srv", "{prefix}.all"))
     assert EnvelopeWriter(one, Filters()).topics_of(names) == {"srv.all": False}
+
+
+def test_two_tables_never_share_a_topic_by_accident() -> None:
+    first, second = (Table("public", name, TABLE.columns, (0,)) for name in ("a b", "a_b"))
+    with pytest.raises(
+        SourceRefused, match=r"public\.a b and public\.a_b would both be written to topic srv\.public\.a_b"
+    ):
+        write(change("c", None, ("1", None, None), first), change("c", None, ("1", None, None), second))
+    together = EnvelopeSettings("postgresql", "shop", "1.0", TopicNames("srv", "{prefix}.all"))
+    events: list[Event] = [change("c", None, ("1", None, None), table) for table in (first, second)]
+    assert {record.topic for record in EnvelopeWriter(together, Filters()).write(events, NOW_US)} == {"srv.all"}

@@ -30,8 +30,8 @@ select c.oid::bigint, c.relnatts,
     (select left(md5(string_agg(concat_ws(':', attnum, attname,
             case when atttypid in (25, 1043) then 25 else atttypid end), ',' order by attnum)), 12) from pg_attribute
      where attrelid = c.oid and attnum > 0 and not attisdropped and attgenerated = ''),
-    coalesce((select r.oid::bigint from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
-              where p.pubname = %(publication)s and r.prrelid = c.oid), 0),
+    (select concat_ws(':', p.oid, p.xmin, r.oid) from pg_publication p
+     left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid where p.pubname = %(publication)s),
     (select coalesce(jsonb_object_agg(
             leaf.oid::text, jsonb_build_array(leaf.relfilenode::bigint, leaf.xmin::text)), '{{}}')
      from tree join pg_class leaf on leaf.oid = tree.id where tree.root = c.oid and leaf.relkind <> 'p')
@@ -65,7 +65,7 @@ class TableState:
     columns: int  # with those that were dropped: the number of the last one
     shape: str
     key: tuple[RelationColumn, ...]  # and the columns that were chosen as one
-    entry: int  # in the publication; 0 if that has all tables
+    entry: str  # in the publication, and what wrote the latter: whatever decides that changes are sent
     schema: str
     name: str
     parts: dict[int, tuple[int, str]] = field(default_factory=dict)  # what has rows: its file, and who wrote so
@@ -128,7 +128,7 @@ def look(
             RelationColumn(name, name in table.key, *types[id_, name]) for name in names[id_] if (id_, name) in types
         )
         states[table.full_name] = TableState(
-            id_, columns, shape or "", key, entry, table.schema, table.name, files
+            id_, columns, shape or "", key, entry or "", table.schema, table.name, files
         )  # fmt: skip
     changed: dict[str, list[ChangedColumn]] = {}
     if since:

@@ -23,8 +23,7 @@ log = get_logger(__name__)
 Connection = psycopg.Connection[tuple[Any, ...]]
 _REPLACED = "it was replaced by another table of its name, or its triggers were taken away"
 _AWAKE = """
-select tgrelid::bigint,
-    ('x' || left(md5(string_agg(concat_ws(':', oid, xmin, tgenabled), ',' order by oid)), 8))::bit(32)::int
+select tgrelid::bigint, left(md5(string_agg(concat_ws(':', oid, xmin, tgenabled), ',' order by oid)), 12)
 from pg_trigger where tgname = any(%s) and tgrelid = any(%s::oid[]) group by 1
 """
 _TRUNCATED = """
@@ -192,7 +191,7 @@ class Capture:
         seen = look(self._connection, tables, self._settings.filters.key_of, "", horizon or "")
         awake = dict(execute(_AWAKE, [list(trigger_names(self._name)), [table.id for table in tables]]))
         truncated = dict(execute(_TRUNCATED.format(self._name)))
-        states = {name: replace(now, entry=awake.get(now.id, 0)) for name, now in seen.states.items()}
+        states = {name: replace(now, entry=awake.get(now.id, "")) for name, now in seen.states.items()}
         for table in tables:
             name = table.full_name
             old = (stored or {}).get(name)
