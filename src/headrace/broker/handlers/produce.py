@@ -130,7 +130,9 @@ def _append_all(ctx: Context, request: ProduceRequest) -> Steps[Asked]:
             answers.partition_responses.append(answer)
             try:
                 topic = ctx.broker.topic(data.name, data.topic_id, by_id=by_id)
-                yield from _append(ctx, topic, partition, answer, request, now_ms, produce)
+                steps = _append(ctx, topic, partition, answer, request, now_ms, produce)
+                if steps is not None:
+                    yield from steps
             except HeadraceError as error:
                 refused = error
                 _refuse(answer, error)
@@ -149,15 +151,15 @@ def _append(
     request: ProduceRequest,
     now_ms: int,
     produce: _Produce,
-) -> Steps[None]:
+) -> Steps[None] | None:
+    """Append a partition's batch; what of that is better done in steps is returned."""
     if topic.is_internal:
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}: the broker writes it"
         )
     log = ctx.broker.log(topic, data.index)
-    acks = request.acks
-    if acks not in (ALL, LEADER, NONE):
-        raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is unknown: use 0, 1 or all (-1)")
+    if request.acks not in (ALL, LEADER, NONE):
+        raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks} is unknown: use 0, 1 or all (-1)")
     batch = only_batch(data.records, ctx.version, has_transactional_id=request.transactional_id is not None)
     config = log.config
     if config.segment_bytes < len(batch) <= config.max_message_bytes:
@@ -165,21 +167,54 @@ def _append(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"a batch of {len(batch)} bytes does not fit into a segment: segment.bytes={config.segment_bytes}",
         )
-    looks_inside = config.compacts and (len(batch) > _LOOKED_INTO_AT_ONCE_BYTES or header_at(batch).codec)
+    if config.compacts and (len(batch) > _LOOKED_INTO_AT_ONCE_BYTES or header_at(batch).codec):
+        return _look_and_store(ctx, log, bytes(batch), answer, request, now_ms, produce)
     try:
-        if looks_inside:
-            batch = bytes(batch)
-            yield from validate_in_steps(batch, config.rules, now_ms)
-        owing = _check_transaction(ctx, request, log, batch) if request.transactional_id is not None else ()
-        info = log.append(batch, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch, keys_checked=bool(looks_inside))
-    except InvalidRecord:
-        answer.record_errors = yield from refused_records(bytes(batch), log, now_ms)
-        answer.log_start_offset = log.start_offset
-        raise
+        _store(ctx, log, batch, answer, request, now_ms, produce)
+    except InvalidRecord as error:
+        return _blame(log, bytes(batch), answer, now_ms, error)
+    return None
+
+
+def _look_and_store(
+    ctx: Context,
+    log: Log,
+    batch: bytes,
+    answer: PartitionProduceResponse,
+    request: ProduceRequest,
+    now_ms: int,
+    produce: _Produce,
+) -> Steps[None]:
+    try:
+        yield from validate_in_steps(batch, log.config.rules, now_ms)
+        _store(ctx, log, batch, answer, request, now_ms, produce, keys_checked=True)
+    except InvalidRecord as error:
+        yield from _blame(log, batch, answer, now_ms, error)
+
+
+def _blame(log: Log, batch: bytes, answer: PartitionProduceResponse, now_ms: int, error: InvalidRecord) -> Steps[None]:
+    answer.record_errors = yield from refused_records(batch, log, now_ms)
+    answer.log_start_offset = log.start_offset
+    raise error
+
+
+def _store(
+    ctx: Context,
+    log: Log,
+    batch: Buffer,
+    answer: PartitionProduceResponse,
+    request: ProduceRequest,
+    now_ms: int,
+    produce: _Produce,
+    *,
+    keys_checked: bool = False,
+) -> None:
+    owing = _check_transaction(ctx, request, log, batch) if request.transactional_id is not None else ()
+    info = log.append(batch, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch, keys_checked=keys_checked)
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.append_time_ms
     answer.log_start_offset = log.start_offset
-    if acks == ALL:
+    if request.acks == ALL:
         for coordinators in owing:
             produce.wait_for(answer, ctx, coordinators, coordinators.end_offset)
         produce.wait_for(answer, ctx, log, info.last_offset + 1)
