@@ -125,7 +125,7 @@ def in_step(found: dict[str, Any]) -> dict[str, bool | None]:
 def _left_out(members: tuple[state_file.MemberState, ...]) -> int:
     """Orders that came later than a window is kept open for: the pipelines count them."""
     reports = [fact for member in members for fact in member.facts.values() if isinstance(fact, dict)]
-    return sum(int(report.get("late_rows") or 0) for report in reports)
+    return sum(int(report.get("late_rows_total") or 0) for report in reports)
 
 
 def _view(url: str) -> dict[str, Any]:
