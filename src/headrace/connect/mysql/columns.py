@@ -140,6 +140,7 @@ class ReadColumn(NamedTuple):
     is_key: bool
     is_unique: bool
     after: str | None
+    has_value: bool  # in rows that are there when the column comes
 
 
 @dataclass(slots=True)
@@ -151,6 +152,8 @@ class _Attributes:
     is_unique: bool = False
     is_json: bool = False
     after: str | None = None
+    is_null: bool = False  # said in as many words
+    has_value: bool = False
 
 
 def read_column(words: Words) -> ReadColumn:
@@ -186,7 +189,9 @@ def read_column(words: Words) -> ReadColumn:
     if base == "decimal" and "," not in arguments:
         arguments = arguments[:-1] + ",0)"
     column = ShapeColumn(name, f"{base}{arguments}{found.suffix}", charset, found.optional, found.is_json)
-    return ReadColumn(column, found.is_key, found.is_unique, found.after)
+    # MariaDB gives a TIMESTAMP the present time, unless it is said to be null.
+    has_value = found.has_value or not found.optional or (base == "timestamp" and not found.is_null)
+    return ReadColumn(column, found.is_key, found.is_unique, found.after, has_value)
 
 
 def _read_type(words: Words) -> str:
@@ -232,7 +237,7 @@ def _read_attributes(words: Words) -> _Attributes:
             case "NOT":
                 found.optional = not words.skip_any("NULL") and found.optional
             case "NULL":
-                found.optional = True
+                found.optional = found.is_null = True
             case "PRIMARY":
                 words.skip_any("KEY")
                 found.is_key, found.optional = True, False
@@ -242,6 +247,7 @@ def _read_attributes(words: Words) -> _Attributes:
                 words.skip_any("KEY")
                 found.is_unique = True
             case "DEFAULT" | "COMMENT":
+                found.has_value |= token.upper == "DEFAULT" and words.peek().upper != "NULL"
                 if words.peek().text == "(" and words.peek().kind == "mark":
                     words.skip_parentheses()
                 else:
@@ -259,6 +265,8 @@ def _read_attributes(words: Words) -> _Attributes:
                 words.skip_parentheses()
             case "WITH" | "WITHOUT":
                 raise NotUnderstood("system versioning")
+            case "AS" | "GENERATED" | "AUTO_INCREMENT":
+                found.has_value = True
             case _:
-                pass  # AUTO_INCREMENT, ON UPDATE …, INVISIBLE, GENERATED ALWAYS AS … STORED, REFERENCES … and the like
+                pass  # ON UPDATE …, INVISIBLE, GENERATED ALWAYS AS … STORED, REFERENCES … and the like
     return found

@@ -157,6 +157,7 @@ class _Definition:
         self.key: tuple[str, ...] = ()
         self.uniques: list[tuple[str, ...]] = []
         self.unseen: list[tuple[Name, str]] = []  # tables whose rows change, and how
+        self.is_there = False
 
     def read_item(self, words: Words) -> None:
         """A column or an index between the parentheses."""
@@ -166,6 +167,8 @@ class _Definition:
     def add(self, words: Words, place: int | None) -> None:
         """A column, at a place or at the end or where the words say."""
         read = read_column(words)
+        if self.is_there and place is None and read.has_value:
+            self.unseen.append((self.name, f"column {read.column.name} was added with a value in every row"))
         self.columns.insert(len(self.columns) if place is None else place, read.column)
         if read.after is not None:
             self.columns.remove(read.column)
@@ -237,6 +240,7 @@ def _alter(words: Words, database: str, shapes: Shapes, *, is_ignoring: bool) ->
     if before is None:
         raise NotUnderstood(f"ALTER TABLE of {name[1]}, which is not known")
     definition = _Definition(name, before.charset)
+    definition.is_there = True
     if is_ignoring:
         definition.unseen.append((name, "ALTER IGNORE TABLE may have removed rows"))
     definition.columns = list(before.columns)
@@ -338,6 +342,11 @@ def _redefine(words: Words, definition: _Definition, old: str) -> None:
     place = definition.place_of(old)
     before = definition.columns.pop(place)
     definition.add(words, place)
+    after = definition.columns[definition.place_of(words.last_column)]
+    if after.name != before.name:
+        definition.unseen.append((definition.name, f"column {before.name} was renamed"))
+    elif not after.holds_values_of(before):
+        definition.unseen.append((definition.name, f"values of column {before.name} became others"))
     definition.key = tuple(words.last_column if name == before.name else name for name in definition.key)
 
 
@@ -373,6 +382,7 @@ def _rename_item(words: Words, definition: _Definition, database: str) -> Name |
         words.skip_any("TO")
         name = words.take().text
         old = definition.columns[place]
+        definition.unseen.append((definition.name, f"column {old.name} was renamed"))
         definition.columns[place] = ShapeColumn(name, old.type, old.charset, old.optional, old.is_json)
         definition.key = tuple(name if part == old.name else part for part in definition.key)
         return None

@@ -16,6 +16,9 @@ _BASE = re.compile(r"[a-z0-9_]+")
 _NUMBERS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 _MOMENTS: Final = ("time", "datetime", "timestamp")
 
+_INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_GROWING: Final = ("text", "mediumtext", "longtext")
+_TEXTS: Final = ("tinytext", "text", "mediumtext", "longtext")
 _STRINGS = {logged.STRING, logged.VARCHAR, logged.VAR_STRING}
 _FITTING: Final = {
     "tinyint": {logged.TINY}, "smallint": {logged.SHORT}, "mediumint": {logged.INT24}, "int": {logged.LONG},
@@ -71,6 +74,22 @@ class ShapeColumn:
     def precision(self) -> int:
         """The digits of a fraction of a second."""
         return self.numbers[0] if self.base in _MOMENTS else 0
+
+    def holds_values_of(self, before: "ShapeColumn") -> bool:
+        """Whether every value of a column is the same in this one, which takes its place."""
+        if before.optional and not self.optional:
+            return False
+        if self.base in _INTEGERS and before.base in _INTEGERS:
+            return self.is_unsigned == before.is_unsigned and _INTEGERS.index(self.base) >= _INTEGERS.index(before.base)
+        if self.base in _GROWING and before.base in _TEXTS:
+            return _TEXTS.index(self.base) >= _TEXTS.index(before.base)
+        if self.base != before.base:
+            return False
+        if self.base in ("enum", "set"):
+            return self.labels[: len(before.labels)] == before.labels
+        if self.base == "decimal":
+            return self.numbers[1] == before.numbers[1] and self.numbers[0] >= before.numbers[0]
+        return self.numbers[0] >= before.numbers[0] and self.is_unsigned == before.is_unsigned
 
     @property
     def is_spatial(self) -> bool:

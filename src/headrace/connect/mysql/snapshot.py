@@ -104,5 +104,8 @@ class Snapshot:
 
     def close(self) -> None:
         """Let go of the instant."""
+        unread: Any = self._connection._result  # type: ignore[attr-defined]  # noqa: SLF001
+        if unread is not None:
+            unread.unbuffered_active = False  # the driver would read on when it is thrown away
         force: Any = self._connection._force_close  # type: ignore[attr-defined]  # noqa: SLF001 - the rest need not come
         force()

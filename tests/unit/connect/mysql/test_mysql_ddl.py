@@ -145,10 +145,20 @@ def test_tables_are_dropped_emptied_renamed_and_copied() -> None:
         ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", [T]),
         ("ALTER TABLE t CHANGE id number INT", [T]),
         ("ALTER TABLE t ADD b INT", []),
+        ("ALTER TABLE t ADD b INT DEFAULT NULL, ADD c TIMESTAMP NULL", []),
+        ("ALTER TABLE t ADD b INT DEFAULT 5", [T]),
+        ("ALTER TABLE t ADD (b INT NOT NULL)", [T]),
+        ("ALTER TABLE t ADD b TIMESTAMP", [T]),
+        ("ALTER TABLE t ADD b INT AS (id + 1)", [T]),
+        ("ALTER TABLE t CHANGE a b VARCHAR(5)", [T]),
+        ("ALTER TABLE t RENAME COLUMN a TO b", [T]),
+        ("ALTER TABLE t MODIFY a VARCHAR(50) FIRST, MODIFY id BIGINT NOT NULL", []),
+        ("ALTER TABLE t MODIFY a VARCHAR(2)", [T]),
+        ("ALTER TABLE t MODIFY id SMALLINT NOT NULL", [T]),
     ],
 )
 def test_rows_that_change_unseen(statement: str, tables: list[tuple[str, str]]) -> None:
-    assert [name for name, _ in _run(statement).unseen] == tables
+    assert list(dict.fromkeys(name for name, _ in _run(statement).unseen)) == tables
 
 
 @pytest.mark.parametrize(
