@@ -247,6 +247,7 @@ class CapturedTables:
             name = event.table.full_name
             if name in self.states:
                 self.states[name] = self.states[name].after_truncate(event.origin.transaction_id)
+                self.is_due = True  # its file is another one now, which must not be taken for the work of later DDL
         yield event
 
     def _take(self, name: str, found: dict[str, Any], mark: Message, rereading: Rereading) -> Iterator[Event]:
