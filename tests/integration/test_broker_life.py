@@ -25,9 +25,10 @@ from headrace.protocol.messages.describe_producers import (
 )
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.protocol.messages.produce import ProduceResponse
-from headrace.records import Record, build_batch
+from headrace.records import Record, build_batch, headers_in
 from headrace.storage.errors import DirectoryInUse
 from headrace.testing import MemoryFileSystem
+from tests.integration.transaction_wire import WireProducer, committed_offset, is_stable
 from tests.integration.waiting import wait_until
 from tests.integration.wire import Wire
 
@@ -201,6 +202,57 @@ def test_topics_settings_ids_and_records_survive_a_restart(tmp_path: Path) -> No
         too_large = build_batch([Record(0, NOW, b"k", b"v" * 300)])
         assert wire.produce("orders", too_large)[0] == ErrorCode.MESSAGE_TOO_LARGE
         assert wire.produce("orders", BATCH) == (0, 1)
+
+
+def use_coordinators(wire: Wire) -> None:
+    """Commit an offset for each of five groups, and five transactions."""
+    for number in range(5):
+        producer = WireProducer(wire, f"writer-{number}")
+        assert producer.send("orders", b"v") == 0
+        assert producer.commit_offset(f"group-{number}", "orders", 1) == 0
+        assert producer.end(committed=True) == 0
+
+
+@pytest.mark.parametrize("was_clean", [True, False], ids=["clean", "crashed"])
+@pytest.mark.parametrize("byte", [8, 70], ids=["length", "record"])
+def test_damage_of_an_internal_topic_costs_what_it_says_and_not_the_start(
+    byte: int, was_clean: bool, tmp_path: Path
+) -> None:
+    settings = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+    with headrace.Broker(tmp_path, settings=settings) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("orders")
+        use_coordinators(wire)
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        path = tmp_path / f"{topic}-0" / f"{0:020d}.log"
+        data = bytearray(path.read_bytes())
+        position, header = list(headers_in(data))[2]
+        assert not header.is_control
+        data[position + byte] ^= 0x7F
+        path.write_bytes(data)
+    if not was_clean:
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    for _ in range(2):
+        with headrace.Broker(tmp_path, settings=settings) as broker, Wire(broker.bootstrap_servers) as wire:
+            known = [committed_offset(wire, f"group-{number}", "orders")[0] for number in range(5)]
+            assert known == [1, -1, 1, 1, 1]
+            wait_until(lambda wire=wire: is_stable(wire, "orders"), "a transaction was left open")
+    with headrace.Broker(tmp_path, settings=settings) as broker, Wire(broker.bootstrap_servers) as wire:
+        use_coordinators(wire)
+        assert committed_offset(wire, "group-1", "orders")[0] == 1
+
+
+def test_nothing_is_done_to_a_file_after_the_directory_was_let_go(tmp_path: Path) -> None:
+    with headrace.Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("orders")
+        producers = [WireProducer(wire, f"writer-{number}") for number in range(20)]
+        for producer in producers:
+            assert producer.send("orders", b"v") == 0
+        for producer in producers:
+            wire.send(producer.end_request(committed=True), 4)
+        wire.receive_frame()  # the markers of many are on their way
+    logs = [log for log in tmp_path.glob("*/*.log") if log.stat().st_size]
+    assert len(logs) > 1
+    assert [log.name for log in logs if not log.with_suffix(".index").exists()] == []
 
 
 def test_acks_zero_is_not_answered(tmp_path: Path) -> None:

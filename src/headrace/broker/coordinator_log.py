@@ -11,11 +11,11 @@ from headrace.broker.topics import Topic, TopicCatalog
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.transaction.partitioning import partition_for
 from headrace.errors import HeadraceError
-from headrace.records import BatchHeader, Record, build_batch, header_at, headers_in, records_of
+from headrace.records import BatchHeader, Buffer, CorruptBatch, Record, build_batch, header_at, records_of
 from headrace.storage.log import Log
+from headrace.storage.scan import find_batch, scan
+from headrace.storage.segment import Segment
 from headrace.telemetry.logs import get_logger
-
-_READ_BYTES = 1024 * 1024
 
 _REPORTED = 10  # one by one, of each partition; the rest is counted
 _log = get_logger(__name__)
@@ -159,14 +159,36 @@ def _report(log: Log, offset: int, error: Exception, count: int) -> None:
         )
 
 
-def batches_of(log: Log) -> Iterator[bytes]:
-    """Everything that is in a log, in order."""
-    offset = log.start_offset
-    while offset < log.end_offset:
-        found = log.read(offset, _READ_BYTES).slice
-        if found is None:
-            break
-        data = found.read()
-        for position, header in headers_in(data):
-            yield data[position : position + header.size]
-            offset = header.next_offset
+def batches_of(log: Log, *, reports: bool = True) -> Iterator[bytes]:
+    """Everything that is in a log, in order; bytes that are no batch are reported, and reading goes on behind them."""
+    for segment in log.segments:
+        for damage in segment.damage if reports else ():
+            _report_damage(log, segment, damage.position, damage.size)
+        for start, end in segment.readable():
+            for batch in _batches_between(log, segment, start, end, reports=reports):
+                if header_at(batch).next_offset > log.start_offset:
+                    yield bytes(batch)
+
+
+def _batches_between(log: Log, segment: Segment, start: int, end: int, *, reports: bool) -> Iterator[Buffer]:
+    while start < end:
+        try:
+            for scanned in scan(segment.file, start, end):
+                yield scanned.batch
+                start = scanned.position + scanned.header.size
+        except CorruptBatch:
+            found = find_batch(segment.file, start + 1, end, segment.base_offset, log.end_offset)
+            behind = found.position if found else end
+            if reports:
+                _report_damage(log, segment, start, behind - start)
+            start = behind
+
+
+def _report_damage(log: Log, segment: Segment, position: int, size: int) -> None:
+    _log.error(
+        "a part of an internal topic is damaged, and what it said is not known any more",
+        log=str(log.topic_partition),
+        file=segment.path,
+        position=position,
+        bytes=size,
+    )

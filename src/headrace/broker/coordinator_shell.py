@@ -105,6 +105,8 @@ class CoordinatorShell:
         return answer, self._not_durable()
 
     def _decide_and_write(self, event: object) -> Decision | None:
+        if self._is_closed:  # what became durable while the broker ended is decided by the next one
+            return None
         now_ms = self._runtime.now_ms()
         decision = self._decide(event, now_ms)
         producer = self._producer_of(decision)
@@ -175,6 +177,8 @@ class CoordinatorShell:
             waiting = self._waiting.pop(answer.to, None)
             if waiting:
                 waiting.set(None if failed else answer.response)
+        if self._is_closed:  # the next start does it
+            return
         if not failed:
             for effect in decision.effects:
                 try:

@@ -1,7 +1,7 @@
 """Opening a partition's folder: finishing what a crash interrupted, and cutting off what it tore.
 
-After a clean shutdown nothing is read but names and sizes. After a crash everything behind the recovery point is
-checked batch by batch, by length and checksum:
+After a clean shutdown nothing is read but names and sizes, unless that little cannot be read. After a crash, or then,
+everything behind the recovery point is checked batch by batch, by length and checksum:
 - what is behind the recovery point and not whole was never acknowledged as durable: it is cut off, with all behind it,
   and so is what follows a hole between two segments, which a crash leaves where the earlier file lost its end;
 - what is before the recovery point was durable once, so it is damage: it is reported with file and position, kept, and
@@ -72,11 +72,14 @@ def open_log(
     loader.finish_interrupted_work()
     segments = loader.open_segments(start_offset)
     first = loader.first_to_check(segments, was_clean=was_clean)
+    try:
+        if first == len(segments):
+            end_offset = segments[-1].end_offset
+            producers = replay(filesystem, directory, segments, end_offset)
+    except CorruptBatch:  # it was whole when it was closed, so this is damage
+        first = 0
     if first < len(segments):
         segments, producers, end_offset = loader.recover(segments, first)
-    else:
-        end_offset = segments[-1].end_offset
-        producers = replay(filesystem, directory, segments, end_offset)
     if start_offset > end_offset:
         raise InconsistentStart(directory, start_offset, end_offset)
     epochs.truncate_to(end_offset)

@@ -118,12 +118,15 @@ class Segment:
 
     def _reopen(self) -> File:
         with self._index_lock:
-            if self._is_closed:
-                raise OSError(errno.EBADF, "the segment is closed", self.path)
+            self._check_open()
             file = self._file
             if file is None:
                 file = self._file = OPEN_FILES.open(self._filesystem, self.path, self)
             return file
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise OSError(errno.EBADF, "the segment is closed", self.path)
 
     def release_file(self) -> bool:
         """Let go of the file, unless it has unsynced bytes or no name any more; whether it did."""
@@ -339,6 +342,7 @@ class Segment:
         """
         try:
             with self._index_lock:
+                self._check_open()  # the directory may be somebody else's by now
                 _ = self.indexes
                 self._index_files.remove()
                 self._indexes_saved = False

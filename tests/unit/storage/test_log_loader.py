@@ -121,6 +121,19 @@ def test_a_bad_batch_before_the_recovery_point_is_damage_and_reading_goes_on_beh
         log.read(2, 1000)
 
 
+def test_damage_that_a_clean_shutdown_hides_does_not_keep_the_log_from_being_opened():
+    filesystem, _ = _write()
+    log, _ = _open(filesystem)
+    append(log, some_records(2, first=20))
+    log.close()
+    filesystem.corrupt(log.segments[-1].path, log.segments[-1].size - SIZE + 8, b"\x7f")
+    log, recovery = _open(filesystem, recovery_point=22, was_clean=True)
+    assert [(damage.first_offset, damage.next_offset) for damage in recovery.damage] == [(20, 22)]
+    assert log.end_offset == 22
+    append(log, some_records(2, first=22))
+    assert [header.base_offset for header, _ in batches_from(log, 22)] == [22]
+
+
 def test_missing_indexes_are_made_anew_even_after_a_clean_shutdown():
     filesystem, _ = _write()
     _open(filesystem)[0].close()
