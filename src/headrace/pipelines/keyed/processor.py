@@ -110,25 +110,28 @@ class Serving:
     def begin(self, client: Any) -> None:
         """Before any bucket: what holds for all of them."""
         client.set_implicit_key((SETTINGS_BUCKET,))
-        self._check_settings()
+        is_new = self._check_settings()
         if self.plan.clock is not Clock.NONE:
-            self._before_us = self._watermark_before(client)
+            self._before_us = self._watermark_before(client, is_new=is_new)
         client.remove_implicit_key()
 
-    def _watermark_before(self, client: Any) -> int:
+    def _watermark_before(self, client: Any, *, is_new: bool) -> int:
         """The watermark of the micro-batch before, and this one's is put down for the next.
 
         Rows are judged by the one before, as Spark's own operators judge them: the windows that this watermark closes
         are still there until the rows are in. And an operator before us emits in this micro-batch what its watermark
-        has just passed, which is ours as well.
+        has just passed, which is ours as well. State from before it was put down has closed what the present one has
+        passed.
         """
         held = self._stored.state.getValue((WATERMARK,))
         _, now_ms = client.get_timestamps(self.plan.clock.value)
         self._stored.put(WATERMARK, str(now_ms).encode())
-        return _micros(int(bytes(held[0]))) if held is not None else NO_WATERMARK
+        if held is None:
+            return NO_WATERMARK if is_new else _micros(now_ms)
+        return _micros(int(bytes(held[0])))
 
-    def _check_settings(self) -> None:
-        """Refuse a state that was made otherwise, before any partition goes on with it."""
+    def _check_settings(self) -> bool:
+        """Refuse a state that was made otherwise, before any partition goes on with it; whether there was none."""
         now = Settings.of(self.plan, self.keys, self.buckets)
         held = self._stored.manifest()
         text = stored_settings.to_text(now)
@@ -136,6 +139,7 @@ class Serving:
             stored_settings.check_same(stored_settings.from_text(held), now)
         if held != text:
             self._stored.put_manifest(text)
+        return held is None
 
 
 def _times(values: Any) -> Times:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.pipelines.keyed.errors import BadState
-from headrace.pipelines.keyed.operator import Operator, Plan
-from headrace.pipelines.keyed.settings import Settings, check_same, from_text, to_text
+from headrace.pipelines.keyed.operator import NO_WATERMARK, Operator, Plan
+from headrace.pipelines.keyed.processor import WATERMARK, Serving
+from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings, check_same, from_text, to_text
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.asides import TIME
 from headrace.pipelines.operators.clock_offsets import ClockOffsets
@@ -125,3 +126,48 @@ def test_functions_of_the_user_are_not_compared() -> None:
     one, other = (Settings.of(custom(merge), KEYS, 1) for merge in (lambda xs: xs[0], lambda xs: xs[-1]))
     assert "lambda" not in str(one.parameters)
     check_same(one, other)
+
+
+class Partition:
+    """Spark's state of one partition as far as the beginning of a micro-batch needs it, and its watermark."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[str], tuple[bytes]] = {}
+        self.watermark_ms = 0
+
+    def getValue(self, key: tuple[str]) -> tuple[bytes] | None:  # noqa: N802 - Spark's names
+        return self.entries.get(key)
+
+    def updateValue(self, key: tuple[str], value: tuple[bytes]) -> None:  # noqa: N802
+        self.entries[key] = value
+
+    def set_implicit_key(self, key: tuple[int]) -> None:
+        assert key == (SETTINGS_BUCKET,)
+
+    def remove_implicit_key(self) -> None:
+        pass
+
+    def get_timestamps(self, mode: str) -> tuple[int, int]:
+        return 0, self.watermark_ms
+
+    def begin(self, watermark_ms: int) -> int | None:
+        """A micro-batch with this watermark; the one that its rows are judged by."""
+        self.watermark_ms = watermark_ms
+        serving = Serving(None, self, PANED, PANED.plan(KEYS, ROWS), KEYS, 4)
+        serving.begin(self)
+        return serving._before_us
+
+
+def test_rows_are_judged_by_the_watermark_before() -> None:
+    partition = Partition()
+    assert partition.begin(0) == NO_WATERMARK
+    assert partition.begin(5000) == NO_WATERMARK
+    assert partition.begin(9000) == 5_000_000
+
+
+def test_state_from_before_watermarks_were_kept_takes_back_nothing_that_it_has_closed() -> None:
+    partition = Partition()
+    partition.begin(5000)
+    del partition.entries[WATERMARK,]
+    assert partition.begin(9000) == 9_000_000
+    assert partition.begin(12000) == 9_000_000
