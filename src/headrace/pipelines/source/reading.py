@@ -12,16 +12,17 @@ from headrace.client.fetch import Fetched, Fetcher, FetchOptions
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.columns.decoding import Decoded
-from headrace.pipelines.columns.records import RecordColumns, columns_of
+from headrace.pipelines.columns.records import FOR_EVER, RecordColumns, columns_of
 from headrace.pipelines.errors import BadRecord, DataLoss
 from headrace.pipelines.source.columns import Layout, record_column
 from headrace.pipelines.source.dead_letters import topic_for, write_letters
 from headrace.pipelines.source.options import SourceOptions
-from headrace.pipelines.source.planning import Range
+from headrace.pipelines.source.planning import Offsets, Range
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
 _LONGEST_SILENCE_S = 60.0
+_LOOK_BYTES = 16 * 1024
 REMEDY = (
     "What was not read of it is gone. Start again with a new checkpoint (headrace pipeline reset FILE JOB), or set "
     "failOnDataLoss to false to go on with what is there, from its first record"
@@ -37,6 +38,27 @@ def read_range(wanted: Range, layout: Layout, options: SourceOptions) -> Iterato
         if decoded and decoded.broken:
             _bad_records(cluster, wanted, records, decoded, options)
         yield _batch(wanted, layout, records, decoded)
+
+
+def oldest_times(cluster: Cluster, offsets: Offsets, ends: Offsets, *, committed: bool) -> Offsets:
+    """The oldest time of the first few records from each offset on; behind every time where none can be had."""
+    asked = FetchOptions(max_wait_ms=100, partition_max_bytes=_LOOK_BYTES, committed=committed)
+    fetcher = Fetcher(cluster, offsets, asked, until=ends)
+    found = dict.fromkeys(offsets, FOR_EVER)
+    while fetcher.positions:
+        try:
+            answers = fetcher.poll()
+        except OffsetOutOfRange as error:
+            fetcher.drop(error.partition)
+            continue
+        for fetched in answers:
+            fetcher.drop(fetched.partition)
+            batches = visible_batches(fetched, committed=committed)
+            times = columns_of(batches, first_offset=fetched.offset, until_offset=ends[fetched.partition]).timestamp
+            found[fetched.partition] = int(times.min()) if len(times) else -1  # nothing but markers
+        if not answers:
+            break
+    return found
 
 
 def _fetched(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterator[RecordColumns]:

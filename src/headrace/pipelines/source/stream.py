@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from headrace.client.admin import describe_log_dirs
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
+from headrace.client.errors import UnknownPartition, UnknownTopic
 from headrace.client.groups import alter_offsets
 from headrace.client.offsets import EARLIEST as FIRST
 from headrace.client.offsets import LATEST as LAST
@@ -31,7 +32,7 @@ from headrace.client.offsets import YOUNGEST, list_offsets
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import DataLoss
-from headrace.pipelines.source.alignment import aligned
+from headrace.pipelines.source.alignment import Backlog, Moment, aligned
 from headrace.pipelines.source.bounded import LATEST, partitions_of, read_partition
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.idle import KEY as IDLE
@@ -47,7 +48,7 @@ from headrace.pipelines.source.lives import Position, begun, follow, gone
 from headrace.pipelines.source.options import SourceOptions
 from headrace.pipelines.source.places import find
 from headrace.pipelines.source.planning import Offsets, from_json, ids_in, limited, to_json
-from headrace.pipelines.source.reading import REMEDY
+from headrace.pipelines.source.reading import REMEDY, oldest_times
 from headrace.pipelines.source.selection import refreshed, selected
 from headrace.telemetry.logs import get_logger
 
@@ -148,22 +149,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {where: end for where, end in ends.items() if end > starts[where]}
         if len(waiting) < 2 or sum((end - starts[where]) * cost[where] for where, end in waiting.items()) <= budget:
             return limited(starts, ends, budget, cost)
-        youngest = list_offsets(self._cluster, dict.fromkeys(waiting, YOUNGEST))
-        moment = aligned(
-            starts,
-            waiting,
-            budget,
-            cost,
-            lambda time_ms: self._offsets_at(waiting, time_ms),
-            first_ms=self._moment_ms,
-            last_ms=max(found.timestamp for found in youngest.values()),
-        )
+        try:
+            moment = self._aligned(starts, waiting, budget, cost)
+        except (UnknownTopic, UnknownPartition):  # `partitions` says what that means
+            return limited(starts, ends, budget, cost)
         self._moment_ms = moment.time_ms
         return ends | moment.offsets
 
-    def _offsets_at(self, waiting: Iterable[TopicPartition], time_ms: int) -> Offsets:
-        found = list_offsets(self._cluster, dict.fromkeys(waiting, time_ms))
-        return {where: each.offset for where, each in found.items()}
+    def _aligned(
+        self, starts: Offsets, waiting: Offsets, budget: float, cost: Mapping[TopicPartition, float]
+    ) -> Moment:
+        def offsets_at(time_ms: int) -> Offsets:
+            found = list_offsets(self._cluster, dict.fromkeys(waiting, time_ms))
+            return {where: each.offset for where, each in found.items()}
+
+        def oldest_from(offsets: Offsets) -> Offsets:
+            return oldest_times(self._cluster, offsets, waiting, committed=self._options.committed)
+
+        youngest = list_offsets(self._cluster, dict.fromkeys(waiting, YOUNGEST))
+        last_ms = max(found.timestamp for found in youngest.values())
+        backlog = Backlog(starts, waiting, cost, offsets_at, oldest_from)
+        return aligned(backlog, budget, first_ms=self._moment_ms, last_ms=last_ms)
 
     def _record_bytes(self, ends: Offsets) -> dict[TopicPartition, float]:
         """About what a record of each partition takes, by what all of them take on the broker's disk."""
