@@ -6,7 +6,7 @@ directory that a Kafka broker wrote, is taken in as it is.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import RLock
@@ -92,16 +92,21 @@ class TopicCatalog:
                     _log.warning("a deleted topic is still on the disk", topic=name, error=str(error))
         for name, file in files.items():
             if not file.deleted:
-                named = [TopicPartition(name, index) for index in range(file.partitions)]
-                missing = [partition for partition in named if partition not in found.get(name, ())]
-                if missing:
-                    self._directory.create_all(missing, self.config_of(file.settings), file.id)
-                found.pop(name, None)
-                self._publish(name, file)
+                self._take_in(name, file, found.pop(name, []))
         for name, partitions in found.items():
-            file = TopicFile(self._directory.topic_id(partitions[0]), len(partitions), {})
+            ids = [self._directory.topic_id(partition) for partition in partitions]
+            topic_id = next((each for each in ids if each.int), None) or uuid4()  # Kafka had none before 2.8
+            # The numbers may have gaps: a directory of a cluster has the partitions of one of its brokers.
+            file = TopicFile(topic_id, partitions[-1].partition + 1, {})
             self._write(name, file)
-            self._publish(name, file)
+            self._take_in(name, file, partitions)
+
+    def _take_in(self, name: str, file: TopicFile, found: Collection[TopicPartition]) -> None:
+        named = [TopicPartition(name, index) for index in range(file.partitions)]
+        missing = [partition for partition in named if partition not in found]
+        if missing:
+            self._directory.create_all(missing, self.config_of(file.settings), file.id)
+        self._publish(name, file)
 
     def config_of(self, settings: Mapping[str, str]) -> LogConfig:
         """How logs of a topic with these settings behave."""

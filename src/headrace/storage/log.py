@@ -122,9 +122,9 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed records stop: the oldest open transaction, or the end."""
+        """Where readers of committed records stop: the oldest open transaction, or the end; never before the start."""
         first_open = self.producers.first_open_offset
-        return self._end_offset if first_open is None else first_open
+        return self._end_offset if first_open is None else max(first_open, self._start_offset)
 
     @property
     def segments(self) -> tuple[Segment, ...]:

@@ -235,3 +235,35 @@ def test_a_topic_that_is_there_is_not_made_again():
     catalog.create("orders", 1, {})
     with pytest.raises(BrokerError, match="already exists"):
         catalog.create("orders", 1, {})
+
+
+# --- directories of others
+
+
+def test_a_directory_that_another_broker_wrote_is_taken_in_with_gaps_and_without_ids():
+    """As one broker of a cluster leaves it, older than topic ids: every record is there, and no two topics are one."""
+    filesystem = MemoryFileSystem()
+    catalog, directory = _open(filesystem)
+    for name in ("orders", "payments"):
+        for log in catalog.create(name, 3, {}).partitions:
+            append(log, some_records(2))
+            log.flush()
+    directory.close()
+    for path in [f"data/{folder}/partition.metadata" for folder in _folders(filesystem)]:
+        filesystem.remove(path)
+    for folder in ("data/topics", "data/orders-1"):
+        for name in filesystem.list(folder):
+            filesystem.remove(f"{folder}/{name}")
+        filesystem.remove_directory(folder)
+    for _ in range(2):
+        catalog, directory = _open(filesystem)
+        counts = [len(records_from(log)) for log in catalog.by_name["orders"].partitions]
+        assert counts == [2, 0, 2]
+        ids = {name: topic.id for name, topic in catalog.by_name.items()}
+        assert {id: topic.name for id, topic in catalog.by_id.items()} == {id: name for name, id in ids.items()}
+        assert bytes(16) not in catalog.by_id
+        directory.close()
+    catalog, _ = _open(filesystem)
+    assert {name: topic.id for name, topic in catalog.by_name.items()} == ids
+    catalog.add_partitions("orders", 4)
+    assert [len(records_from(log)) for log in catalog.by_name["orders"].partitions] == [2, 0, 2, 0]

@@ -172,6 +172,18 @@ def test_readers_of_committed_records_stop_at_the_oldest_open_transaction(filesy
     assert log.read(0, 10**6).aborted == ()
 
 
+def test_the_last_stable_offset_is_never_before_the_start(filesystem):
+    """A reader of committed records that wants the end would be sent where nothing is, again and again."""
+    log = new_log(filesystem)
+    append(log, some_records(2), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    append(log, some_records(2, first=2))
+    log.advance_start(3)
+    assert log.last_stable_offset == 3
+    assert log.read(3, 1000, committed=True).slice is None
+    end_transaction(log, ControlType.COMMIT, 1)
+    assert log.last_stable_offset == log.end_offset == 5
+
+
 def test_a_fenced_coordinator_writes_no_marker(filesystem):
     log = new_log(filesystem)
     append(log, some_records(1), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
