@@ -128,8 +128,19 @@ class Segment:
         if self._is_closed:
             raise OSError(errno.EBADF, "the segment is closed", self.path)
 
-    def release_file(self) -> bool:
-        """Let go of the file, unless it has unsynced bytes or no name any more; whether it did."""
+    def release_file(self, *, syncs: bool = False) -> bool:
+        """Let go of the file, unless it has unsynced bytes or no name any more; whether it did.
+
+        With `syncs` they are synced first, unless somebody is about to: who asks must not wait for who waits for it.
+        """
+        if syncs and self._has_unsynced and self._has_name and self._sync_lock.acquire(blocking=False):
+            try:
+                unsynced = self._file
+                if unsynced is not None:
+                    with suppress(OSError):  # then it stays open, and in doubt
+                        self._sync_file(unsynced)
+            finally:
+                self._sync_lock.release()
         # First the file, then the look: a writer notes that it writes before it takes the file.
         file, self._file = self._file, None
         if self._has_unsynced or not self._has_name:
@@ -225,10 +236,9 @@ class Segment:
     def sync_cut(self) -> None:
         """Have a cut on the disk: what was cut off and is whole must not come back behind what is written next."""
         with self._sync_lock:
-            self._sync_file()
+            self._sync_file(self.file)
 
-    def _sync_file(self) -> None:
-        file = self.file
+    def _sync_file(self, file: File) -> None:
         self._has_unsynced = False  # what is written from here on may miss the sync
         try:
             file.sync()
@@ -454,7 +464,7 @@ class Segment:
                 self._has_unsynced = True
                 self._rewrite(self.position_of(durable_offset))
             self._index_files.sync_removal()
-            self._sync_file()
+            self._sync_file(self.file)
             self.in_doubt = False
 
     def close(self) -> None:

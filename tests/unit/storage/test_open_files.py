@@ -30,6 +30,12 @@ def _open_count(log):
     return sum(segment._file is not None for segment in log.segments)
 
 
+def _after_power_cut(filesystem):
+    for folder in (FOLDER, "data", "."):
+        filesystem.sync_directory(folder)
+    return filesystem.crash(mode="lose_everything")
+
+
 def _filled(filesystem, **config):
     log = new_log(filesystem, segment_bytes=300, **config)
     for number in range(20):
@@ -46,12 +52,13 @@ def test_segments_that_rest_let_go_of_their_files_and_are_read_all_the_same(two_
     assert _open_count(log) <= 2
 
 
-def test_what_is_not_synced_stays_open_until_it_is(two_files):
+def test_what_is_not_synced_stays_open_until_it_is(two_files, monkeypatch):
+    monkeypatch.setattr(OPEN_FILES, "limit", 8)
     filesystem = MemoryFileSystem()
     log = new_log(filesystem, segment_bytes=300)
     for number in range(20):
         append(log, some_records(2, first=2 * number))
-    assert _open_count(log) == len(log.segments) > 5
+    assert _open_count(log) == len(log.segments) == 10
     filesystem.fail_sync(f"{FOLDER}/*.log")
     with pytest.raises(SyncFailed):
         log.flush()
@@ -59,8 +66,33 @@ def test_what_is_not_synced_stays_open_until_it_is(two_files):
     assert len(in_doubt) == 1
     assert in_doubt[0]._file is not None
     log.flush()
+    monkeypatch.setattr(OPEN_FILES, "limit", 2)
     log.roll(EPOCH_MS)  # somebody needs room
     assert _open_count(log) <= 2
+
+
+def test_where_nobody_syncs_a_file_it_is_synced_before_it_is_let_go_of(two_files):
+    """`durability = os`: the next file has to be opened all the same."""
+    filesystem = MemoryFileSystem()
+    log = new_log(filesystem, segment_bytes=300)
+    for number in range(20):
+        append(log, some_records(2, first=2 * number))
+    let_go = [segment for segment in log.segments if segment._file is None]
+    assert len(let_go) >= len(log.segments) - 3
+    crashed = _after_power_cut(filesystem)
+    assert all(crashed.size(segment.path) == segment.size > 0 for segment in let_go)
+
+
+def test_a_sync_that_fails_where_a_file_was_to_be_let_go_of_is_not_forgotten(two_files):
+    filesystem = MemoryFileSystem()
+    log = new_log(filesystem, segment_bytes=300)
+    filesystem.fail_sync(f"{FOLDER}/*.log")
+    for number in range(20):
+        append(log, some_records(2, first=2 * number))
+    assert len([segment for segment in log.segments if segment.in_doubt]) == 1
+    log.flush()
+    crashed = _after_power_cut(filesystem)
+    assert [record.key for record in records_from(new_log(crashed))] == [b"key-%04d" % number for number in range(40)]
 
 
 def test_a_segment_that_was_removed_is_read_by_whoever_holds_it(two_files):
