@@ -3,6 +3,7 @@
 Or the capture of that table stopped, and says why. Every case has a table of its own, so one capture goes through all.
 """
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -89,6 +90,24 @@ CASES = [
     Case("moved_and_back", (
         "alter table {t} rename to {t}_away", "delete from {t}_away", "alter table {t}_away rename to {t}",
     )),
+    Case("moved_and_back_at_once", (
+        ("begin; alter table {t} rename to {t}_away; update {t}_away set n = 0 where id = 4; "
+        "alter table {t}_away rename to {t}; commit"),
+    )),
+    Case("lent_its_name", (
+        ("begin; alter table {t} rename to {t}_away; alter table {t}_other rename to {t}; "
+        "insert into {t} values (500, 'of the other', 1); "
+        "alter table {t} rename to {t}_other; alter table {t}_away rename to {t}; commit"),
+    ), (), (*PLAIN, "create table {t}_other (like {t} including all)")),
+    Case("drop_add_empty_column", ("alter table {t} drop n; alter table {t} add n int",)),
+    Case("rename_column_and_back", (
+        "begin; alter table {t} rename n to m; update {t} set m = 5 where m = 4; alter table {t} rename m to n; commit",
+    )),
+    Case("key_changed_and_back", (
+        ("begin; alter table {t} drop constraint {t}_pkey; alter table {t} add primary key (v); "
+        "delete from {t} where id = 5; "
+        "alter table {t} drop constraint {t}_pkey; alter table {t} add primary key (id); commit"),
+    )),
     Case("key_changed", ("alter table {t} drop constraint {t}_pkey", "alter table {t} add primary key (v)")),
     Case("identity_full", ("alter table {t} replica identity full",), is_seen=True),
     Case("identity_index", (
@@ -107,6 +126,10 @@ CASES = [
         f"begin; {NEW_PART}; insert into {{t}}_new values (21, 21, 'x'); {ATTACH}; commit",
     ), PARTED_WRITES, PARTED, is_seen=True),
     Case("detached", ("alter table {t} detach partition {t}_p2",), PARTED_WRITES, PARTED),
+    Case("detached_and_back", (
+        "alter table {t} detach partition {t}_p2", "update {t}_p2 set v = 'beside'",
+        "alter table {t} attach partition {t}_p2 for values from (10) to (20)",
+    ), PARTED_WRITES, PARTED),
     Case("part_dropped", ("drop table {t}_p2",), PARTED_WRITES, PARTED),
     Case("part_truncated", ("truncate {t}_p2",), PARTED_WRITES, PARTED),
     Case("parted_truncated", (
@@ -272,6 +295,24 @@ def test_or_that_table_stops_and_the_others_go_on(database: CdcPostgres, when: s
         folded.begin_again()
         follow(mended, folded, database)
         assert not stopped_in(mended)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_column_that_comes_back_is_empty(database: CdcPostgres, is_restarted: bool) -> None:
+    """Dropped and, much later, made again: rows that nobody wrote since still have its old values in the topic."""
+    run(database, PLAIN, "back")
+    folded = Folded()
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(reading(database, heartbeat_s=0.2))
+        follow(found, folded, database)
+        run(database, ("alter table {t} drop n", "update {t} set v = 'x' where id = 1"), "back")
+        follow(found, folded, database)
+        if is_restarted:
+            stack.pop_all().close()
+            found = stack.enter_context(reading(database, found.position, heartbeat_s=0.2))
+            folded.begin_again()
+        run(database, ("alter table {t} add n int", "update {t} set v = 'y' where id = 2"), "back")
+        follow(found, folded, database)
 
 
 def test_names_of_every_kind(database: CdcPostgres) -> None:

@@ -49,6 +49,9 @@ class CapturedTables:
         self._pending: set[str] = set()  # what was found of these stands in the log, and was not read there yet
         self._settle_xid = 0  # transactions before this one may have written to a table before it was published
         self.is_due = False  # whether a table was altered, so that it is time to look
+        # Columns, and those of keys, that the log told of once and not any more: should they come back, nobody tells
+        # their values.
+        self._missed = {name: set(columns) for name, columns in stored.get("missed", {}).items()}
         self.queries: dict[str, RowQuery] = {}
         self.learn(known)
         self.states = {name: TableState.from_json(state) for name, state in stored.get("tables", {}).items()}
@@ -151,9 +154,22 @@ class CapturedTables:
             return self.shapes.recall(relation), []
         table, told = self.shapes.take(relation, origin, place)
         if table is not None:
+            self._note_missing(self._tables.get(name, table), table)
             self._tables[name] = table
-        self.is_due |= bool(told) or name not in self.states
+        last = self.states.get(name)
+        is_other = last is not None and last.id != relation.id and name not in self._pending
+        if last is not None and is_other:
+            # Even if it goes away before anybody looks, its rows are told under this name.
+            self.states[name] = replace(last, id=0)
+        self.is_due |= bool(told) or last is None or is_other
         return table, [*events, *told]
+
+    def _note_missing(self, before: Table, now: Table) -> None:
+        """Rows in the log lack columns from here on, or are known by others."""
+        if before is not now:
+            missed = {column.name for column in before.columns} - {column.name for column in now.columns}
+            missed |= {column.name for column in before.key_columns} - {column.name for column in now.key_columns}
+            self._miss(now.full_name, missed)
 
     def types_of(self, table: Table) -> dict[str, str]:
         """The types of a table's columns by name, as SQL writes them."""
@@ -207,7 +223,9 @@ class CapturedTables:
                     self._refuse(name, lacks or because)
                 else:
                     found[name] = {"state": now.as_json(), "new": True}
-            elif what := unseen_between(old, now, seen.changed.get(name, ())):
+            elif what := unseen_between(old, now, seen.changed.get(name, ())) or self._came_back(
+                table, is_changed=old.shape != now.shape
+            ):
                 reason = lacks or (because if old.id != now.id else "")
                 found[name] = {"state": now.as_json(), "what": what, "because": reason}
             elif parts := new_parts(old, now):
@@ -226,6 +244,28 @@ class CapturedTables:
         self._pending |= found.keys()
         self._connection.execute("select pg_logical_emit_message(true, %s, %s::text)", [FOUND, content])
         return []
+
+    def _came_back(self, table: CatalogTable, *, is_changed: bool) -> str:
+        """What the log did not have for a while and the table has now, as a clause."""
+        name = table.full_name
+        if not is_changed and name not in self._missed:
+            return ""
+        there = self._catalog.types_of(table.id).keys()
+        back = sorted(self._missed.get(name, set()) & there)
+        if back:
+            return f"{back[0]} was {'not in its key' if back[0] in table.key else 'no column of it'} for a while"
+        known = self._tables.get(name)
+        self._miss(name, {column.name for column in known.columns} - there if known is not None else set())
+        return ""
+
+    def _miss(self, name: str, columns: set[str]) -> None:
+        if columns:
+            self._missed.setdefault(name, set()).update(columns)
+
+    @property
+    def missed(self) -> dict[str, list[str]]:
+        """Of each table, the columns that its topic may have old values of; as it is stored."""
+        return {name: sorted(columns) for name, columns in self._missed.items()}
 
     def _is_wanted(self, name: str) -> bool:
         return self._settings.filters.captures(name) or name == self._settings.signal_table
@@ -252,6 +292,7 @@ class CapturedTables:
 
     def _take(self, name: str, found: dict[str, Any], mark: Message, rereading: Rereading) -> Iterator[Event]:
         self._pending.discard(name)
+        self._missed.pop(name, None)
         incremental, origin, place = rereading.incremental, mark.origin, mark.place
         if "gone" in found:
             table = self._table_of(name)

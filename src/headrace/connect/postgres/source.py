@@ -315,6 +315,8 @@ class PostgresSource:
         found["shapes"] = dict(self._tables.shapes.known)
         found["tables"] = {name: state.as_json() for name, state in self._tables.states.items()}
         found["horizon"] = self._tables.horizon
+        if missed := self._tables.missed:
+            found["missed"] = missed
         found["system"] = self._system
         if self._ended:
             found["ended"] = True

@@ -19,9 +19,10 @@ from headrace.connect.postgres.catalog import CatalogTable
 from headrace.connect.postgres.relation import DEFAULT, Relation, RelationColumn
 
 _TREE: Final = """
-with recursive tree(root, id) as (
-    select wanted.id, wanted.id from unnest(%(ids)s::oid[]) wanted(id)
-    union all select tree.root, i.inhrelid from tree join pg_inherits i on i.inhparent = tree.id
+with recursive tree(root, id, links) as (
+    select wanted.id, wanted.id, '' from unnest(%(ids)s::oid[]) wanted(id)
+    union all select tree.root, i.inhrelid, tree.links || ':' || i.xmin::text
+    from tree join pg_inherits i on i.inhparent = tree.id
     join pg_class child on child.oid = i.inhrelid and child.relispartition)
 """
 # Texts of all kinds are stored and written the same way, so one may become the other.
@@ -33,7 +34,7 @@ select c.oid::bigint, c.relnatts,
     (select concat_ws(':', p.oid, p.xmin, r.oid) from pg_publication p
      left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid where p.pubname = %(publication)s),
     (select coalesce(jsonb_object_agg(
-            leaf.oid::text, jsonb_build_array(leaf.relfilenode::bigint, leaf.xmin::text)), '{{}}')
+            leaf.oid::text, jsonb_build_array(leaf.relfilenode::bigint, leaf.xmin::text, tree.links)), '{{}}')
      from tree join pg_class leaf on leaf.oid = tree.id where tree.root = c.oid and leaf.relkind <> 'p')
 from pg_class c where c.oid = any(%(ids)s::oid[])
 """  # noqa: S608 - our own text
@@ -42,8 +43,10 @@ select attrelid::bigint, attname::text, atttypid::bigint, atttypmod from pg_attr
 where attrelid = any(%(ids)s::oid[]) and attname = any(%(names)s::text[]) and attnum > 0 and not attisdropped
 """
 _CHANGED: Final = f"""{_TREE}
-select tree.root::bigint, case when tree.id = tree.root then attnum else 0 end, attname::text, atthasmissing
-from tree join pg_attribute a on a.attrelid = tree.id and attnum > 0 and not attisdropped and attgenerated = ''
+select tree.root::bigint, case when tree.id = tree.root then attnum else 0 end, attname::text, atthasmissing,
+    attisdropped
+from tree join pg_attribute a on a.attrelid = tree.id and attnum > 0
+    and case when attisdropped then tree.id = tree.root else attgenerated = '' end
 where age(a.xmin) <= age(%(since)s::text::xid) order by 1, 2
 """  # noqa: S608 - our own text
 _HORIZON: Final = "select (pg_snapshot_xmin(pg_current_snapshot())::text::numeric %% 4294967296)::text"
@@ -55,6 +58,15 @@ class ChangedColumn(NamedTuple):
     number: int
     name: str
     has_value: bool  # rows that were there when it was added have its default
+    is_dropped: bool = False  # and its name is not known any more
+
+
+class PartFile(NamedTuple):
+    """Where the rows of a partition are, or of a table that has none."""
+
+    file: int
+    written_by: str  # the transaction that said so
+    links: str = ""  # those that made it a part of what it is a part of, up to the table; empty if not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ class TableState:
     entry: str  # in the publication, and what wrote the latter: whatever decides that changes are sent
     schema: str
     name: str
-    parts: dict[int, tuple[int, str]] = field(default_factory=dict)  # what has rows: its file, and who wrote so
+    parts: dict[int, PartFile] = field(default_factory=dict)  # what has rows
     truncated: str = ""  # the last transaction that truncated it, and said so in the log
 
     def as_json(self) -> list[Any]:
@@ -81,7 +93,7 @@ class TableState:
     def from_json(cls, stored: Sequence[Any]) -> Self:
         """As it was stored."""
         id_, columns, shape, key, entry, parts, truncated, (schema, name) = stored
-        files = {int(part): (file, xid) for part, (file, xid) in parts.items()}
+        files = {int(part): PartFile(*file) for part, file in parts.items()}
         return cls(
             id_, columns, shape, tuple(RelationColumn(*one) for one in key), entry, schema, name, files, truncated
         )
@@ -123,7 +135,7 @@ def look(
     states = {}
     for id_, columns, shape, entry, parts in connection.execute(_STATES, wanted):
         table = by_id[id_]
-        files = {int(part): (file, xid) for part, (file, xid) in parts.items()}
+        files = {int(part): PartFile(*file) for part, file in parts.items()}
         key = tuple(
             RelationColumn(name, name in table.key, *types[id_, name]) for name in names[id_] if (id_, name) in types
         )
@@ -132,8 +144,8 @@ def look(
         )  # fmt: skip
     changed: dict[str, list[ChangedColumn]] = {}
     if since:
-        for id_, number, name, has_value in connection.execute(_CHANGED, wanted):
-            changed.setdefault(by_id[id_].full_name, []).append(ChangedColumn(number, name, has_value))
+        for id_, *column in connection.execute(_CHANGED, wanted):
+            changed.setdefault(by_id[id_].full_name, []).append(ChangedColumn(*column))
     return Look(states, changed, str(row[0]))
 
 
@@ -147,11 +159,17 @@ def unseen_between(before: TableState, now: TableState, changed: Collection[Chan
         return f"its key became {', '.join(column.name for column in now.key) or 'none'}"
     if before.parts.keys() - now.parts.keys():
         return "a partition of it was detached or dropped"
-    written = {part for part, (file, _) in now.parts.items() if part in before.parts and before.parts[part][0] != file}
+    both = [(old, now.parts[part]) for part, old in before.parts.items()]
+    if any(old.links not in ("", file.links) for old, file in both):
+        return "a partition of it was detached for a while"
+    written = [file for old, file in both if old.file != file.file]
     is_partitioned = now.parts.keys() != {now.id}
-    if is_partitioned and any(now.parts[part][1] != before.truncated for part in written):
+    if is_partitioned and any(file.written_by != before.truncated for file in written):
         return "a partition of it was truncated or written anew by itself"
+    is_one_dropped = any(column.is_dropped for column in changed)
     for column in changed:
+        if column.is_dropped:
+            continue
         if column.has_value and (column.number == 0 or column.number > before.columns):
             return f"column {column.name} was added with a value in every row"
         if column.number == 0:
@@ -159,6 +177,8 @@ def unseen_between(before: TableState, now: TableState, changed: Collection[Chan
         if column.number > before.columns:
             if written and not is_partitioned:
                 return f"column {column.name} was added with a value in every row"
+            if is_one_dropped:
+                return f"column {column.name} was added and one was dropped, perhaps of the same name"
         elif before.shape != now.shape or (written and not is_partitioned):
             return f"column {column.name} was renamed, or its values became others"
     return ""
