@@ -27,6 +27,8 @@ STATEMENTS = [
     "ALTER TABLE {t} ADD COLUMN n INT AFTER id",
     "ALTER TABLE {t} ADD n INT FIRST, DROP COLUMN b",
     "ALTER TABLE {t} DROP COLUMN a",
+    "ALTER TABLE {t} DROP COLUMN a, ADD COLUMN a INT",
+    "ALTER TABLE {t} CONVERT TO CHARACTER SET ascii",
     "ALTER TABLE {t} MODIFY b VARCHAR(40) FIRST",
     "ALTER TABLE {t} CHANGE a other INT",
     "TRUNCATE TABLE {t}",
@@ -133,7 +135,7 @@ class Folded(Replica):
 def make_tables(db: Cursor, number: int, letters: str) -> None:
     for name in set(letters) - {"p"}:
         db.execute(f"CREATE TABLE {name}{number} (id INT PRIMARY KEY, a INT, b VARCHAR(20))")
-        db.execute(f"INSERT INTO {name}{number} VALUES (1, 1, '{name}'), (2, 1, '{name}{number}'), (3, 3, NULL)")
+        db.execute(f"INSERT INTO {name}{number} VALUES (1, 1, '{name}'), (2, 1, '{name}ä{number}'), (3, 3, NULL)")
     if "p" not in letters:
         return
     db.execute(
@@ -205,14 +207,14 @@ def run(server: MariadbServer, db: Cursor, chosen: list[Case], policy: str) -> t
 
 
 def differences(db: Cursor, follower: Follower) -> dict[str, Any]:
-    """Tables of which the copy is not the table; rows from before a column came are without it."""
+    """Tables of which the copy is not the table; rows from before a column came are without it, which is null."""
     found = {}
     held = tables_of(db)
     for name in held.keys() | follower.replica.tables.keys():
         if name.startswith("shop.headrace"):
             continue
         rows, copied = held.get(name, {}), follower.replica.tables.get(name, {})
-        filled = {key: {**rows.get(key, {}), **row} for key, row in copied.items()}
+        filled = {key: {**dict.fromkeys(rows.get(key, {})), **row} for key, row in copied.items()}
         if rows != filled:
             found[name] = (rows, copied)
     return found

@@ -32,6 +32,7 @@ class Effect:
 
 
 _NOTHING: Final = Effect({})
+_EVERY_LETTER: Final = "utf8mb4"
 _KEYS: Final = ("KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "PERIOD")
 
 
@@ -157,6 +158,7 @@ class _Definition:
         self.key: tuple[str, ...] = ()
         self.uniques: list[tuple[str, ...]] = []
         self.unseen: list[tuple[Name, str]] = []  # tables whose rows change, and how
+        self.dropped: list[str] = []
         self.is_there = False
 
     def read_item(self, words: Words) -> None:
@@ -169,6 +171,9 @@ class _Definition:
         read = read_column(words)
         if self.is_there and place is None and read.has_value:
             self.unseen.append((self.name, f"column {read.column.name} was added with a value in every row"))
+        for gone in [name for name in self.dropped if place is None and name.lower() == read.column.name.lower()]:
+            self.dropped.remove(gone)
+            self.unseen.append((self.name, f"column {gone} was dropped and is there again, without its values"))
         self.columns.insert(len(self.columns) if place is None else place, read.column)
         if read.after is not None:
             self.columns.remove(read.column)
@@ -230,7 +235,7 @@ class _Definition:
         required = {column.name for column in columns if not column.optional}
         key = self.key or next((one for one in self.uniques if required.issuperset(one)), ())
         columns = tuple(replace(c, optional=c.optional and c.name not in key) for c in columns)
-        return Shape(*self.name, columns, key, self.charset)
+        return Shape(*self.name, columns, key, self.charset, tuple(self.dropped))
 
 
 def _alter(words: Words, database: str, shapes: Shapes, *, is_ignoring: bool) -> Effect:
@@ -244,6 +249,7 @@ def _alter(words: Words, database: str, shapes: Shapes, *, is_ignoring: bool) ->
     if is_ignoring:
         definition.unseen.append((name, "ALTER IGNORE TABLE may have removed rows"))
     definition.columns = list(before.columns)
+    definition.dropped = list(before.dropped)
     definition.key = before.key
     moved_to: Name | None = None
     if words.skip_optional("WAIT"):
@@ -254,6 +260,10 @@ def _alter(words: Words, database: str, shapes: Shapes, *, is_ignoring: bool) ->
         if not words.is_done and words.take().text != ",":
             raise NotUnderstood(f"what follows in an ALTER TABLE of {name[1]}")
     shape = definition.shape()
+    charsets = {column.name: column.charset for column in before.columns}
+    for column in shape.columns:
+        if charsets.get(column.name) not in (None, column.charset) and column.charset not in (None, _EVERY_LETTER):
+            definition.unseen.append((name, f"column {column.name} has another character set, without some letters"))
     if before.key and shape.key != before.key:
         # Records have other keys from here on, and those under the old ones would stay.
         definition.unseen.append((name, f"its key became {', '.join(shape.key) or 'none'}"))
@@ -371,6 +381,7 @@ def _drop_item(words: Words, definition: _Definition) -> None:
     if is_careful and all(column.name.lower() != name.lower() for column in definition.columns):
         return
     gone = definition.columns.pop(definition.place_of(name))
+    definition.dropped.append(gone.name)
     if gone.name in definition.key:
         definition.key = tuple(part for part in definition.key if part != gone.name)
 

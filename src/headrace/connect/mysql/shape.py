@@ -1,7 +1,7 @@
 """What a table looks like, as the information schema says it or as statements made it; and whether the log agrees."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -99,13 +99,17 @@ class ShapeColumn:
 
 @dataclass(frozen=True)
 class Shape:
-    """A table in one of its shapes; `charset` is what a new column gets."""
+    """A table in one of its shapes; `charset` is what a new column gets.
+
+    `dropped` are the names of columns that it had: rows in its topic may still have their values.
+    """
 
     database: str
     table: str
     columns: tuple[ShapeColumn, ...]
     key: tuple[str, ...]
     charset: str = "utf8mb4"
+    dropped: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
     def full_name(self) -> str:
@@ -125,13 +129,15 @@ class Shape:
             "columns": [[c.name, c.type, c.charset, c.optional, c.is_json] for c in self.columns],
             "key": list(self.key),
             "charset": self.charset,
+            **({"dropped": list(self.dropped)} if self.dropped else {}),
         }
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Self:
         """As it was stored."""
         columns = tuple(ShapeColumn(*column) for column in stored["columns"])
-        return cls(stored["database"], stored["table"], columns, tuple(stored["key"]), stored["charset"])
+        key, dropped = tuple(stored["key"]), tuple(stored.get("dropped", ()))
+        return cls(stored["database"], stored["table"], columns, key, stored["charset"], dropped)
 
     def as_table(self, modes: TypeModes) -> Table:
         """As the envelope sees it."""

@@ -155,10 +155,25 @@ def test_tables_are_dropped_emptied_renamed_and_copied() -> None:
         ("ALTER TABLE t MODIFY a VARCHAR(50) FIRST, MODIFY id BIGINT NOT NULL", []),
         ("ALTER TABLE t MODIFY a VARCHAR(2)", [T]),
         ("ALTER TABLE t MODIFY id SMALLINT NOT NULL", [T]),
+        ("ALTER TABLE t DROP a, ADD A VARCHAR(5)", [T]),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", []),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET ascii", [T]),
+        ("ALTER TABLE t MODIFY a VARCHAR(5) CHARACTER SET ascii", [T]),
+        ("ALTER TABLE t DEFAULT CHARACTER SET ascii", []),
     ],
 )
 def test_rows_that_change_unseen(statement: str, tables: list[tuple[str, str]]) -> None:
     assert list(dict.fromkeys(name for name, _ in _run(statement).unseen)) == tables
+
+
+def test_a_column_that_comes_back_is_empty() -> None:
+    dropped = _after("ALTER TABLE t DROP a")
+    again = Shape.from_json(dropped.as_json())
+    effect = apply_statement(Statement("shop", "ALTER TABLE t ADD a INT"), {T: again}, lambda _database: "utf8mb4")
+    assert [name for name, _ in effect.unseen] == [T]
+    shape = effect.shapes[T]
+    assert shape is not None
+    assert not shape.dropped
 
 
 @pytest.mark.parametrize(
