@@ -147,6 +147,53 @@ def test_a_truncate_empties_the_target_once_all_partitions_are_there(derived: De
     assert derived.rows() == [(key, 3) for key in range(55, 65)]
 
 
+SECOND_US = 1_700_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"ts_us": SECOND_US, "gtid": "0-1-5"}, {"ts_us": SECOND_US, "gtid": "0-1-6"}),
+        ({"ts_us": SECOND_US, "pos": 700}, {"ts_us": SECOND_US, "pos": 800}),
+        ({"ts_us": SECOND_US, "lsn": 900}, {"ts_us": SECOND_US + 1, "lsn": 50}),
+        ({"ts_us": SECOND_US, "lsn": 900}, {"ts_us": SECOND_US - 5, "lsn": 950}),
+    ],
+    ids=["of-one-second", "of-one-second-without-gtid", "after-a-restore", "after-the-clock-went-back"],
+)
+def test_every_truncate_counts(derived: Derived, first: dict[str, Any], second: dict[str, Any]) -> None:
+    for number, source in enumerate((first, second)):
+        write(derived.bootstrap, derived.topic, [upsert(10 * number + key, {"n": 1}) for key in range(10)])
+        value = json.dumps({"before": None, "after": None, "source": source, "op": "t"}).encode()
+        all_of_it = [NewRecord(b'{"id":null}', value, NOW_MS, partition=partition) for partition in range(2)]
+        write(derived.bootstrap, derived.topic, all_of_it)
+    write(derived.bootstrap, derived.topic, [upsert(99, {"n": 2})])
+    derived.catch_up()
+    assert derived.rows() == [(99, 2)]
+
+
+def test_a_truncate_in_partitions_that_are_new(derived: Derived) -> None:
+    """They were added, filled and emptied before anybody looked for new ones."""
+    clock = FakeClock()
+    stop = threading.Event()
+    write(derived.bootstrap, derived.topic, [upsert(key, {"n": 1}) for key in range(10)])
+    runner = Runner(derived.settings, derived.sink(), derived.connect, clock=clock)
+    thread = threading.Thread(target=runner.run, args=(stop,))
+    thread.start()
+    try:
+        wait_until(lambda: len(derived.rows()) == 10, "the rows did not come")
+        with connect(derived.bootstrap) as cluster:
+            add_partitions(cluster, derived.topic, 5)
+        grown = [upsert(key, {"n": 2}) for key in range(100, 140)]
+        write(derived.bootstrap, derived.topic, [*grown, *truncate(5, ts_us=10), upsert(7, {"n": 3})])
+        clock.advance(60_000)
+        wait_until(lambda: len(derived.sink().place().offsets) == 5, "the new partitions are not read")
+    finally:
+        stop.set()
+        thread.join(30)
+    derived.catch_up()
+    assert derived.rows() == [(7, 3)]
+
+
 def test_a_truncate_behind_the_end_that_was_asked_for(derived: Derived) -> None:
     """Two partitions, and only one of them has come to its truncate when the end is looked up."""
     write(derived.bootstrap, derived.topic, [upsert(key, {"n": 1}) for key in range(50)])
@@ -236,6 +283,21 @@ def test_a_topic_that_grew_is_read_in_the_order_of_the_source(
     derived.catch_up()
     assert derived.rows() == sorted(expected.items())
     assert verify(derived.settings, derived.sink(), derived.connect).is_equal
+
+
+def test_a_row_that_was_read_is_older_than_what_an_open_transaction_commits(derived: Derived) -> None:
+    """The change stood in the log before the row was read, and the topic grew before it was committed."""
+
+    def change(op: str, n: int, committed: str, lsn: int) -> bytes:
+        source = {"sequence": f'[{committed},"{lsn}"]', "lsn": lsn}
+        after = {"id": 1, "n": n}
+        return json.dumps({"before": None, "after": after, "source": source, "op": op}, separators=(",", ":")).encode()
+
+    read, update = change("r", 0, "null", 300), change("u", 7, '"300"', 100)
+    write(derived.bootstrap, derived.topic, [NewRecord(key_of(1), read, NOW_MS, partition=0)])
+    write(derived.bootstrap, derived.topic, [NewRecord(key_of(1), update, NOW_MS, partition=1)])
+    derived.catch_up()
+    assert derived.rows() == [(1, 7)]
 
 
 def test_what_cannot_be_used_goes_to_the_dead_letters(derived: Derived) -> None:

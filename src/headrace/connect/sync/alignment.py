@@ -32,8 +32,8 @@ class Alignment:
 
     def meet(self, partition: int, moment: Moment, offset: int) -> bool:
         """A partition has come to a truncate: whether it has to wait there."""
-        if self.done is not None and moment <= self.done:
-            return False
+        if moment == self.done:
+            return False  # in a partition that was not known when the others came to it
         self.waiting[partition] = (moment, offset)
         return True
 

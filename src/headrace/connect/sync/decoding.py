@@ -125,10 +125,15 @@ def read_value(value: bytes | None, form: RecordFormat) -> ReadRow:
 
 
 def _moment(source: Mapping[str, Any]) -> tuple[int, ...]:
+    """When it was, and which of that moment: some databases count seconds.
+
+    The time comes first, because places in the log begin anew in a database that was restored.
+    """
     ts_us = source.get("ts_us")
     micros = ts_us if isinstance(ts_us, int) else 1000 * int(source.get("ts_ms") or 0)
-    lsn = source.get("lsn")
-    return (lsn if isinstance(lsn, int) else 0, micros)
+    number = re.search(r"\d+$", str(source.get("gtid") or ""))
+    places = (source.get("lsn"), int(number[0]) if number else None, source.get("pos"), source.get("position"))
+    return (micros, *(place if isinstance(place, int) else 0 for place in places))
 
 
 def _text(data: bytes) -> str:

@@ -255,6 +255,8 @@ class Feed:
     def _align(self) -> Gathered | None:
         alignment = self._alignment
         if alignment.wants_ends():
+            if not self._is_exact:
+                self.add_partitions()  # the truncate stands in new ones too, behind rows that it empties
             partitions = [TopicPartition(self._topic, partition) for partition in self._positions]
             held = bounds(self._cluster, partitions)
             alignment.set_ends(self._reachable({where.partition: held[where].end for where in partitions}))

@@ -1,7 +1,9 @@
 """The records of one partition as they were fetched, and which of two records of different partitions is the earlier.
 
-An envelope says where in the database's log its change stands: PostgreSQL's log sequence number, the number of a GTID.
-Two changes of one log are compared by that. What has no such place (rows alone, Avro, whose envelope is not read for
+An envelope says where in the database's log its change stands: in PostgreSQL by what had committed before and by the
+change's own log sequence number, else by the number of a GTID. Two changes of one log are compared by that. What had
+committed comes first: a row that was read while a transaction was open is older than what that commits, though the
+change stands before it in the log. What has no such place (rows alone, Avro, whose envelope is not read for
 this) is compared by the record's timestamp, which a capture sets to the time of the change.
 """
 
@@ -14,8 +16,9 @@ from headrace.client.fetch import Fetched
 from headrace.records import CorruptBatch, Record, crc_of, records_of
 
 _PLACE: Final = re.compile(
-    rb'"lsn":(?P<lsn>\d+)'
-    rb'|"gtid":"(?:(?P<domain>\d+)-\d+-(?P<sequence>\d+)|(?P<uuid>[0-9a-fA-F-]{36}):(?P<number>\d+))"'
+    rb'"sequence":"\[(?:null|\\"(?P<committed>\d+)\\"),\\"(?P<own>\d+)\\"\]"'
+    rb'|"lsn":(?P<lsn>\d+)'
+    rb'|"gtid":"(?:(?P<domain>\d+)-\d+-(?P<sequence>\d+)|(?P<uuid>[0-9a-fA-F-]{36}):(?:\d+-)?(?P<number>\d+))"'
 )
 
 
@@ -23,7 +26,7 @@ class SourcePlace(NamedTuple):
     """A place in a log of the database; places of different logs say nothing about each other."""
 
     log: bytes
-    number: int
+    number: tuple[int, int]
 
 
 def place_of(value: bytes | None) -> SourcePlace | None:
@@ -33,11 +36,13 @@ def place_of(value: bytes | None) -> SourcePlace | None:
     found = _PLACE.search(value, max(value.rfind(b'"source":'), 0))
     if found is None:
         return None
-    if found["lsn"] is not None:
-        return SourcePlace(b"", int(found["lsn"]))
+    if found["committed"] is not None:
+        return SourcePlace(b"", (int(found["committed"]), int(found["own"])))
     if found["domain"] is not None:
-        return SourcePlace(found["domain"], int(found["sequence"]))
-    return SourcePlace(found["uuid"], int(found["number"]))
+        return SourcePlace(found["domain"], (int(found["sequence"]), 0))
+    if found["uuid"] is not None:
+        return SourcePlace(found["uuid"], (int(found["number"]), 0))
+    return SourcePlace(b"", (int(found["own"] or found["lsn"]), 0))
 
 
 class Stream:
