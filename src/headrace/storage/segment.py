@@ -76,7 +76,7 @@ class Segment:
         self._file: File | None = OPEN_FILES.open(filesystem, self.path, self, create=True)
         self._has_unsynced = False
         self._has_name = True
-        self._is_closed = False
+        self._is_closed = self._is_removed = False
         self.size = self.file.size()
         self._index_files = IndexFiles(filesystem, directory, base_offset)
         if fresh:  # there may be something left over from a removal that failed
@@ -121,6 +121,8 @@ class Segment:
             self._check_open()
             file = self._file
             if file is None:
+                if self._is_removed:  # what has its name now is another segment's
+                    raise OSError(errno.ENOENT, "the segment was removed", self.path)
                 file = self._file = OPEN_FILES.open(self._filesystem, self.path, self)
             return file
 
@@ -141,6 +143,8 @@ class Segment:
                         self._sync_file(unsynced)
             finally:
                 self._sync_lock.release()
+        if not self._has_name:
+            return False
         # First the file, then the look: a writer notes that it writes before it takes the file.
         file, self._file = self._file, None
         if self._has_unsynced or not self._has_name:
@@ -449,6 +453,7 @@ class Segment:
             with suppress(OSError, HeadraceError):
                 _ = self.file
                 _ = self.indexes
+            self._is_removed = True
             self._indexes_saved = False
             self._index_files.remove()
         if not keep_log and self._filesystem.exists(self.path):

@@ -105,6 +105,18 @@ def test_a_segment_that_was_removed_is_read_by_whoever_holds_it(two_files):
     assert held[0].slice_from(0, 10, 10, 10).read()
 
 
+def test_a_removed_segment_whose_file_could_not_be_opened_is_not_read_from_its_successors(two_files):
+    """Compaction puts another file under its name; whoever found the segment before would read that at its places."""
+    filesystem = MemoryFileSystem()
+    log = _filled(filesystem)
+    held = log.segments[0]
+    assert held._file is None
+    filesystem.fail("open", f"{FOLDER}/{0:020d}.log", error=errno.EMFILE, times=2)
+    held.remove(keep_log=True)
+    with pytest.raises(OSError, match="removed"):
+        _ = held.file
+
+
 def test_a_slice_is_read_after_its_log_was_deleted_and_a_closed_file_is_not_opened_in_its_successor(two_files):
     filesystem = MemoryFileSystem()
     directory = LogDirectory.open("data", filesystem=filesystem, clock=FakeClock(EPOCH_MS), config_for=lambda _: CONFIG)

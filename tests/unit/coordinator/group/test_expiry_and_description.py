@@ -102,6 +102,13 @@ def test_an_old_client_may_say_how_long(shell):
     assert fetched(shell) == {("t", 1): (5, -1, "", 0)}
 
 
+def test_an_old_client_may_say_for_ever(shell):
+    """The time of the end is an int64 in the log: what lies beyond it could not be written, time and again."""
+    shell.ask(commit(5, retention_time_ms=2**63 - 1), 4)
+    shell.advance(2 * RETENTION_MS)
+    assert fetched(shell) == {("t", 0): (5, -1, "", 0)}
+
+
 def test_an_open_transaction_keeps_its_group(shell):
     shell.ask(commit(5), 9)
     shell.ask(txn_commit(6, producer_id=9), 5)

@@ -29,6 +29,7 @@ from headrace.protocol.schema import ZERO_UUID, Uuid
 
 _GROUP_ID_NOT_FOUND_SINCE = 9
 _DEFAULT_RETENTION = -1
+_FOR_EVER_MS = 2**63 - 1  # the last moment that a record can name
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def commit(
         version=request.version,
     )
     error = _check(kind, claim, _partitions(asked, settings))
-    expires_at_ms = -1 if asked.retention_time_ms == _DEFAULT_RETENTION else now_ms + asked.retention_time_ms
+    retention_ms = asked.retention_time_ms
+    expires_at_ms = -1 if retention_ms == _DEFAULT_RETENTION else min(now_ms + retention_ms, _FOR_EVER_MS)
     records: list[CoordinatorRecord] = []
     response = OffsetCommitResponse()
     for topic in asked.topics:
