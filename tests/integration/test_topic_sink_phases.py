@@ -176,6 +176,19 @@ def test_a_batch_that_was_not_decided_is_aborted_on_failure(sink: Sink) -> None:
     assert sink.settled() == expected(0)
 
 
+def test_a_second_run_of_a_batch_that_was_decided_and_lost_is_aborted_on_failure(sink: Sink) -> None:
+    transactions = sink.write(0)
+    sink.decide(0, transactions)
+    for transaction in transactions:
+        sink.lose(transaction)
+    assert not is_done(sink.query, 0, sink.options)
+    sink.write(0, tasks=2)  # and the third task fails
+    settle(sink.query, 0, sink.options)
+    assert sink.is_quiet(), "readers wait behind a transaction that nobody will end"
+    sink.rerun(0)
+    assert sink.settled() == expected(0)
+
+
 def test_decided_and_out_of_time_is_written_again(sink: Sink) -> None:
     transactions = sink.write(0)
     sink.decide(0, transactions)

@@ -289,11 +289,12 @@ def settle(query: str, batch: int, options: SinkOptions) -> None:
     """
     cluster = cluster_at(options.bootstrap, options.connection)
     decision = Decisions(cluster, options.decisions_topic).last(query)
-    if decision is not None and decision.batch == batch:
+    decided = decision.parts if decision is not None and decision.batch == batch else ()
+    if decision is not None and decided:
         with suppress(PartlyCommitted):  # what failed says so already
             finish(cluster, decision)
-    else:
-        abort_open(query, options)
+    # A batch that was decided before and ran out of time may have been written again meanwhile.
+    abort_open(query, options, but=[part.transaction for part in decided])
 
 
 def abort_open(query: str, options: SinkOptions, *, but: Sequence[Transaction] = ()) -> None:
