@@ -2,8 +2,9 @@
 
 Spark pickles a function by the name of its module, which a worker imports; but a pipeline file is no module that a
 worker could find, and neither is a file beside it, on this machine from another folder or on a cluster from any. So
-both are pickled by value, with all that they refer to, and helper modules are sent along besides, for what a function
-imports only when it is called.
+both are pickled by value, with all that they refer to, and sent along besides: for what a function imports only when it
+is called, for what can only be had by name (a function with a cache), and for helpers with something in them that
+cannot be pickled (a lock, a connection), which workers import.
 
 Which modules are helpers is read from the files' import statements: what a statement names and the folder has.
 """
@@ -14,6 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,19 +65,31 @@ def _beside(folder: Path, name: str) -> Path | None:
     if name in sys.stdlib_module_names:
         return None
     file, package = folder / f"{name}.py", folder / name
-    return file if file.is_file() else package if (package / "__init__.py").is_file() else None
+    if (package / "__init__.py").is_file():
+        return package
+    if file.is_file():
+        return file
+    # Python imports a folder without that file as well, where there is nothing else of the name.
+    return package if next(package.glob("*.py"), None) and not _is_installed(folder, name) else None
+
+
+def _is_installed(folder: Path, name: str) -> bool:
+    """Whether a module is found elsewhere than in a pipeline's folder."""
+    elsewhere = [path for path in sys.path if Path(path).absolute() != folder]
+    found = PathFinder.find_spec(name, elsewhere)
+    return found is not None and found.origin is not None
 
 
 # --- what was loaded, and is to be sent
 
-_by_value: set[str] = set()
+_files: dict[str, Path] = {}  # by the name of their module
 _helpers: dict[str, Path] = {}
 _sent: set[tuple[str, str]] = set()
 
 
-def remember(module: str, imports: Imports) -> None:
+def remember(module: str, file: Path, imports: Imports) -> None:
     """A pipeline file that was loaded, for every session from now on."""
-    _by_value.update([module, *imports.helpers])
+    _files[module] = file.absolute()
     _helpers.update(imports.helpers)
 
 
@@ -83,27 +97,35 @@ def pickle_by_value() -> None:
     """Let functions and classes of loaded files carry all that they are made of."""
     from pyspark import cloudpickle
 
-    for name in _by_value & sys.modules.keys():
+    for name in (_files.keys() | _helpers.keys()) & sys.modules.keys():
         cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+    for name in _helpers.keys() & sys.modules.keys():
+        try:
+            cloudpickle.dumps(sys.modules[name])  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 - whatever an object of the user's raises
+            cloudpickle.unregister_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
 
 
 def send(spark: "SparkSession") -> None:
     """Let functions of loaded files work on the workers of a session."""
     pickle_by_value()
     context = spark.sparkContext
-    for name, helper in _helpers.items():
+    for name, path in {**_helpers, **_files}.items():
         if (context.applicationId, name) not in _sent:
             _sent.add((context.applicationId, name))
-            context.addPyFile(str(helper if helper.is_file() else _zipped(helper)))
+            context.addPyFile(str(path if path.name == f"{name}.py" else _zipped(name, path)))
 
 
-def _zipped(package: Path) -> Path:
-    """A package as Spark sends it."""
-    archive = Path(tempfile.mkdtemp(prefix="headrace-helpers-")) / f"{package.name}.zip"
+def _zipped(name: str, path: Path) -> Path:
+    """A package, or a file whose module has another name, as Spark sends it."""
+    archive = Path(tempfile.mkdtemp(prefix="headrace-helpers-")) / f"{name}.zip"
     with zipfile.ZipFile(archive, "w") as made:
-        for file in sorted(package.rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                made.write(file, file.relative_to(package.parent))
+        if path.is_file():
+            made.write(path, f"{name}.py")
+            return archive
+        for each in [path, *sorted(path.rglob("*"))]:  # folders too: without an __init__.py they are found by that
+            if "__pycache__" not in each.parts:
+                made.write(each, each.relative_to(path.parent))
     return archive
 
 

@@ -81,7 +81,7 @@ def _jobs(file: Path) -> list[Job]:
         # For what is imported later on; behind all else, so that a file beside it never stands in for a package.
         sys.path.append(folder)
     _check_helpers(file, imports)
-    remember(name, imports)
+    remember(name, file, imports)
     found = [value for value in vars(module).values() if isinstance(value, Job)]
     return sorted({id(job): job for job in found}.values(), key=lambda job: job.line)
 
@@ -89,7 +89,7 @@ def _jobs(file: Path) -> list[Job]:
 def _check_helpers(file: Path, imports: Imports) -> None:
     """Two folders may each have a module of one name, but a process has only one of them."""
     for name, helper in imports.helpers.items():
-        loaded = getattr(sys.modules.get(name), "__file__", None)
+        loaded = getattr(sys.modules.get(name), "__file__", None)  # a folder without __init__.py has none
         if loaded is not None and helper.resolve() not in (Path(loaded).resolve(), Path(loaded).resolve().parent):
             raise BadFile(
                 f"{file} imports {name!r}, and {loaded} is loaded by that name: give one of the two another name, or "

@@ -1,15 +1,22 @@
 """Functions of a pipeline's folder as a worker gets them: pickled, and loaded where nothing of the folder is known."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from pyspark import cloudpickle
 
-from headrace.pipelines.jobs.functions import imports_of, pickle_by_value
+from headrace.pipelines.jobs import functions
+from headrace.pipelines.jobs.functions import imports_of, pickle_by_value, send
 from headrace.pipelines.jobs.load import BadFile, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FILE = """
 from dataclasses import dataclass
@@ -55,6 +62,9 @@ def _as_before(tmp_path: Path) -> Iterator[None]:
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]
+            functions._helpers.pop(name, None)
+            functions._files.pop(name, None)
+    functions._sent.clear()
 
 
 def folder_of(tmp_path: Path, name: str) -> Path:
@@ -85,6 +95,71 @@ def test_a_function_carries_all_that_it_is_made_of(tmp_path: Path) -> None:
     assert module.listed.func(5) == [31]
     assert module.listed.returnType == "array<long>", "no JVM was asked for it yet"
     assert module.lazily(1) == 2, "the folder is known in this process from now on"
+
+
+CACHED = """
+from functools import lru_cache
+from headrace.pipelines import job, topic
+import locked_helper
+from locked_helper import locked
+import bare.inner
+
+@lru_cache
+def cached(n):
+    return n + 1
+
+def by_name(n):
+    return cached(n)
+
+def by_module(n):
+    return locked_helper.locked(n)
+
+def directly(n):
+    return locked(n)
+
+def in_folder(n):
+    return bare.inner.plus(n)
+
+@job(inputs={"a": topic("a")}, outputs=topic("b"))
+def copied(a):
+    return a
+"""
+
+
+class Context:
+    """Puts files where a worker finds them, as Spark's context does."""
+
+    applicationId = "here"  # noqa: N815 - Spark's name
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+
+    def addPyFile(self, path: str) -> None:  # noqa: N802
+        self.path.append(path if path.endswith(".zip") else self._alone(Path(path)))
+
+    def _alone(self, file: Path) -> str:
+        folder = file.parent / f"sent-{file.stem}"
+        folder.mkdir()
+        shutil.copy(file, folder)
+        return str(folder)
+
+
+def test_what_cannot_be_pickled_is_imported_by_the_worker(tmp_path: Path) -> None:
+    (tmp_path / "cached.py").write_text(CACHED)
+    (tmp_path / "locked_helper.py").write_text(
+        "import threading\n\nlock = threading.Lock()\n\ndef locked(n):\n    with lock:\n        return n + 1\n"
+    )
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "inner.py").write_text("def plus(n):\n    return n + 1\n")
+    (job,) = load(tmp_path / "cached.py")
+    context = Context()
+    send(cast("SparkSession", SimpleNamespace(sparkContext=context)))
+    module = sys.modules[job.function.__module__]
+    for name in ("by_name", "by_module", "directly", "in_folder"):
+        packed = cloudpickle.dumps(getattr(module, name))
+        program = f"import pickle, sys; sys.path += {context.path}; print(pickle.loads({packed!r})(5))"
+        ran = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=False)
+        assert (ran.stdout, ran.stderr) == ("6\n", ""), name
 
 
 def test_helpers_are_what_the_folder_has_of_what_is_imported(tmp_path: Path) -> None:
