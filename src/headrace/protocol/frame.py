@@ -1,7 +1,7 @@
 """Frames: what travels on a connection is a size in four bytes, a header, and a body.
 
-No function here reads or writes anything: bytes come in as arguments and go out as results. A size that is negative or
-over the limit is an error at once, before anything is kept or allocated for it.
+No function here reads or writes anything: bytes come in as arguments and go out as results. Where frames begin and end
+in a stream is found by whoever reads it.
 """
 
 from collections.abc import Generator
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.protocol.api import APIS, Api
 from headrace.protocol.codec import decode_prefix, encode_parts, encoder_of, needs_no_copy
-from headrace.protocol.errors import FrameTooLarge, MalformedMessage, UnsupportedVersion
+from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from headrace.protocol.header import RequestHeader, ResponseHeader, request_header_version, response_header_version
 from headrace.protocol.schema import Buffer, Message
 
@@ -24,69 +24,6 @@ _SIZE = Layout(">i")
 _REQUEST_START = Layout(">hhi")  # API key, version and correlation id: the same in every header version
 _SIZE_AND_ID = Layout(">ii")
 _SIZE_AND_ID_AND_NO_TAGS = Layout(">iix")
-
-
-class Split(NamedTuple):
-    """The whole frames found in a buffer, and what to do about the rest."""
-
-    frames: list[memoryview]  # without their sizes; views, valid as long as the buffer is left as it is
-    consumed: int  # the bytes up to the end of the last whole frame
-    wanted: int  # the bytes, size included, that the frame after it needs; 4 as long as its size is not known
-
-
-def split_frames(data: Buffer, limit: int = MAX_FRAME_BYTES) -> Split:
-    """Find the whole frames in a buffer, without copying any."""
-    view = memoryview(data)
-    filled = len(view)
-    frames = []
-    position = 0
-    wanted = _SIZE.size
-    while filled - position >= _SIZE.size:
-        (size,) = _SIZE.unpack_from(view, position)
-        if size < 0:
-            raise MalformedMessage(f"a frame's size is {size}", position)
-        if size > limit:
-            raise FrameTooLarge(size, limit)
-        start = position + _SIZE.size
-        if filled - start < size:
-            wanted = _SIZE.size + size
-            break
-        position = start + size
-        frames.append(view[start:position])
-    return Split(frames, position, wanted)
-
-
-class FrameDecoder:
-    """Takes a stream in pieces of any size, and gives back its frames.
-
-    A frame that comes in many pieces is gathered in one growing buffer and looked at again only when it is whole, so
-    the work is in proportion to the bytes.
-    """
-
-    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
-        self._limit = limit
-        self._pending = bytearray()
-        self._wanted = _SIZE.size
-
-    @property
-    def pending(self) -> int:
-        """The bytes that belong to a frame which is not whole yet; none at the end of a sound stream."""
-        return len(self._pending)
-
-    def feed(self, data: Buffer) -> list[bytes]:
-        """The frames that `data` completes."""
-        if not self._pending:
-            frames, consumed, self._wanted = split_frames(data, self._limit)
-            self._pending += data[consumed:]
-            return [bytes(frame) for frame in frames]
-        self._pending += data
-        if len(self._pending) < self._wanted:
-            return []
-        frames, consumed, self._wanted = split_frames(self._pending, self._limit)
-        whole = [bytes(frame) for frame in frames]
-        frames.clear()  # a bytearray that is being viewed cannot be cut
-        del self._pending[:consumed]
-        return whole
 
 
 class Request(NamedTuple):
@@ -149,7 +86,11 @@ def encoding_response_parts(
     """As `encode_response_parts`, in steps: the parts are in the list when it is through."""
     _api_key(type(body))
     encoded: list[Buffer] = []
-    yield from encoder_of(type(body), version)(body, encoded)
+    for _ in encoder_of(type(body), version)(body, encoded):
+        # Joined in each step: as objects of their own, some bytes take several times the room.
+        parts += _joined(encoded)
+        encoded.clear()
+        yield
     parts += _joined(encoded)
     size = sum(map(len, parts))
     if response_header_version(type(body), version):

@@ -1,105 +1,29 @@
 """Frames in a stream, and the header in front of each body."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from headrace.protocol import frame as frame_module
 from headrace.protocol.api import APIS, ApiKey
-from headrace.protocol.errors import FrameTooLarge, MalformedMessage, UnsupportedVersion
+from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from headrace.protocol.frame import (
-    MAX_FRAME_BYTES,
-    FrameDecoder,
     decode_request,
     decode_request_header,
     decode_response,
     encode_request,
     encode_response,
     encode_response_parts,
-    split_frames,
+    encoding_response_parts,
 )
 from headrace.protocol.header import RequestHeader, request_header_version, response_header_version
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from headrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from headrace.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from headrace.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
-def _framed(*bodies):
-    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
-
-
-def test_frames_are_found_without_a_copy():
-    buffer = bytearray(_framed(b"one", b"", b"three") + b"\x00\x00\x00\x04xy")
-    frames, consumed, wanted = split_frames(memoryview(buffer))
-    assert frames == [b"one", b"", b"three"]
-    assert consumed == 7 + 4 + 9
-    assert wanted == 8
-    buffer[4] = ord("O")
-    assert frames[0] == b"One"
-
-
-def test_what_is_wanted_next_is_told():
-    assert split_frames(b"") == ([], 0, 4)
-    assert split_frames(b"\x00\x00\x01") == ([], 0, 4)
-    assert split_frames(b"\x00\x00\x01\x00") == ([], 0, 260)
-    assert split_frames(_framed(b"one")) == ([b"one"], 7, 4)
-
-
-def test_sizes_out_of_bounds_are_refused():
-    with pytest.raises(MalformedMessage, match="a frame's size is -1, at byte 7"):
-        split_frames(_framed(b"one") + b"\xff\xff\xff\xff")
-    with pytest.raises(FrameTooLarge) as caught:
-        split_frames(b"\x00\x00\x00\x0b", limit=10)
-    assert (caught.value.size, caught.value.limit) == (11, 10)
-    assert split_frames(_framed(b"0123456789"), limit=10).frames == [b"0123456789"]
-    with pytest.raises(FrameTooLarge):
-        split_frames((MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
-    assert split_frames(MAX_FRAME_BYTES.to_bytes(4, "big")).wanted == MAX_FRAME_BYTES + 4
-    with pytest.raises(FrameTooLarge):
-        FrameDecoder(limit=2).feed(_framed(b"one"))
-
-
-@given(st.lists(st.binary(max_size=20), max_size=8), st.lists(st.integers(1, 15), min_size=1))
-def test_a_stream_gives_the_same_frames_however_it_is_cut(bodies, sizes):
-    stream = _framed(*bodies)
-    decoder = FrameDecoder()
-    found, position, turn = [], 0, 0
-    while position < len(stream):
-        size = sizes[turn % len(sizes)]
-        found += decoder.feed(stream[position : position + size])
-        position += size
-        turn += 1
-    assert found == bodies
-    assert decoder.pending == 0
-
-
-def test_frames_stay_as_they_are_when_more_is_fed():
-    decoder = FrameDecoder()
-    piece = bytearray(_framed(b"one"))
-    [first] = decoder.feed(piece)
-    piece[:] = bytes(7)
-    assert decoder.feed(b"\x00\x00") == []
-    assert decoder.pending == 2
-    assert decoder.feed(b"\x00\x01x" + _framed(b"y")) == [b"x", b"y"]
-    assert first == b"one"
-
-
-def test_a_frame_in_many_pieces_is_looked_at_only_when_it_is_whole(monkeypatch):
-    looks = []
-
-    def counting(data, limit):
-        looks.append(len(data))
-        return split_frames(data, limit)
-
-    monkeypatch.setattr(frame_module, "split_frames", counting)
-    body = bytes(range(256)) * 4096
-    stream = _framed(body)
-    decoder = FrameDecoder()
-    found = [frame for start in range(0, len(stream), 1000) for frame in decoder.feed(stream[start : start + 1000])]
-    assert found == [body]
-    assert len(looks) == 2
+def _framed(body):
+    return len(body).to_bytes(4, "big") + body
 
 
 def test_header_versions():
@@ -158,10 +82,19 @@ def test_records_in_a_request_are_views_into_its_frame():
     batch = bytes(1000)
     sent = ProduceRequest(topic_data=[TopicProduceData(partition_data=[PartitionProduceData(records=batch)])])
     buffer = bytearray(encode_request(sent, 9, 7, "me"))
-    [frame], _, _ = split_frames(buffer)
+    frame = memoryview(buffer)[4:]
     records = decode_request(frame).body.topic_data[0].partition_data[0].records
     buffer[-4] = 1  # the last byte of the batch: three counts of no tags stand behind it
     assert records[-1] == 1
+
+
+def test_a_long_response_is_joined_as_it_is_encoded():
+    response = MetadataResponse(topics=[MetadataResponseTopic(name=f"topic-{n}") for n in range(10_000)])
+    parts = []
+    steps = sum(1 for _ in encoding_response_parts(response, 12, 7, parts))
+    assert steps >= 50
+    assert len(parts) <= steps + 2
+    assert decode_response(MetadataResponse, 12, b"".join(parts)[4:])[1] == response
 
 
 @pytest.mark.parametrize(("size", "part_count"), [(1000, 2), (100_000, 4)])
