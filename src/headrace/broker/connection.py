@@ -6,7 +6,7 @@ What always holds:
 - a request's record batches are used where they were received; nothing of a frame is kept once its handler returned;
 - a client that does not read its answers, or has too many requests under way, is not read from until it does: it holds
   up nobody else and costs no more memory;
-- one connection holds the loop for a turn at most, whatever it has sent;
+- one connection holds the loop for a turn at most, whatever it has sent, and is never served within another's turn;
 - whatever goes wrong while a request is handled, a malformed frame or a mistake of ours, closes this connection, with a
   log line, and touches nothing else.
 """
@@ -134,10 +134,13 @@ class Connection:
             self._pause()
         elif not is_through:
             self._pause()
-            self._is_queued = True
-            self._turns.later(self._go_on)
+            self._take_later()
         else:
             self._read()
+
+    def _take_later(self) -> None:
+        self._is_queued = True
+        self._turns.later(self._go_on)
 
     def _handle_until(self, end: float) -> bool:
         """Handle one frame after the other; whether all is done that can be done now."""
@@ -286,7 +289,9 @@ class Connection:
             self._is_writing = False
             self._loop.remove_writer(self._fd)
         if not (self._is_taking or self._is_queued or self._is_reading or channel.is_full):
-            self._take_frames()  # those that had to wait for this
+            # Those that had to wait for this, in a turn of their own: we may be within somebody else's request, whose
+            # records we waited for, and requests within requests end where the stack does.
+            self._take_later()
 
     def _wait_to_write(self) -> None:
         if not self._is_writing:
