@@ -182,11 +182,21 @@ class _Fetch:
         """Be woken by appends, or by the time."""
         self._answer.on_abandon(self._stop_waiting)
         self._timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._time_is_up)
+        is_late = False
         for key, data in self._found:
-            if not data.error_code:
+            if data.error_code:
+                continue
+            try:
                 log = self._log(key)
-                self._logs.append(log)
-                self._ctx.broker.waiting.add(log, self._woken)
+            except HeadraceError:  # deleted since it was read
+                is_late = True
+                continue
+            self._logs.append(log)
+            self._ctx.broker.waiting.add(log, self._woken)
+            # Between two steps somebody may have appended to what was read before: nobody was there to be woken.
+            is_late = is_late or (self.is_large and data.high_watermark != self._ctx.broker.high_watermark(log))
+        if is_late:
+            self._woken()
         return self._answer
 
     def _time_is_up(self) -> None:
