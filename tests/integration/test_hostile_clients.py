@@ -10,19 +10,32 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
 import pytest
 
+from headrace.broker.channel import MAX_UNDER_WAY
 from headrace.broker.config import Address
 from headrace.broker.embedded import Broker
 from headrace.broker.registry import HANDLERS
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frame import encode_request
+from headrace.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from headrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from headrace.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from headrace.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from headrace.protocol.messages.fetch import FetchResponse
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -30,7 +43,7 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -43,7 +56,7 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from headrace.protocol.schema import STRING, Field, Message, Primitive, Struct
+from headrace.protocol.schema import STRING, Field, Message, Primitive, Struct, Uuid
 from headrace.records import Codec, Record, build_batch, compress, header_at
 from headrace.records.batch import assemble
 from headrace.records.varint import write_varint
@@ -255,6 +268,27 @@ def test_a_flood_whose_answers_nobody_reads_is_not_served(broker: Broker) -> Non
         assert resident_mib(broker.pid) - before < 50
 
 
+def test_requests_that_waited_for_another_clients_are_not_handled_within_it(broker: Broker) -> None:
+    """Each produce wakes a fetch, whose client had as many requests under way as it may, and a produce behind them."""
+    topics = [f"chain-{n}" for n in range(65)]
+    with Wire(broker.bootstrap_servers) as first, ExitStack() as opened:
+        for topic in (*topics, "silent"):
+            first.create(topic)
+        for before, behind in pairwise(topics):
+            wire = opened.enter_context(Wire(broker.bootstrap_servers))
+            silent = encode_request(wire.fetch_request("silent", 0, wait_ms=300_000), 12, 1, "")
+            frames = [
+                encode_request(wire.fetch_request(before, 0, wait_ms=300_000), 12, 1, ""),
+                silent * (MAX_UNDER_WAY - 1),
+                encode_request(wire.produce_request(behind, BATCH, acks=1), 9, 1, ""),
+            ]
+            wire.socket.sendall(b"".join(frames))
+            first.ask(MetadataRequest(topics=[]), MetadataResponse, 9)  # what was sent before has been read
+        assert first.produce(topics[0], BATCH, acks=1) == (0, 0)
+        assert len(first.fetch(topics[-1], 0, wait_ms=10_000)[1]) == 1
+        assert [len(first.fetch(topic, 0)[1]) for topic in topics] == [1] * len(topics)
+
+
 # --- arrays
 
 
@@ -289,6 +323,41 @@ def test_offsets_of_many_partitions_are_committed_in_turns_and_answered_together
         )
         fetched = wire.ask(OffsetFetchRequest(groups=[group]), OffsetFetchResponse, 8).groups[0].topics[0].partitions
         assert [partition.committed_offset for partition in fetched] == [39_800 + n for n in range(200)]
+
+
+def test_what_is_asked_for_a_thousand_times_is_answered_once(broker: Broker) -> None:
+    with Wire(broker.bootstrap_servers) as wire:
+        wire.create("asked", 100)
+        offsets = [OffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(100)]
+        asked = [OffsetCommitRequestTopic(name="asked", partitions=offsets)]
+        commit = OffsetCommitRequest(generation_id_or_member_epoch=-1, member_id="", topics=asked)
+        groups = [f"asked-{n}" for n in range(10)]
+        for group in groups:
+            wire.ask(replace(commit, group_id=group), OffsetCommitResponse, 8)
+
+        everything = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in groups])
+        everything.groups *= 1000
+        fetched = wire.ask(everything, OffsetFetchResponse, 8).groups
+        assert [(group.group_id, len(group.topics[0].partitions)) for group in fetched] == [(g, 100) for g in groups]
+        some = OffsetFetchRequestTopics(name="asked", partition_indexes=[1])
+        twice = [replace(everything.groups[0], topics=[replace(some, partition_indexes=[n])]) for n in (1, 2)]
+        fetched = wire.ask(OffsetFetchRequest(groups=twice), OffsetFetchResponse, 8).groups
+        assert [group.topics[0].partitions[0].committed_offset for group in fetched] == [1, 2]
+
+        described = wire.ask(DescribeGroupsRequest(groups=groups * 1000), DescribeGroupsResponse, 5)
+        assert [group.group_id for group in described.groups] == groups
+        seen = wire.ask(ConsumerGroupDescribeRequest(group_ids=groups * 1000), ConsumerGroupDescribeResponse, 0)
+        assert [group.group_id for group in seen.groups] == groups
+        known = wire.ask(
+            DescribeTransactionsRequest(transactional_ids=["a", "b"] * 1000), DescribeTransactionsResponse, 0
+        )
+        assert [each.transactional_id for each in known.transaction_states] == ["a", "b"]
+        ids = [Uuid(n.to_bytes(16, "big")) for n in range(1, 2000)]
+        named = [MetadataRequestTopic(name="asked", topic_id=each) for each in ids]
+        (topic,) = wire.ask(MetadataRequest(topics=named), MetadataResponse, 12).topics
+        assert len(topic.partitions) == 100
+        deleted = wire.ask(DeleteGroupsRequest(groups_names=groups * 1000), DeleteGroupsResponse, 2)
+        assert [(result.group_id, result.error_code) for result in deleted.results] == [(name, 0) for name in groups]
 
 
 def array_paths(struct: type[Struct], version: int) -> Iterator[tuple[str, ...]]:
@@ -409,6 +478,30 @@ def test_a_large_batch_for_a_compacted_topic_is_looked_into_in_turns(broker: Bro
 
 
 # --- long polls
+
+
+def test_what_is_appended_while_a_fetch_reads_other_partitions_is_not_waited_for(
+    embedded: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = embedded._host._server.runtime  # type: ignore[union-attr]
+    read, appended = Log.read, []
+
+    def read_late(log: Log, *args: int, **options: bool) -> object:
+        if log.topic_partition.partition == 99 and not appended:  # in a later step than the first partition
+            first = runtime.topics.by_name["wide"].partitions[0]
+            appended.append(first.append(BATCH, now_ms=NOW, leader_epoch=runtime.leader_epoch))
+            runtime.appended(first, 1)
+        return read(log, *args, **options)
+
+    with Wire(embedded.bootstrap_servers) as wire:
+        wire.create("wide", 100)
+        monkeypatch.setattr(Log, "read", read_late)
+        request = wire.fetch_request("wide", 0, wait_ms=300_000)
+        (asked,) = request.topics[0].partitions
+        request.topics[0].partitions = [replace(asked, partition=n) for n in range(100)]
+        answer = wire.ask(request, FetchResponse, 12)
+        assert len(answer.responses[0].partitions[0].records or b"") == len(BATCH)
+        assert len(runtime.waiting) == 0
 
 
 def test_long_polls_of_clients_that_left_are_forgotten(embedded: Broker) -> None:

@@ -1,26 +1,71 @@
 """Requests for the group coordinator: what their handlers have in common."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.turns import Steps
-from headrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic, OffsetCommitResponse
-from headrace.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
+from headrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
+from headrace.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 from headrace.protocol.schema import Message
 
 _OFFSETS_A_STEP = 500  # the coordinator decides on so many at once, in some milliseconds
+_GROUPS_A_STEP = 4
 
 
 def ask_groups(ctx: Context, request: Message) -> Deferred[Message | None]:
     """Ask the group coordinator; its answer may wait for other members, for a time, or for the disk."""
     return ctx.broker.groups.ask(request, ctx.version, ctx.client_id, ctx.client_host)
+
+
+def ask_group_by_group(asked: str, answered: str) -> Callable[[Context, Message], Steps[Deferred[Message | None]]]:
+    """A handler for a request with groups in the field `asked`, whose answer has as many in the field `answered`.
+
+    The coordinator is asked about some groups at a time, each of which may have thousands of members or offsets, and
+    about each once: an answer is in proportion to what there is, not to how often it is asked for.
+    """
+
+    def handle(ctx: Context, request: Message) -> Steps[Deferred[Message | None]]:
+        groups = list({_key_of(group): group for group in getattr(request, asked)}.values())
+        starts = range(0, len(groups), _GROUPS_A_STEP)
+        parts = [{asked: groups[start : start + _GROUPS_A_STEP]} for start in starts]
+        pieces = [replace(request, **part) for part in parts]  # type: ignore[arg-type]  # of the field's own kind
+        if len(pieces) <= 1:
+            return ask_groups(ctx, pieces[0] if pieces else request)
+        return (yield from _ask_in_pieces(ctx, pieces, answered))
+
+    return handle
+
+
+def _key_of(group: str | OffsetFetchRequestGroup) -> object:
+    """What two of the same have in common; of some offsets of a group one may ask twice, and for others."""
+    if isinstance(group, OffsetFetchRequestGroup):
+        return group.group_id if group.topics is None else id(group)
+    return group
+
+
+def _ask_in_pieces(ctx: Context, pieces: Sequence[Message], answered: str) -> Steps[Deferred[Message | None]]:
+    """Ask the group coordinator for one piece of a request after the other; one answer for all."""
+    whole: Deferred[Message | None] = Deferred()
+    answers: dict[int, Message] = {}
+
+    def gather(number: int, answer: Message | None) -> None:
+        if answer is None:
+            whole.set(None)
+            return
+        answers[number] = answer
+        if len(answers) == len(pieces):
+            for further in range(1, len(pieces)):
+                getattr(answers[0], answered).extend(getattr(answers[further], answered))
+            whole.set(answers[0])
+
+    for number, piece in enumerate(pieces):
+        ask_groups(ctx, piece).then(lambda answer, number=number: gather(number, answer), whole.fail)  # type: ignore[misc]
+        yield
+    return whole
 
 
 def commit_offsets(
@@ -29,25 +74,8 @@ def commit_offsets(
     """Ask the group coordinator to store offsets, many of them in several pieces; one answer for all."""
     if sum(len(topic.partitions) for topic in request.topics) <= _OFFSETS_A_STEP:
         return ask_groups(ctx, request)
-    pieces = list(_pieces(request.topics))
-    whole: Deferred[Message | None] = Deferred()
-    answers: dict[int, OffsetCommitResponse | TxnOffsetCommitResponse] = {}
-
-    def gather(number: int, answer: Message | None) -> None:
-        if not isinstance(answer, OffsetCommitResponse | TxnOffsetCommitResponse):
-            whole.set(None)
-            return
-        answers[number] = answer
-        if len(answers) == len(pieces):
-            for further in range(1, len(pieces)):
-                answers[0].topics += answers[further].topics  # type: ignore[operator]
-            whole.set(answers[0])
-
-    for number, piece in enumerate(pieces):
-        asked = ask_groups(ctx, replace(request, topics=piece))  # type: ignore[arg-type]  # of its own kind
-        asked.then(lambda answer, number=number: gather(number, answer), whole.fail)  # type: ignore[misc]
-        yield
-    return whole
+    pieces = [replace(request, topics=piece) for piece in _pieces(request.topics)]  # type: ignore[arg-type]
+    return (yield from _ask_in_pieces(ctx, pieces, "topics"))
 
 
 def _pieces(topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]) -> Iterator[list[Any]]:

@@ -3,9 +3,8 @@
 A beat comes every `BEAT_S`. What the loop's thread worked between two beats, beyond the beat itself, it worked without
 coming round: nobody was served meanwhile. That is measured in the thread's own processor time, not by the clock on the
 wall: on a busy machine a thread stands still because others run, and that is no fault of the broker's. Time that the
-garbage collector took is not counted either: in a test's own process it walks the test's objects. Waiting for a disk is
-no processor time, so calls that wait for one are looked for by name: a sync on the loop's thread is written down
-whatever it took.
+garbage collector took is not counted either: in a test's own process it walks the test's objects. Nor is waiting for a
+disk, which is no processor time: a sync on the loop's thread is not seen here.
 
 Each stall is a line of JSON in the folder, in a file of the process: `tests/conftest.py` reads them after every test.
 """

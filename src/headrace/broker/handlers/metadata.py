@@ -31,7 +31,10 @@ from headrace.protocol.schema import ZERO_UUID, Uuid
 def handle(ctx: Context, request: MetadataRequest) -> Steps[Answer]:
     """Answer at once, unless a topic has to be made first."""
     topics = ctx.broker.topics
-    asked = request.topics and list({(topic.name, topic.topic_id): topic for topic in request.topics}.values())
+    # Each once: an answer is in proportion to what there is, not to how often it is asked for.
+    asked = request.topics and list(
+        {topic.topic_id if topic.name is None else topic.name: topic for topic in request.topics}.values()
+    )
     # Version 0 had no null: an empty list stood for all topics.
     answers: list[MetadataResponseTopic] = []
     if asked is None or (ctx.version == 0 and not asked):

@@ -1,8 +1,9 @@
 """OffsetFetch: how far groups have read; by name, and since version 10 by topic id."""
 
 from headrace.broker.context import Context
-from headrace.broker.group_requests import ask_groups
+from headrace.broker.group_requests import ask_group_by_group
 from headrace.broker.handler import Answer, Handler
+from headrace.broker.turns import Steps
 from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from headrace.protocol.schema import ZERO_UUID, Message, Uuid
@@ -10,12 +11,16 @@ from headrace.protocol.schema import ZERO_UUID, Message, Uuid
 BY_ID_SINCE = 10
 
 
-def handle(ctx: Context, request: OffsetFetchRequest) -> Answer:
+_ask = ask_group_by_group("groups", "groups")
+
+
+def handle(ctx: Context, request: OffsetFetchRequest) -> Steps[Answer]:
     """Give topics that came by id their names, ask the coordinator, and give what it found its ids."""
     if ctx.version < BY_ID_SINCE:
-        return ask_groups(ctx, request)
+        return (yield from _ask(ctx, request))
     topics = ctx.broker.topics
     for group in request.groups:
+        yield
         for topic in group.topics or ():
             known = topics.by_id.get(topic.topic_id)
             topic.name = known.name if known else ""
@@ -28,7 +33,8 @@ def handle(ctx: Context, request: OffsetFetchRequest) -> Answer:
                     if topic.topic_id == ZERO_UUID and known:
                         topic.topic_id = Uuid(known.id)
 
-    return ask_groups(ctx, request).after(fill_in_ids)
+    answer = yield from _ask(ctx, request)
+    return answer.after(fill_in_ids)
 
 
 HANDLER = Handler.of(ApiKey.OFFSET_FETCH, handle)

@@ -12,8 +12,10 @@ from headrace.protocol.messages import list_transactions as listed
 def describe_transactions(
     transactions: Mapping[str, Transaction], message: described.DescribeTransactionsRequest
 ) -> described.DescribeTransactionsResponse:
-    """Each transactional id that is asked for."""
-    states = [_described(transactional_id, transactions) for transactional_id in message.transactional_ids]
+    """Each transactional id that is asked for, once."""
+    states = [
+        _described(transactional_id, transactions) for transactional_id in dict.fromkeys(message.transactional_ids)
+    ]
     return described.DescribeTransactionsResponse(transaction_states=states)
 
 
@@ -26,10 +28,11 @@ def list_transactions(
     except InvalidExpression:
         return listed.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     unknown = [label for label in message.state_filters if label not in STATES_BY_LABEL]
+    wanted_producers = frozenset(message.producer_id_filters)
     wanted_states = {STATES_BY_LABEL[label] for label in message.state_filters if label in STATES_BY_LABEL}
 
     def passes(transaction: Transaction) -> bool:
-        if message.producer_id_filters and transaction.producer_id not in message.producer_id_filters:
+        if wanted_producers and transaction.producer_id not in wanted_producers:
             return False
         if message.state_filters and transaction.state not in wanted_states:
             return False
