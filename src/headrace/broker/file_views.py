@@ -19,6 +19,7 @@ from headrace.storage.segment import FileSlice
 READ_UP_TO = 128 * 1024
 WINDOW = 1024 * 1024
 _PAGE = mmap.ALLOCATIONGRANULARITY
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def view_of(part: FileSlice) -> memoryview:
@@ -26,10 +27,7 @@ def view_of(part: FileSlice) -> memoryview:
     size = min(part.size, WINDOW)
     descriptor = part.file.fileno()
     if size <= READ_UP_TO or descriptor < 0:
-        data = part.file.read_at(size, part.position)
-        if len(data) < size:
-            raise _cut(part)
-        return memoryview(data)
+        return _read(part, size)
     before = part.position % _PAGE
     try:
         mapped = mmap.mmap(
@@ -41,7 +39,18 @@ def view_of(part: FileSlice) -> memoryview:
         )
     except ValueError:  # longer than the file
         raise _cut(part) from None
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        return _read(part, size)  # Python takes a descriptor for each mapping, and there may be none left
     return memoryview(mapped)[before:]
+
+
+def _read(part: FileSlice, size: int) -> memoryview:
+    data = part.file.read_at(size, part.position)
+    if len(data) < size:
+        raise _cut(part)
+    return memoryview(data)
 
 
 def _cut(part: FileSlice) -> OSError:

@@ -1,5 +1,8 @@
 """The bytes of a slice for the kernel: all of them, or an error, also where the file was cut meanwhile."""
 
+import contextlib
+import os
+
 import pytest
 
 from headrace.broker.file_views import READ_UP_TO, WINDOW, view_of
@@ -30,3 +33,19 @@ def test_a_slice_of_a_file_that_was_cut_is_an_error_and_never_empty(file, size, 
     file.truncate(min(left, 5000 + size - 1))
     with pytest.raises(OSError, match=r"cut"):
         view_of(FileSlice(file, 5000, size))
+
+
+def test_a_large_slice_is_seen_without_a_descriptor_left_to_map_it(tmp_path, few_files):
+    file = OsFileSystem().open(str(tmp_path / "a.log"), create=True)
+    data = bytes(range(251)) * (WINDOW // 251 + 1)
+    file.write_at([data], 0)
+    others = []
+    with contextlib.suppress(OSError):
+        while True:
+            others.append(os.open(os.devnull, os.O_RDONLY))
+    try:
+        view = view_of(FileSlice(file, 0, WINDOW))
+    finally:
+        for other in others:
+            os.close(other)
+    assert view == data[:WINDOW]
