@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
@@ -100,6 +102,23 @@ def test_markers_of_transactions_with_old_records_hold_up_no_partition(
         assert transactions.commit(part.transaction)
 
     check_in_order(list(batches(source(bootstrap, topic))), 2 * len(EVEN))
+
+
+def test_records_that_retention_removed_are_passed_over(bootstrap: str, cluster: Cluster, topic: str) -> None:
+    writer = Writer(cluster, topic)
+    for number, time in enumerate(EVEN):
+        is_ahead = number == 40
+        writer.add(NewRecord(None, b"", timestamp=OLD + 10**6 * MINUTE if is_ahead else time, partition=0))
+        writer.add(NewRecord(None, b"", timestamp=time, partition=1))
+    writer.flush()
+    found = batches(source(bootstrap, topic, failOnDataLoss="false"))
+    read = [next(found)]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for removed in admin.delete_records([TopicPartition(topic, partition, 300) for partition in (0, 1)]).values():
+        removed.result()
+    read += found
+
+    assert sum(map(len, read)) == len(read[0]) + 2 * 700
 
 
 def test_a_run_up_to_now_goes_on_without_a_topic_that_is_deleted_meanwhile(

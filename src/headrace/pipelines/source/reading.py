@@ -48,8 +48,9 @@ def oldest_times(cluster: Cluster, offsets: Offsets, ends: Offsets, *, committed
     while fetcher.positions:
         try:
             answers = fetcher.poll()
-        except OffsetOutOfRange as error:
-            fetcher.drop(error.partition)
+        except OffsetOutOfRange as error:  # retention was here; `partitions` says what that means
+            left = {where: offset for where, offset in fetcher.positions.items() if where != error.partition}
+            fetcher = Fetcher(cluster, left, asked, until=ends)
             continue
         for fetched in answers:
             fetcher.drop(fetched.partition)
