@@ -4,7 +4,8 @@ A data directory may hold more segments than the process may open files, so a se
 and let go of when others need room. What always holds:
 - a file with bytes that are not synced stays open, because a failed write-back is reported to those who have it open;
   where such files alone take up too much (`durability = os` syncs none but full ones), they are synced one by one;
-- a file that has lost its name stays open for as long as somebody holds its segment;
+- a file that has lost its name stays open for as long as somebody holds its segment, unless there are too many of
+  them: whoever comes for it later gets an error, and finds what took its place when it asks again;
 - whoever reads has the file in hand: letting go of it closes it only when the last reader is done.
 
 Who opened first lets go first. A file that is used all the time is opened again at once, which costs less than noting
@@ -24,8 +25,8 @@ _TRIES = 16  # of one turn, so that no opening waits until all the others were a
 class Holder(Protocol):
     """Somebody with a file that may be opened again later."""
 
-    def release_file(self, *, syncs: bool = False) -> bool:
-        """Let go of the file if that does no harm, `syncs`: by syncing it first; whether it did."""
+    def release_file(self, *, urgent: bool = False) -> bool:
+        """Let go of the file if that does no harm, or if it is `urgent` and loses nothing; whether it did."""
         ...
 
 
@@ -41,14 +42,14 @@ class OpenFiles:
         """Open a file that `holder` may be asked to let go of."""
         limit = self.limit or max_open_files() // 2
         self._make_room(limit)
-        self._make_room(limit + limit // 4, syncs=True)
+        self._make_room(limit + limit // 4, urgent=True)
         try:
             file = filesystem.open(path, create=create)
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
             self._make_room(0, tries=len(self._holders))
-            self._make_room(len(self._holders), syncs=True)
+            self._make_room(len(self._holders), urgent=True)
             file = filesystem.open(path, create=create)
         with self._lock:
             self._holders[holder] = None
@@ -59,7 +60,7 @@ class OpenFiles:
         with self._lock:
             self._holders.pop(holder, None)
 
-    def _make_room(self, limit: int, tries: int = _TRIES, *, syncs: bool = False) -> None:
+    def _make_room(self, limit: int, tries: int = _TRIES, *, urgent: bool = False) -> None:
         with self._lock:
             for _ in range(tries):
                 if len(self._holders) < limit:
@@ -68,7 +69,7 @@ class OpenFiles:
                 if holder is None:
                     return
                 del self._holders[holder]
-                if not holder.release_file(syncs=syncs):
+                if not holder.release_file(urgent=urgent):
                     self._holders[holder] = None  # it has its next turn when all others had theirs
 
 

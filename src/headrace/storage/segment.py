@@ -130,12 +130,16 @@ class Segment:
         if self._is_closed:
             raise OSError(errno.EBADF, "the segment is closed", self.path)
 
-    def release_file(self, *, syncs: bool = False) -> bool:
+    def release_file(self, *, urgent: bool = False) -> bool:
         """Let go of the file, unless it has unsynced bytes or no name any more; whether it did.
 
-        With `syncs` they are synced first, unless somebody is about to: who asks must not wait for who waits for it.
+        If it is `urgent` they are synced first, unless somebody is about to: who asks must not wait for who waits for
+        it. And what was removed is then gone for good.
         """
-        if syncs and self._has_unsynced and self._has_name and self._sync_lock.acquire(blocking=False):
+        if urgent and self._is_removed:
+            self._file = None
+            return True
+        if urgent and self._has_unsynced and self._has_name and self._sync_lock.acquire(blocking=False):
             try:
                 unsynced = self._file
                 if unsynced is not None:

@@ -95,14 +95,26 @@ def test_a_sync_that_fails_where_a_file_was_to_be_let_go_of_is_not_forgotten(two
     assert [record.key for record in records_from(new_log(crashed))] == [b"key-%04d" % number for number in range(40)]
 
 
-def test_a_segment_that_was_removed_is_read_by_whoever_holds_it(two_files):
+def test_a_segment_that_was_removed_is_read_by_whoever_holds_it(two_files, monkeypatch):
     log = _filled(MemoryFileSystem())
+    monkeypatch.setattr(OPEN_FILES, "limit", 20)
     held = log.segments
     log.advance_start(30)
     assert log.remove_dead_segments(EPOCH_MS)
     records_from(log)
     assert held[0].find(1) is not None
     assert held[0].slice_from(0, 10, 10, 10).read()
+
+
+def test_many_segments_that_are_removed_at_once_do_not_take_all_the_files_there_are(two_files):
+    log = _filled(MemoryFileSystem())
+    held = log.segments
+    log.advance_start(36)
+    assert len(log.remove_dead_segments(EPOCH_MS)) > 6
+    assert sum(segment._file is not None for segment in held) <= 3
+    with pytest.raises(OSError, match="removed"):
+        _ = held[0].file
+    assert records_from(log)
 
 
 def test_a_removed_segment_whose_file_could_not_be_opened_is_not_read_from_its_successors(two_files):
