@@ -1,7 +1,8 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, and from then on only what changes.
 
 A session remembers the partitions, and what the client was told last of each; the answer holds only the partitions
-that have something new. The cache is bounded: the session that was silent longest makes room.
+that have something new. The cache is bounded, in sessions and in partitions of all of them together: the session that
+was silent longest makes room, and its client begins a new one.
 """
 
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from headrace.broker.errors import BrokerError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest
 
+MAX_PARTITIONS = 500_000  # of all sessions together, at some 400 bytes each
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 _MAX_EPOCH = 2**31 - 1
@@ -49,6 +51,7 @@ class FetchSessions:
         self._slots = slots
         self._sessions: OrderedDict[int, Session] = OrderedDict()
         self._next_id = 1
+        self._partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -61,7 +64,8 @@ class FetchSessions:
         `asked` are the partitions that the request names.
         """
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            ended = self._sessions.pop(request.session_id, None)
+            self._partition_count -= len(ended.partitions) if ended else 0
             if request.session_epoch == FINAL_EPOCH or not asked or not self._slots:
                 return asked, None
             return asked, self._create(asked)
@@ -72,18 +76,27 @@ class FetchSessions:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "the fetch session's epoch is another")
         self._sessions.move_to_end(session.id)
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        self._partition_count -= len(session.partitions)
         session.partitions.update(asked)
         for forgotten in request.forgotten_topics_data:
             for partition in forgotten.partitions:
                 key = PartitionKey(forgotten.topic, forgotten.topic_id, partition)
                 session.partitions.pop(key, None)
                 session.told.pop(key, None)
+        self._partition_count += len(session.partitions)
+        self._make_room()
         return session.partitions, session
 
     def _create(self, partitions: dict[PartitionKey, FetchPartition]) -> Session:
-        if len(self._sessions) >= self._slots:
-            self._sessions.popitem(last=False)
         session = Session(self._next_id, partitions=partitions)
         self._sessions[session.id] = session
+        self._partition_count += len(partitions)
         self._next_id = self._next_id % _MAX_EPOCH + 1
+        self._make_room()
         return session
+
+    def _make_room(self) -> None:
+        """Let those go that were silent longest; in the end the one that has just been used, if it is too large."""
+        while len(self._sessions) > self._slots or self._partition_count > MAX_PARTITIONS:
+            _, silent = self._sessions.popitem(last=False)
+            self._partition_count -= len(silent.partitions)
