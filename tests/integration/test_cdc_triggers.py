@@ -338,6 +338,7 @@ def test_a_restored_dump_is_another_database(server: CdcPostgres, url: str) -> N
 def test_what_fires_no_trigger_is_found(server: CdcPostgres, url: str) -> None:
     parted = "(id int, day int, v text, primary key (id, day)) partition by range (day)"
     names = ["added", "renamed", "sleeping", "made_again", "cut", "cut_whole", "detached", "attached", "quiet"]
+    names += ["called_otherwise", "keyed_otherwise", "shaped_otherwise", "swapped", "swapped_out"]
     for name in names:
         if name in ("cut", "cut_whole", "detached", "attached"):
             server.execute(
@@ -363,6 +364,16 @@ def test_what_fires_no_trigger_is_found(server: CdcPostgres, url: str) -> None:
             "insert into attached_3 values (25, 25, 'y')",
             "alter table attached attach partition attached_3 for values from (20) to (30)",
             "update quiet set v = 'seen'",
+            "begin; alter table called_otherwise rename to away_x; update away_x set v = 'y'; "
+            "alter table away_x rename to called_otherwise; commit",
+            "begin; alter table keyed_otherwise drop constraint keyed_otherwise_pkey, add primary key (day); "
+            "delete from keyed_otherwise where id = 5; "
+            "alter table keyed_otherwise drop constraint keyed_otherwise_pkey, add primary key (id); commit",
+            "begin; alter table shaped_otherwise rename v to w; update shaped_otherwise set w = 'y' where id = 2; "
+            "alter table shaped_otherwise rename w to v; commit",
+            "delete from swapped_out where id < 10",
+            "begin; alter table swapped rename to swapped_x; alter table swapped_out rename to swapped; "
+            "alter table swapped_x rename to swapped_out; commit",
         )  # fmt: skip
 
     def differing(replica: Replica) -> set[str]:

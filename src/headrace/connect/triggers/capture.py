@@ -1,7 +1,8 @@
 """Triggers put in place, on tables as they come, and taken away again."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,15 @@ _TRUNCATED = """
 select distinct on (s.root) s.root::bigint, (c.xid::text::numeric % 4294967296)::text
 from {0}.changes c join {0}.shapes s on s.id = c.shape where c.op = 't' order by s.root, c.position desc
 """
+# Shapes in which rows were written since a look, and which are not those of now: another name or key, another column.
+_PASSING = """
+select distinct s.root::bigint from {0}.shapes s join {0}.shapes n on n.id = {0}.shape_of(s.root, s.root)
+where s.root = s.relation and s.id > %s and s.root = any(%s::oid[]) and s.id <> n.id
+    and ((s.schema, s.name, s.key) is distinct from (n.schema, n.name, n.key) or exists (
+        select from jsonb_array_elements(s.columns) c where not exists (
+            select from jsonb_array_elements(n.columns) d where d->>0 = c->>0)))
+"""
+_PASSED = "it had another name, key or column for a while"
 _LOCK_TIMEOUT = "set local lock_timeout = '10s'"
 
 
@@ -72,7 +82,7 @@ class Capture:
         """Whether it was installed in this very database; one that did not know yet is marked as such."""
         system, state = system_of(self._connection), f"{self._name}.state"
         execute: Any = self._connection.execute
-        for column in ("system text", "tables jsonb", "horizon text"):  # of before they were kept
+        for column in ("system text", "tables jsonb", "horizon text", "shapes int"):  # of before they were kept
             execute(f"alter table {state} add column if not exists {column}")
         (before,) = execute(f"select system from {state}").fetchone()  # noqa: S608
         if system and not before:
@@ -146,6 +156,12 @@ class Capture:
         known = dict(execute(f"select root::bigint, max(id) from {shapes} where not gone group by 1"))  # noqa: S608
         names_before = {name for (name,) in execute(f"select schema || '.' || name from {shapes}")}  # noqa: S608
         taken: set[str] = set()
+        # First what is gone: another table may have its name, and its rows come behind this truncate.
+        for root in known.keys() - {table.id for table in tables}:
+            with self._connection.transaction():
+                execute(note(self._name, str(known[root]), "t"))
+                execute(f"update {self._name}.shapes set gone = true where root = {root}")  # noqa: S608
+                log.info("table is gone", root=root)
         for table in tables:
             if have.get(table.id) == len(names):
                 continue
@@ -160,12 +176,6 @@ class Capture:
                     self._read_again(table, _REPLACED if table.full_name in names_before else "")
                     log.info("table taken in", table=table.full_name)
             taken.add(table.full_name)
-        for root in known.keys() - {table.id for table in tables}:
-            with self._connection.transaction():
-                execute(note(self._name, str(known[root]), "t"))
-                execute(f"update {self._name}.shapes set gone = true where root = {root}")  # noqa: S608
-                log.info("table is gone", root=root)
-
         self._look(tables, taken)
 
     def _read_again(self, table: CatalogTable, why: str) -> None:
@@ -187,30 +197,58 @@ class Capture:
         """Look for what triggers do not see: values that DDL wrote, partitions with rows, triggers put to sleep."""
         execute: Any = self._connection.execute
         state = f"{self._name}.state"
-        stored, horizon = execute(f"select tables, horizon from {state}").fetchone()  # noqa: S608
+        stored, horizon, last, now_last = execute(
+            f"select tables, horizon, shapes, (select max(id) from {self._name}.shapes) from {state}"  # noqa: S608
+        ).fetchone()
+        ids = [table.id for table in tables]
+        passed = {id_ for (id_,) in execute(_PASSING.format(self._name), [last, ids])} if last is not None else set()
         seen = look(self._connection, tables, self._settings.filters.key_of, "", horizon or "")
-        awake = dict(execute(_AWAKE, [list(trigger_names(self._name)), [table.id for table in tables]]))
+        awake = dict(execute(_AWAKE, [list(trigger_names(self._name)), ids]))
         truncated = dict(execute(_TRUNCATED.format(self._name)))
         states = {name: replace(now, entry=awake.get(now.id, "")) for name, now in seen.states.items()}
         for table in tables:
             name = table.full_name
             old = (stored or {}).get(name)
-            if old is None or name not in states or name in taken:
+            if name not in states or name in taken:
+                continue
+            if old is None:
+                if stored is not None:  # it has triggers, and had another name when they were put there
+                    with self._locked(table):
+                        self._read_again(table, "")
                 continue
             before, now = TableState.from_json(old).after_truncate(truncated.get(table.id, "")), states[name]
-            why = unseen_between(before, now, seen.changed.get(name, ()))
+            why = unseen_between(before, now, seen.changed.get(name, ())) or (_PASSED if table.id in passed else "")
             parts = [] if why else new_parts(before, now)
             if why or parts:
-                with self._connection.transaction():
-                    execute(_LOCK_TIMEOUT)
-                    execute(f"lock table {table.quoted} in share mode")
+                with self._locked(table):
                     if why:
                         self._read_again(table, why)
                     for part in parts:
                         if rows := Catalog(self._connection).partition(table, part):
                             execute(every_row(self._name, rows, table.id))
+        self._empty_renamed((stored or {}).keys() - states.keys())
         kept = json.dumps({name: now.as_json() for name, now in states.items()})
-        execute(f"update {state} set tables = %s::jsonb, horizon = %s", [kept, seen.horizon])  # noqa: S608
+        values = [kept, seen.horizon, now_last]
+        execute(f"update {state} set tables = %s::jsonb, horizon = %s, shapes = %s", values)  # noqa: S608
+
+    @contextlib.contextmanager
+    def _locked(self, table: CatalogTable) -> Iterator[None]:
+        """A transaction in which nobody else writes to a table."""
+        execute: Any = self._connection.execute
+        with self._connection.transaction():
+            execute(_LOCK_TIMEOUT)
+            execute(f"lock table {table.quoted} in share mode")
+            yield
+
+    def _empty_renamed(self, names: Collection[str]) -> None:
+        """Truncates for tables that have other names now; those that were dropped have theirs already."""
+        execute: Any = self._connection.execute
+        query = (
+            f"select max(id) from {self._name}.shapes where root = relation and not gone "  # noqa: S608
+            "and schema || '.' || name = any(%s) group by root, schema, name"
+        )
+        for (shape,) in execute(query, [list(names)]).fetchall() if names else ():
+            execute(note(self._name, str(shape), "t"))
 
     def prune(self, through: int, visible: str | None) -> None:
         """Forget transactions that were passed on."""

@@ -18,3 +18,6 @@ def translated() -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as error:
         said = " ".join(str(error).split())
         raise SourceRefused(f"this user may not do it ({said})", "GRANT SELECT ON TABLE … TO …") from error
+    except psycopg.Error as error:
+        # A table that was altered, renamed or dropped since it was looked at is looked at anew.
+        raise SourceUnavailable(f"the database refused a question ({' '.join(str(error).split())})") from error

@@ -61,9 +61,13 @@ class Shapes:
         self.left_out = left_out
         if is_new:
             execute: Any = connection.execute
+            # As they are now: the last shape that was stored may be one that was taken back.
             for name, shape in execute(
-                f"select schema || '.' || name, max(id) from {settings.capture}.shapes "  # noqa: S608
-                "where root = relation and not gone group by 1"
+                f"select s.schema || '.' || s.name, {settings.capture}.shape_of(s.relation, s.relation) "  # noqa: S608
+                f"from (select distinct relation, schema, name from {settings.capture}.shapes "
+                "where root = relation and not gone) s "
+                "join pg_class c on c.oid = s.relation and c.relname = s.name "
+                "join pg_namespace n on n.oid = c.relnamespace and n.nspname = s.schema"
             ):
                 self.known[name] = shape
 
@@ -76,7 +80,7 @@ class Shapes:
         last = self._load(self.known.setdefault(name, shape_id))
         if last.id == shape_id:
             return self._found(stored, stored.table, None)
-        if _columns(last.table) == _columns(stored.table):
+        if _shape(last.table) == _shape(stored.table):
             return self._found(stored, last.table, None)  # only their order differs, as in a partition
         what = difference(last.table, stored.table)
         if self._settings.schema_changes == "block":
@@ -131,5 +135,7 @@ class Shapes:
         return made
 
 
-def _columns(table: Table) -> set[tuple[str, int, int]]:
-    return {(column.name, column.type_id, column.modifier) for column in table.columns}
+def _shape(table: Table) -> tuple[set[tuple[str, int, int]], set[str]]:
+    """Columns and key, in any order."""
+    columns = {(column.name, column.type_id, column.modifier) for column in table.columns}
+    return columns, {column.name for column in table.key_columns}
