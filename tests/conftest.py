@@ -47,11 +47,13 @@ def _no_loop_stands_still(stalls_folder: Path, request: pytest.FixtureRequest) -
 
 @pytest.fixture
 def few_files() -> Iterator[int]:
-    """This process may open forty files more than it has; the number of all of them."""
+    """This process may open at least forty files more than it has, and as many as half of all; how many in all."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()  # what other tests left open goes now, and not when the limit is counted on
-    free = os.open(os.devnull, os.O_RDONLY)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 40, hard))
-    yield free + 40
+    has = [int(name) for name in os.listdir("/proc/self/fd")]
+    limit = 40
+    while limit - sum(number < limit for number in has) < max(40, limit // 2 + 16):
+        limit += 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    yield limit
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -22,7 +22,7 @@ from tests.conformance.shared_kafka import shared_kafka
 from tests.integration.running_stack import RunningStack
 from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.long]
 
 FILE = """
 [broker]

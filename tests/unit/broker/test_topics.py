@@ -209,13 +209,13 @@ def test_a_topic_is_made_and_deleted_wholly_at_every_step():
 def test_more_partitions_than_files_may_be_open(tmp_path, few_files):
     path = str(tmp_path / "data")
     catalog, directory = _open(OsFileSystem(), path)
-    catalog.create("wide", 60, {})
+    catalog.create("wide", few_files, {})
     for log in catalog.by_name["wide"].partitions:
         append(log, some_records(12))
         log.flush()
     directory.abandon()
     catalog, directory = _open(OsFileSystem(), path)
-    assert [len(records_from(log)) for log in catalog.by_name["wide"].partitions] == [12] * 60
+    assert [len(records_from(log)) for log in catalog.by_name["wide"].partitions] == [12] * few_files
     directory.abandon()
 
 

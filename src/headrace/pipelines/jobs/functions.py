@@ -11,7 +11,6 @@ Which modules are helpers is read from the files' import statements: what a stat
 
 import ast
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -117,8 +116,11 @@ def send(spark: "SparkSession") -> None:
 
 
 def _zipped(name: str, path: Path) -> Path:
-    """A package, or a file whose module has another name, as Spark sends it."""
-    archive = Path(tempfile.mkdtemp(prefix="headrace-helpers-")) / f"{name}.zip"
+    """A package, or a file whose module has another name, as Spark sends it; it goes with Spark's own files."""
+    from pyspark import SparkFiles
+
+    archive = Path(SparkFiles.getRootDirectory()) / "helpers" / f"{name}.zip"
+    archive.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(archive, "w") as made:
         if path.is_file():
             made.write(path, f"{name}.py")

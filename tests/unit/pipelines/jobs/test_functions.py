@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from pyspark import cloudpickle
+from pyspark import SparkContext, cloudpickle
 
 from headrace.pipelines.jobs import functions
 from headrace.pipelines.jobs.functions import imports_of, pickle_by_value, send
@@ -82,7 +82,8 @@ def folder_of(tmp_path: Path, name: str) -> Path:
     return folder
 
 
-def test_a_function_carries_all_that_it_is_made_of(tmp_path: Path) -> None:
+def test_a_function_carries_all_that_it_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # another test's may be there
     folder = folder_of(tmp_path, "carried")
     (job,) = load(folder / "carried.py")
     pickle_by_value()

@@ -94,7 +94,7 @@ class Records:
 
         kind = self.row[name].dataType
         found = fn.lit(False)
-        for mark in placeholders(to_arrow_type(kind)):
+        for mark in placeholders(to_arrow_type(kind, timezone="UTC")):
             made = fn.array(*map(fn.lit, mark)) if isinstance(mark, list) else fn.lit(mark)
             found = found | cell.eqNullSafe(made.cast(kind))
         return found
