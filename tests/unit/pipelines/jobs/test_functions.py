@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from pyspark import SparkContext, cloudpickle
+from pyspark import SparkContext, SparkFiles, cloudpickle
 
 from headrace.pipelines.jobs import functions
 from headrace.pipelines.jobs.functions import imports_of, pickle_by_value, send
@@ -145,7 +145,9 @@ class Context:
         return str(folder)
 
 
-def test_what_cannot_be_pickled_is_imported_by_the_worker(tmp_path: Path) -> None:
+def test_what_cannot_be_pickled_is_imported_by_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sparks-own").mkdir()
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path / "sparks-own"))
     (tmp_path / "cached.py").write_text(CACHED)
     (tmp_path / "locked_helper.py").write_text(
         "import threading\n\nlock = threading.Lock()\n\ndef locked(n):\n    with lock:\n        return n + 1\n"
