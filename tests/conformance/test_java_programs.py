@@ -84,6 +84,7 @@ def test_what_the_verifiable_producer_writes_the_verifiable_consumer_reads(broke
     assert "verifiers" in {group.group_id for group in admin.list_consumer_groups().result().valid}
 
 
+@pytest.mark.long
 def test_the_transactional_copier_copies_each_record_once_whatever_it_aborts(broker: Broker) -> None:
     create(broker, copier_in=1, copier_out=1)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})

@@ -15,11 +15,19 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
 STARTS_SPARK = re.compile(r"\bsession\(")
 
+
+def _marks(page: Path, example: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Starting Spark takes its time: of the examples that do, only what is read first runs always."""
+    if not STARTS_SPARK.search(example):
+        return ()
+    return (pytest.mark.java,) if page.name == "README.md" else (pytest.mark.java, pytest.mark.long)
+
+
 EXAMPLES = [
     pytest.param(
         block,
         id=f"{page.relative_to(ROOT)}:{index}",
-        marks=pytest.mark.java if STARTS_SPARK.search(block) else (),
+        marks=_marks(page, block),
     )
     for page in PAGES
     for index, block in enumerate(EXAMPLE.findall(page.read_text()))

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from headrace.testing.postgres_programs import named_programs, version_of
 
@@ -17,6 +18,8 @@ with warnings.catch_warnings():
 _NAMED = named_programs()
 _PACKAGED = [16, 18]
 VERSIONS = [version_of(_NAMED)] if _NAMED else _PACKAGED
+# The newest always; the older ones take as long again.
+EACH_VERSION = [*(pytest.param(each, marks=pytest.mark.long) for each in VERSIONS[:-1]), VERSIONS[-1]]
 
 
 class CdcPostgres:

@@ -21,7 +21,7 @@ import pytest
 from psycopg.rows import dict_row
 
 import headrace
-from tests.integration.cdc_postgres_server import VERSIONS, CdcPostgres
+from tests.integration.cdc_postgres_server import EACH_VERSION, CdcPostgres
 from tests.integration.cdc_postgres_topics import CdcWorker, read_topic, replica_of, wait_for
 from tests.integration.test_exactly_once_kill import free_port
 
@@ -32,7 +32,7 @@ TABLES = ("apples", "pears")
 WRITERS = 2
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=EACH_VERSION)
 def database(request: pytest.FixtureRequest) -> Iterator[CdcPostgres]:
     server = CdcPostgres(request.param)
     yield server

@@ -121,6 +121,7 @@ def _group(path):
         return None
 
 
+@pytest.mark.long
 def test_a_killed_driver_goes_on_where_it_was(tmp_path):
     """kill -9 at random instants amid small batches: the checkpoint is readable, and no count is lost or doubled."""
     seed = int(os.environ.get("HEADRACE_SEED", str(random.randrange(1 << 30))))

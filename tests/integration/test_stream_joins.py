@@ -117,6 +117,7 @@ def within(frame: DataFrame, right: DataFrame, how: str, **options: Any) -> Data
     return frame.transform(join_streams(right, on="k", within=interval, how=how, **options))
 
 
+@pytest.mark.long
 def test_sparks_joins_with_a_restart_in_the_middle_equal_a_database(streams: Streams) -> None:
     """All kinds in one query."""
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.integration.cdc_postgres_server import VERSIONS, CdcPostgres
+from tests.integration.cdc_postgres_server import EACH_VERSION, CdcPostgres
 from tests.integration.cdc_postgres_topics import wait_for
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
+@pytest.fixture(scope="session", params=EACH_VERSION)
 def server(request: pytest.FixtureRequest) -> Iterator[CdcPostgres]:
     made = CdcPostgres(request.param)
     yield made
