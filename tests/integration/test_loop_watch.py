@@ -19,7 +19,7 @@ def ask_with(
 ) -> list[dict[str, object]]:
     """The stalls that are written down while a broker answers Metadata with `run`."""
     versions = HANDLERS[ApiKey.METADATA].versions
-    monkeypatch.setitem(HANDLERS, ApiKey.METADATA, Handler(ApiKey.METADATA, run, versions))  # type: ignore[arg-type]
+    monkeypatch.setitem(HANDLERS, ApiKey.METADATA, Handler(run, versions))  # type: ignore[arg-type]
     with Broker(durability="os") as broker, Wire(broker.bootstrap_servers) as wire:
         for _ in range(times):
             wire.ask(MetadataRequest(topics=[]), MetadataResponse, 9)

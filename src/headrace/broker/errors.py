@@ -13,8 +13,6 @@ from headrace.records import (
 )
 from headrace.storage import errors as storage
 
-NO_AUTHORIZER = "there is no access control: no authorizer is configured"
-
 
 class BrokerError(HeadraceError):
     """A request that cannot be served; carries the code that the client is told."""

@@ -1,13 +1,11 @@
 """The one shape of all handlers."""
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.turns import Steps
-from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.schema import Message
 
 # A handler answers at once, later, or (Produce with acks=0) not at all. A deferred None hangs up on the client.
@@ -17,15 +15,8 @@ Answer = Message | Deferred[Message] | Deferred[Message | None] | Coroutine[Any,
 Handled = Answer | Steps[Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """One API: which versions are served, and by what."""
+class Handler(NamedTuple):
+    """Which versions of an API are served, and by what."""
 
-    key: ApiKey
     run: Callable[[Context, Any], Handled]
     versions: range
-
-    @classmethod
-    def of(cls, key: ApiKey, run: Callable[[Context, Any], Handled]) -> "Handler":
-        """A handler for every version that is declared."""
-        return cls(key, run, APIS[key].versions)

@@ -1,4 +1,4 @@
-"""One file per API, named as in `protocol/messages`: whoever opens the folder sees what the broker can do.
+"""One file per API that is more than a question to a coordinator, named as in `protocol/messages`.
 
-A handler holds no state: it asks the runtime, and builds the answer. `registry.py` lists them all.
+A handler holds no state: it asks the runtime, and builds the answer. `registry.py` lists every API.
 """

@@ -6,9 +6,8 @@ A request that names a partition that does not exist is refused as a whole, as i
 from collections.abc import Iterable
 
 from headrace.broker.context import Context
-from headrace.broker.handler import Answer, Handler
-from headrace.broker.transaction_requests import ask_transactions
-from headrace.protocol.api import ApiKey
+from headrace.broker.coordinator_requests import ask_transactions
+from headrace.broker.handler import Answer
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -61,6 +60,3 @@ def _refused(ctx: Context, topics: Iterable[AddPartitionsToTxnTopic]) -> list[Ad
         )
         for topic in topics
     ]
-
-
-HANDLER = Handler.of(ApiKey.ADD_PARTITIONS_TO_TXN, handle)

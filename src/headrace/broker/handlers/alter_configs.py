@@ -2,12 +2,10 @@
 
 import asyncio
 
-from headrace.broker.altered_configs import alter, named_twice, refuse_twice
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
+from headrace.broker.resource_configs import alter, named_twice, refuse_twice
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -43,6 +41,3 @@ async def handle(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResp
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
     return response
-
-
-HANDLER = Handler.of(ApiKey.ALTER_CONFIGS, handle)

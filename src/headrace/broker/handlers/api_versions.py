@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 
 from headrace.broker.context import Context
-from headrace.broker.handler import Handler
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import (
@@ -58,6 +57,3 @@ def _announced(served: Mapping[int, range]) -> list[ApiVersion]:
         )
         for key, versions in sorted(served.items())
     ]
-
-
-HANDLER = Handler.of(ApiKey.API_VERSIONS, handle)

@@ -5,9 +5,7 @@ from collections import Counter
 
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -50,6 +48,3 @@ async def handle(ctx: Context, request: CreatePartitionsRequest) -> CreatePartit
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
     return response
-
-
-HANDLER = Handler.of(ApiKey.CREATE_PARTITIONS, handle)

@@ -7,12 +7,10 @@ import asyncio
 from collections import Counter
 
 from headrace.broker.context import Context
-from headrace.broker.described_configs import describe_topic
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
+from headrace.broker.resource_configs import describe_topic
 from headrace.broker.topics import Topic
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import (
     CreatableTopic,
@@ -91,6 +89,3 @@ def _describe(ctx: Context, result: CreatableTopicResult, topic: Topic, partitio
         )
         for config in describe_topic(topic.settings, ctx.broker.config.settings)
     ]
-
-
-HANDLER = Handler.of(ApiKey.CREATE_TOPICS, handle)

@@ -4,9 +4,7 @@ import asyncio
 
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -46,6 +44,3 @@ async def handle(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsRe
             except HeadraceError as error:
                 result.error_code = code_of(error)
     return response
-
-
-HANDLER = Handler.of(ApiKey.DELETE_RECORDS, handle)

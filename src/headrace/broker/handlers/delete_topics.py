@@ -5,9 +5,7 @@ from collections import Counter
 
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -40,6 +38,3 @@ async def handle(ctx: Context, request: DeleteTopicsRequest) -> DeleteTopicsResp
         except KeyError:  # another request removed it first
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return response
-
-
-HANDLER = Handler.of(ApiKey.DELETE_TOPICS, handle)

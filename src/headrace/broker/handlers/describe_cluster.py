@@ -2,8 +2,6 @@
 
 from headrace.broker.authorized_operations import CLUSTER_OPERATIONS
 from headrace.broker.context import Context
-from headrace.broker.handler import Handler
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -35,6 +33,3 @@ def handle(ctx: Context, request: DescribeClusterRequest) -> DescribeClusterResp
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
-
-
-HANDLER = Handler.of(ApiKey.DESCRIBE_CLUSTER, handle)

@@ -1,14 +1,20 @@
 """DescribeConfigs: the settings of topics and of the broker, with where each value comes from."""
 
-from headrace.broker.altered_configs import BROKER, TOPIC, named_twice, no_settings
 from headrace.broker.context import Context
-from headrace.broker.described_configs import DescribedConfig, describe_broker, describe_topic
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer
+from headrace.broker.resource_configs import (
+    BROKER,
+    TOPIC,
+    DescribedConfig,
+    describe_broker,
+    describe_topic,
+    named_twice,
+    no_settings,
+)
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.model import check_topic_name
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -75,6 +81,3 @@ def _describe(
             for synonym in config.synonyms
         ]
     return result
-
-
-HANDLER = Handler.of(ApiKey.DESCRIBE_CONFIGS, handle)

@@ -3,9 +3,8 @@
 import os
 
 from headrace.broker.context import Context
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
-from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -33,6 +32,3 @@ def handle(ctx: Context, request: DescribeLogDirsRequest) -> Steps[Answer]:
         if partitions:
             result.topics.append(DescribeLogDirsTopic(name=topic.name, partitions=partitions))
     return DescribeLogDirsResponse(results=[result])
-
-
-HANDLER = Handler.of(ApiKey.DESCRIBE_LOG_DIRS, handle)

@@ -2,10 +2,9 @@
 
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -46,6 +45,3 @@ def handle(ctx: Context, request: DescribeProducersRequest) -> Steps[Answer]:
                 for producer in list(log.producers.producers.values())
             ]
     return response
-
-
-HANDLER = Handler.of(ApiKey.DESCRIBE_PRODUCERS, handle)

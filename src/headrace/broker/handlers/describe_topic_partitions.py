@@ -3,10 +3,9 @@
 from headrace.broker.authorized_operations import TOPIC_OPERATIONS
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
 from headrace.model import InvalidTopicName, check_topic_name
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -93,6 +92,3 @@ def _partition(ctx: Context, index: int) -> DescribeTopicPartitionsResponseParti
         eligible_leader_replicas=[],
         last_known_elr=[],
     )
-
-
-HANDLER = Handler.of(ApiKey.DESCRIBE_TOPIC_PARTITIONS, handle)

@@ -2,9 +2,7 @@
 
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -48,6 +46,3 @@ def _result(ctx: Context, topic: str, partition: int, kind: int) -> PartitionRes
         error_code=ErrorCode.ELECTION_NOT_NEEDED,
         error_message=f"broker {ctx.broker.node_id}, the only one, leads the partition",
     )
-
-
-HANDLER = Handler.of(ApiKey.ELECT_LEADERS, handle)

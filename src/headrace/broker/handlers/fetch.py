@@ -11,10 +11,9 @@ from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.fetch_sessions import PartitionKey, Session
-from headrace.broker.handler import Answer, Handled, Handler
+from headrace.broker.handler import Answer, Handled
 from headrace.broker.turns import Steps, run_through
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (
     AbortedTransaction,
@@ -258,6 +257,3 @@ class _Fetch:
                 response.responses.append(topic)
             topic.partitions.append(data)
         return response
-
-
-HANDLER = Handler.of(ApiKey.FETCH, handle)

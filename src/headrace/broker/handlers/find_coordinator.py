@@ -2,8 +2,7 @@
 
 from headrace.broker.context import Context
 from headrace.broker.coordinator_log import CoordinatorLog
-from headrace.broker.handler import Answer, Handler
-from headrace.protocol.api import ApiKey
+from headrace.broker.handler import Answer
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -38,6 +37,3 @@ def _answer(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorRes
             for key in request.coordinator_keys
         ]
     )
-
-
-HANDLER = Handler.of(ApiKey.FIND_COORDINATOR, handle)

@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import Mapping
 
-from headrace.broker.altered_configs import BROKER, alter, named_twice, refuse_twice
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
+from headrace.broker.resource_configs import BROKER, alter, named_twice, refuse_twice
 from headrace.broker.settings import TOPIC_SETTINGS, SettingType
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -84,6 +82,3 @@ def _edited_list(settings: Mapping[str, str], name: str, value: str, *, is_appen
         elif not is_append and item in items:
             items.remove(item)
     return ",".join(items)
-
-
-HANDLER = Handler.of(ApiKey.INCREMENTAL_ALTER_CONFIGS, handle)

@@ -5,9 +5,8 @@ ends what they left open.
 """
 
 from headrace.broker.context import Context
-from headrace.broker.handler import Answer, Handler
-from headrace.broker.transaction_requests import ask_transactions
-from headrace.protocol.api import ApiKey
+from headrace.broker.coordinator_requests import ask_transactions
+from headrace.broker.handler import Answer
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
@@ -20,6 +19,3 @@ def handle(ctx: Context, request: InitProducerIdRequest) -> Answer:
 
 async def _next(ctx: Context) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=await ctx.broker.next_producer_id(), producer_epoch=0)
-
-
-HANDLER = Handler.of(ApiKey.INIT_PRODUCER_ID, handle)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -97,6 +96,3 @@ def _by_time(ctx: Context, log: Log, timestamp: int, end: int, answer: ListOffse
         answer.offset, answer.timestamp, answer.leader_epoch = found
     if ctx.version < EPOCH_SINCE:
         answer.leader_epoch = -1
-
-
-HANDLER = Handler.of(ApiKey.LIST_OFFSETS, handle)

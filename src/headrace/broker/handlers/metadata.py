@@ -10,12 +10,11 @@ from functools import lru_cache
 from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer
 from headrace.broker.topics import MAX_PARTITIONS, Topic
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.model import InvalidTopicName, check_topic_name
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import (
     MetadataRequest,
@@ -128,6 +127,3 @@ def _response(ctx: Context, request: MetadataRequest, topics: list[MetadataRespo
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
-
-
-HANDLER = Handler.of(ApiKey.METADATA, handle)

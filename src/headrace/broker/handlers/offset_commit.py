@@ -4,10 +4,9 @@ Offsets of topics or partitions that do not exist are refused here; the coordina
 """
 
 from headrace.broker.context import Context
-from headrace.broker.group_requests import commit_offsets
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.coordinator_requests import commit_offsets
+from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -68,6 +67,3 @@ def _split(
     if found:
         topic.name = found.name
     return topic if topic.partitions else None
-
-
-HANDLER = Handler.of(ApiKey.OFFSET_COMMIT, handle)

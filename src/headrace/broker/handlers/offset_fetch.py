@@ -1,10 +1,9 @@
 """OffsetFetch: how far groups have read; by name, and since version 10 by topic id."""
 
 from headrace.broker.context import Context
-from headrace.broker.group_requests import ask_group_by_group
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.coordinator_requests import ask_group_by_group
+from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
-from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from headrace.protocol.schema import ZERO_UUID, Message, Uuid
 
@@ -35,6 +34,3 @@ def handle(ctx: Context, request: OffsetFetchRequest) -> Steps[Answer]:
 
     answer = yield from _ask(ctx, request)
     return answer.after(fill_in_ids)
-
-
-HANDLER = Handler.of(ApiKey.OFFSET_FETCH, handle)

@@ -2,10 +2,9 @@
 
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -32,6 +31,3 @@ def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> Steps[Answer]:
                 answer.error_code = code_of(error)
             yield
     return response
-
-
-HANDLER = Handler.of(ApiKey.OFFSET_FOR_LEADER_EPOCH, handle)

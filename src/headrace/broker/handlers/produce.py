@@ -12,14 +12,13 @@ from headrace.broker.channel import SHARED_BUFFER_BYTES
 from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Answer, Handled, Handler
+from headrace.broker.handler import Answer, Handled
 from headrace.broker.produced_batch import only_batch, refused_records
 from headrace.broker.topics import Topic
 from headrace.broker.transactions import Asked
 from headrace.broker.turns import Steps
 from headrace.coordinator.transaction.events import WriterSupport
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import (
     PartitionProduceData,
@@ -245,6 +244,3 @@ def _refuse(answer: PartitionProduceResponse, error: HeadraceError) -> None:
     answer.error_code = code_of(error)
     answer.error_message = str(error)
     answer.base_offset = -1
-
-
-HANDLER = Handler.of(ApiKey.PRODUCE, handle)

@@ -5,14 +5,13 @@ version 5 is added here (KIP-890). Offsets of topics or partitions that do not e
 """
 
 from headrace.broker.context import Context
+from headrace.broker.coordinator_requests import commit_offsets
 from headrace.broker.deferred import Deferred
-from headrace.broker.group_requests import commit_offsets
 from headrace.broker.groups import OFFSETS_TOPIC
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer
 from headrace.broker.transactions import Asked
 from headrace.coordinator.transaction.events import WriterSupport
 from headrace.model import TopicPartition
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -76,6 +75,3 @@ def _refused(
         for partition in partitions
     ]
     return TxnOffsetCommitResponseTopic(name=name, partitions=outcomes)
-
-
-HANDLER = Handler.of(ApiKey.TXN_OFFSET_COMMIT, handle)

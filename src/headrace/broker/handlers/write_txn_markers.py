@@ -6,10 +6,9 @@ transaction that nobody ends any more with it (`kafka-transactions abort`).
 
 from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Answer, Handler
+from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -45,6 +44,3 @@ def handle(ctx: Context, request: WriteTxnMarkersRequest) -> Steps[Answer]:
                     answer.error_code = code_of(error)
                 yield
     return response
-
-
-HANDLER = Handler.of(ApiKey.WRITE_TXN_MARKERS, handle)

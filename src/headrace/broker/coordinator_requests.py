@@ -1,4 +1,4 @@
-"""Requests for the group coordinator: what their handlers have in common."""
+"""Requests that a coordinator answers: handed over whole, or in pieces that each take some milliseconds."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -6,7 +6,9 @@ from typing import Any
 
 from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
+from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
+from headrace.coordinator.transaction.events import TransactionRequest
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
@@ -19,6 +21,11 @@ _GROUPS_A_STEP = 4
 def ask_groups(ctx: Context, request: Message) -> Deferred[Message | None]:
     """Ask the group coordinator; its answer may wait for other members, for a time, or for the disk."""
     return ctx.broker.groups.ask(request, ctx.version, ctx.client_id, ctx.client_host)
+
+
+def ask_transactions(ctx: Context, request: TransactionRequest) -> Answer:
+    """Ask the transaction coordinator; its answer waits for the disk."""
+    return ctx.broker.transactions.ask(request, ctx.version)
 
 
 def ask_group_by_group(asked: str, answered: str) -> Callable[[Context, Message], Steps[Deferred[Message | None]]]:

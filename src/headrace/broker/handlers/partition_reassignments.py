@@ -1,10 +1,8 @@
-"""AlterPartitionReassignments: a partition can be moved to where it is, the one broker, and to nowhere else."""
+"""AlterPartitionReassignments, ListPartitionReassignments: the one broker is the only place for a partition."""
 
 from headrace.broker.context import Context
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Handler
 from headrace.errors import HeadraceError
-from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -13,9 +11,13 @@ from headrace.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from headrace.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 
 
-def handle(ctx: Context, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+def alter(ctx: Context, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
     """Check each partition; there is nothing to do."""
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change
@@ -33,6 +35,11 @@ def handle(ctx: Context, request: AlterPartitionReassignmentsRequest) -> AlterPa
     return response
 
 
+def list_all(_: Context, __: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    """List none: on one broker nothing is ever being moved."""
+    return ListPartitionReassignmentsResponse()
+
+
 def _check(ctx: Context, topic: str, partition: ReassignablePartition) -> None:
     ctx.broker.log(ctx.broker.topic(topic, b"", by_id=False), partition.partition_index)
     if partition.replicas is None:
@@ -41,6 +48,3 @@ def _check(ctx: Context, topic: str, partition: ReassignablePartition) -> None:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"a partition is on broker {ctx.broker.node_id}, the only one"
         )
-
-
-HANDLER = Handler.of(ApiKey.ALTER_PARTITION_REASSIGNMENTS, handle)
