@@ -67,6 +67,11 @@ class Delivery:
         self._sequences.clear()
         return read_position(self._cluster, self._connector)
 
+    @property
+    def written_topics(self) -> tuple[str, ...]:
+        """The topics that this connector writes to."""
+        return tuple(sorted(self._partitions))
+
     def prepare(self, topics: Mapping[str, bool]) -> None:
         """Make topics before their first record, so that a reader can begin; each with whether records have a key."""
         for topic, has_key in topics.items():

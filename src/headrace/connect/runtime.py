@@ -60,6 +60,8 @@ class Progress:
     committed_at: float = 0.0
     is_waiting: bool = False  # after a failure, until it has begun anew
     facts: dict[str, Any] = field(default_factory=dict)  # what the source last told of itself
+    topics: tuple[str, ...] = ()  # that it writes to
+    lag_ms: int | None = None  # age of the last change when it was delivered; 0 once nothing more waits
 
 
 @dataclass(slots=True)
@@ -103,6 +105,7 @@ class Runtime:
                 self.progress.failures += 1
                 self.progress.last_error = str(error)
                 self.progress.is_waiting = True
+                self.progress.lag_ms = None
                 if self.backoff.gives_up(failures):
                     raise
                 pause_s = self.backoff.pause_s(failures)
@@ -127,6 +130,7 @@ class Runtime:
                 writer.resume(position)
                 if isinstance(source, KnowsTables):
                     delivery.prepare(writer.topics_of(source.table_names()))
+                    self.progress.topics = delivery.written_topics
                 log.info("connector runs", connector=self.name, fresh=position is None)
                 with ThreadPoolExecutor(1, thread_name_prefix=f"headrace-{self.name}") as sender:
                     self._pump(source, writer, delivery, sender)
@@ -148,15 +152,19 @@ class Runtime:
                 records = list(writer.write(batch.events, time.time_ns() // 1000))
             if sent is not None:
                 self._settle(source, *sent)
+                self.progress.topics = delivery.written_topics
                 sent = None
             if batch is not None:
                 now_ms = time.time_ns() // 1_000_000
                 sent = sender.submit(delivery.deliver, records, writer.stamped(batch.position), now_ms), batch
                 if batch.is_last:
                     self._settle(source, *sent)
+                    self.progress.topics = delivery.written_topics
                     return
             elif self._stopping:
                 return
+            else:
+                self.progress.lag_ms = 0
 
     def _settle(self, source: Source, sent: Future[int], batch: Batch) -> None:
         """Wait for a batch to be committed, and let the source forget it."""
@@ -164,6 +172,8 @@ class Runtime:
         self.progress.batches += 1
         self.progress.position = batch.position
         self.progress.committed_at = time.time()
+        if batch.events:
+            self.progress.lag_ms = max(int(self.progress.committed_at * 1000) - batch.events[-1].origin.ts_ms, 0)
         source.acknowledge(batch.position)
 
 

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from headrace.connect.errors import ConnectError, InvalidConnectSetting
 
@@ -52,6 +53,13 @@ def checked(where: str, section: Mapping[str, Any], kinds: Mapping[str, type]) -
             raise InvalidSettingsFile(f"[{where}] has no key {key!r}: {hint}")
         found[key] = _fitting(f"{where}.{key}", value, kinds[key])
     return found
+
+
+def shown_address(url: str) -> str:
+    """A URL as others may see it: host, port and path, without user, password and parameters."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{host}{parts.path if host else parts.path.removeprefix('//')}".rstrip("/")
 
 
 def _fitting(name: str, value: Any, kind: type) -> Any:

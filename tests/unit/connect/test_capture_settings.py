@@ -71,3 +71,15 @@ def test_who_is_silent_is_not_believed_to_run() -> None:
     assert again.seen_at(200_000).state == "silent"
     failed = Condition("shop", "postgresql", FAILED, updated_ms=1000)
     assert failed.seen_at(200_000).state == FAILED
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:hunter2@db:5433/shop?sslmode=require", "db:5433/shop"),
+        ("mysql://me:hunter2@db/shop", "db/shop"),
+        ("sqlite:///data/shop.db", "/data/shop.db"),
+    ],
+)
+def test_a_database_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert from_section("a", {"url": url}).database == shown

@@ -62,7 +62,12 @@ class Capture:
             round(per_s, 1),
             problem,
             progress.position,
-            facts=facts,
+            facts={
+                **facts,
+                "database": self.settings.database,
+                "topics": list(progress.topics),
+                **({} if progress.lag_ms is None else {"lag_ms": progress.lag_ms}),
+            },
         )
 
     def stop(self) -> None:

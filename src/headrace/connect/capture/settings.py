@@ -18,7 +18,7 @@ from headrace.connect.envelope import AVRO, FORMATS, JSON
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
 from headrace.connect.naming import TopicNames
-from headrace.connect.sections import InvalidSettingsFile, checked
+from headrace.connect.sections import InvalidSettingsFile, checked, shown_address
 from headrace.records import Codec
 
 SECTION: Final = "cdc"
@@ -50,6 +50,7 @@ class CaptureSettings:
     topics: TopicSettings
     writing: Mapping[str, Any]
     registry: str = field(default="", repr=False)  # as may this
+    database: str = ""  # where it is, as others may see it
 
 
 def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
@@ -78,6 +79,7 @@ def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
         TopicSettings(given.get("partitions", 1), codec=Codec.named(given.get("compression", "none"))),
         writing,
         registry,
+        shown_address(url),
     )
 
 

@@ -29,6 +29,7 @@ from headrace.protocol.messages.offset_commit import (
 _LAST_VERSION_BY_NAME = 9
 _NO_GENERATION = -1
 _LONGEST_ERROR = 600  # a broker takes 4,096 bytes of metadata by default, and a character may be escaped to six
+_LONGEST_TARGET = 60
 
 
 def checked_place(cluster: Cluster, topic: str, name: str, sink: Sink | ReadableSink, stored: Place | None) -> Place:
@@ -92,17 +93,21 @@ class Condition:
     state: State
     at_ms: int
     error: str = ""
+    sink: str = ""
+    target: str = ""  # what it keeps in step, for people
 
     def to_metadata(self) -> str:
         """As it stands beside an offset."""
-        return json.dumps({"state": self.state, "at_ms": self.at_ms, "error": self.error[:_LONGEST_ERROR]})
+        found = {"state": self.state, "at_ms": self.at_ms, "error": self.error[:_LONGEST_ERROR]}
+        return json.dumps(found | {"sink": self.sink, "target": self.target[:_LONGEST_TARGET]})
 
     @classmethod
     def from_metadata(cls, text: str) -> "Condition | None":
         """What `to_metadata` wrote; None for anything else."""
         try:
             read = json.loads(text)
-            return cls(State(read["state"]), int(read["at_ms"]), str(read["error"]))
+            words = (str(read.get(word, "")) for word in ("error", "sink", "target"))
+            return cls(State(read["state"]), int(read["at_ms"]), *words)
         except (ValueError, TypeError, KeyError):
             return None
 

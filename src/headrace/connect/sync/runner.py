@@ -155,7 +155,7 @@ class Runner:
         is_same_state = self._published is not None and self._published[1] is state
         if is_same_state and now_ms - self._published_ms < _PUBLISH_EVERY_MS:
             return
-        publish(coordinators, self._settings.name, self._place, Condition(state, now_ms))
+        publish(coordinators, self._settings.name, self._place, self._condition(state, now_ms))
         self._published, self._published_ms = (self._place, state), now_ms
 
     def _tell_anew(self, state: State, error: str) -> None:
@@ -164,9 +164,12 @@ class Runner:
             return
         with suppress(HeadraceError), self._connect() as cluster:
             coordinators = Coordinators(cluster)
-            condition = Condition(state, self._clock.now_ms(), error)
+            condition = self._condition(state, self._clock.now_ms(), error)
             publish(coordinators, self._settings.name, self._place or self._last_told(coordinators), condition)
             self._published = None
+
+    def _condition(self, state: State, now_ms: int, error: str = "") -> Condition:
+        return Condition(state, now_ms, error, self._settings.sink, self._settings.target)
 
     def _last_told(self, coordinators: Coordinators) -> Place:
         """For a target that could not be opened yet: what was told the last time, or the beginning."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.connect.references import all_resolved
-from headrace.connect.sections import InvalidSettingsFile, checked, load_sections
+from headrace.connect.sections import InvalidSettingsFile, checked, load_sections, shown_address
 from headrace.connect.sync.dead_letters import SUFFIX
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.feed import BatchLimits
@@ -49,6 +49,17 @@ class SyncSettings:
     def dead_letters_topic(self) -> str:
         """Where records go that cannot be used."""
         return self.dead_letters or self.topic + SUFFIX
+
+    @property
+    def target(self) -> str:
+        """What it keeps in step, as others may see it: no secret of its options is in it."""
+        store = shown_address(str(self.options.get("url") or self.options.get("path") or ""))
+        if self.sink == "webhook":
+            store = store.partition("/")[0]  # the path of a webhook is often its secret
+        inside = self.options.get("table") or self.options.get("index")
+        if "prefix" in self.options:
+            inside = f"{self.options['prefix']}*"
+        return " ".join(str(part) for part in (inside, "in" if inside and store else "", store) if part)
 
 
 OWN_KEYS = {

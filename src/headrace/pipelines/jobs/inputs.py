@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.errors import BadOption
-from headrace.pipelines.jobs.declare import TopicInput
+from headrace.pipelines.jobs.declare import Job, TopicInput
 from headrace.pipelines.jobs.place import Place
 from headrace.pipelines.source.options import SourceOptions, read_options
 
@@ -37,6 +37,16 @@ def check_input(given: TopicInput, bootstrap: str, *, jvm: bool) -> SourceOption
             f"topic {given.name!r}: real-time mode reads raw values, or JSON with a schema; choose another trigger"
         )
     return options
+
+
+def dead_letter_topics(job: Job, bootstrap: str) -> tuple[str, ...]:
+    """The topics that take records which its inputs cannot decode."""
+    from headrace.pipelines.source.dead_letters import topic_for  # brings numpy, which a list of jobs does not need
+
+    read = [(given.name, read_options(source_options(given, bootstrap))) for given in job.inputs.values()]
+    return tuple(
+        sorted({topic_for(name, options.dead_letter_topic) for name, options in read if not options.fail_on_bad_record})
+    )
 
 
 def input_frame(

@@ -4,10 +4,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.model import TopicPartition
 from headrace.pipelines.observed import LATE_ROWS
+
+
+class Written(NamedTuple):
+    """What an output is: `kind` is topic, view or store; `text` says it to people."""
+
+    kind: str
+    name: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,8 @@ class Progress:
     sources: tuple[SourceProgress, ...]
     lag_ms: int | None = None
     late_rows_total: int = 0  # since the run began
+    writes: Written | None = None
+    dead_letters: tuple[str, ...] = ()  # topics for records of its inputs that it cannot decode
 
     @property
     def lag_records(self) -> int | None:
@@ -65,6 +75,8 @@ class Progress:
             "late_rows_total": self.late_rows_total,
             "lag_records": self.lag_records,
             "lag_ms": self.lag_ms,
+            "writes": self.writes._asdict() if self.writes else None,
+            "dead_letters": list(self.dead_letters),
             "sources": [
                 {
                     "name": source.name,

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.build import Prepared, start
 from headrace.pipelines.jobs.declare import REAL_TIME
 from headrace.pipelines.jobs.failures import sentence_of, will_last
+from headrace.pipelines.jobs.inputs import dead_letter_topics
 from headrace.pipelines.jobs.progress import Progress, read
+from headrace.pipelines.jobs.status import written
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -121,7 +123,11 @@ class Runner:
                     if report["batchId"] <= running.last_batch.get(word, -1):
                         continue
                     late = running.late_rows.get(word, 0)
-                    progress = read(running.name, word, inputs, dict(report), late)
+                    progress = replace(
+                        read(running.name, word, inputs, dict(report), late),
+                        writes=written(running.prepared.job.outputs[word]),
+                        dead_letters=dead_letter_topics(running.prepared.job, running.prepared.bootstrap),
+                    )
                     running.last_batch[word] = progress.batch
                     running.late_rows[word] = progress.late_rows_total
                     found.append(progress)

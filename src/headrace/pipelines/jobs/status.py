@@ -10,6 +10,7 @@ from headrace.pipelines.jobs.checkpoint import Standing, standing
 from headrace.pipelines.jobs.declare import Job, TopicOutput
 from headrace.pipelines.jobs.lag import Lag, lag_of
 from headrace.pipelines.jobs.place import Place, folder_of, locked, read_record
+from headrace.pipelines.jobs.progress import Written
 from headrace.pipelines.jobs.versions import at_version
 
 
@@ -75,6 +76,14 @@ def described(output: object) -> str:
         return str(output)
     target = getattr(output, "target", None)
     return f"table {target.table}" if target else type(output).__name__
+
+
+def written(output: object) -> Written:
+    """What an output is, for who draws where a job's rows go."""
+    if isinstance(output, TopicOutput):
+        return Written("topic", output.name, described(output))
+    kind = getattr(output, "kind", "store")
+    return Written(kind, output.name if kind == "view" else described(output), described(output))  # type: ignore[attr-defined]
 
 
 def _lag(job: Job, stands: Standing, bootstrap: str, now_ms: int) -> Lag | None:

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.consolidate import FLAGS, consolidated, first_doubled, first_without
@@ -38,6 +38,7 @@ class ViewSink:
     telling: Telling = field(default_factory=Telling, compare=False)
     on_new_query: "OnNewQuery" = "refuse"
     version: int | None = None
+    kind: ClassVar[str] = "view"
 
     def __str__(self) -> str:
         return f"view {self.name} in {self.store}"

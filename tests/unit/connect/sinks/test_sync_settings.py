@@ -8,7 +8,7 @@ from headrace.connect.errors import ConnectError, InvalidConnectSetting
 from headrace.connect.sink import Place, key_text
 from headrace.connect.sync.places import Condition, State
 from headrace.connect.sync.registry import SINKS, make_sink
-from headrace.connect.sync.settings import load
+from headrace.connect.sync.settings import from_section, load
 from headrace.connect.sync.status import state_word
 
 GOOD = """
@@ -119,3 +119,26 @@ def test_texts_of_keys() -> None:
     assert key_text({"id": 5}) == "5"
     assert key_text({"id": "5"}) == "5"
     assert key_text({"b": "x", "a": 1}) == key_text({"a": 1, "b": "x"}) == '[1,"x"]'
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"sink": "redis", "url": "redis://me:hunter2@cache:6379/0?password=hunter2", "prefix": "orders:"}, "orders:* in cache:6379/0"),
+        ({"sink": "postgres", "url": "postgresql://me:hun%40ter2@db/shop", "table": "orders"}, "orders in db/shop"),
+        ({"sink": "sqlite", "path": "data/a.sqlite", "table": "orders"}, "orders in data/a.sqlite"),
+        ({"sink": "parquet", "path": "/lake/orders"}, "/lake/orders"),
+        ({"sink": "opensearch", "url": "https://search:9200", "index": "orders"}, "orders in search:9200"),
+        ({"sink": "webhook", "url": "https://hooks.example/services/hunter2"}, "hooks.example"),
+    ],
+)  # fmt: skip
+def test_a_target_is_shown_without_its_secrets(options: dict[str, str], shown: str) -> None:
+    settings = from_section("a", {"topic": "orders", **options})
+    assert settings.target == shown
+    told = Condition(State.RUNNING, 5, "", settings.sink, settings.target)
+    assert Condition.from_metadata(told.to_metadata()) == told
+    assert "hunter2" not in told.to_metadata()
+
+
+def test_a_condition_of_an_older_version_is_read() -> None:
+    assert Condition.from_metadata('{"state": "running", "at_ms": 5, "error": ""}') == Condition(State.RUNNING, 5)

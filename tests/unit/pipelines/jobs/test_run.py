@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headrace.pipelines import topic
 from headrace.pipelines.jobs import run as module
 from headrace.pipelines.jobs.run import GaveUp, Runner
 
@@ -32,7 +33,15 @@ class World:
         self.said: list[str] = []
         self.started: list[Query] = []
         monkeypatch.setattr(module, "start", self._start)
-        prepared: Any = SimpleNamespace(job=SimpleNamespace(name="sums", place="sums.py:3", inputs={"rows": None}))
+        prepared: Any = SimpleNamespace(
+            job=SimpleNamespace(
+                name="sums",
+                place="sums.py:3",
+                inputs={"rows": topic("numbers").as_input()},
+                outputs={"out": topic("sums").as_output()},
+            ),
+            bootstrap="127.0.0.1:9092",
+        )
         self.runner = Runner(
             [prepared], restarts=restarts, say=lambda _, text: self.said.append(text), clock=lambda: self.now
         )
@@ -90,3 +99,12 @@ def test_each_batch_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     query.recentProgress.append({"batchId": 2, "timestamp": "t", "stateOperators": operators})
     assert [(report.batch, report.late_rows_total) for report in world.runner.news()] == [(2, 6)]
     assert world.runner.news() == []
+
+
+def test_a_report_names_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    world.started[-1].recentProgress = [{"batchId": 0, "timestamp": "t"}]
+    (report,) = world.runner.news()
+    told = report.as_json()
+    assert told["writes"] == {"kind": "topic", "name": "sums", "text": "topic sums"}
+    assert told["dead_letters"] == ["numbers.dead-letters"]
