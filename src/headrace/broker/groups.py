@@ -1,6 +1,7 @@
 """Consumer groups at work: the pure coordinator, its topic, and what it has to know of the rest of the broker."""
 
 from bisect import bisect_left
+from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -36,7 +37,7 @@ class Groups:
     def __init__(self, runtime: Durability, topics: TopicCatalog, settings: GroupSettings, *, partitions: int) -> None:
         self._topics = topics
         self._topics_told = -1  # the revision of the topics that the coordinator was told last
-        self._gone: frozenset[str] = frozenset()  # topics whose offsets are yet to be forgotten
+        self._gone = TopicsDeleted()  # topics whose offsets are yet to be forgotten
         self._forgetting: list[Deferred[StorageError | None]] = []  # who waits until they are
         self._is_forgetting = False
         self._settings = settings
@@ -61,11 +62,12 @@ class Groups:
             self._take_in(log)
         self.topics_changed()
         self._tell(Loaded())
-        left_over = TopicsDeleted(frozenset())  # what a crash kept from being forgotten goes before anybody is served
+        left_over = TopicsDeleted(every=True)  # what a crash kept from being forgotten goes before anybody is served
         while (forgotten := self._shell.tell(left_over)) and forgotten.records:
             pass
         if forgotten is None:
-            self.topics_deleted(left_over.topics)
+            self._gone = left_over
+            self.topics_deleted(frozenset())
 
     def _take_in(self, log: Log) -> None:
         """Apply one partition.
@@ -112,10 +114,10 @@ class Groups:
     def topics_deleted(self, names: frozenset[str]) -> Deferred[StorageError | None]:
         """Forget the offsets of topics that are gone; the answer comes when that is on the disk, or with the error.
 
-        Without names, of all topics that are not there. What cannot be written is tried again until it can.
+        What cannot be written is tried again until it can.
         """
         forgotten: Deferred[StorageError | None] = Deferred()
-        self._gone |= names
+        self._gone = replace(self._gone, topics=self._gone.topics | names)
         self._forgetting.append(forgotten)
         self.topics_changed()
         if not self._is_forgetting:
@@ -125,7 +127,7 @@ class Groups:
 
     def _forget(self) -> None:
         """Forget a portion; the rest follows when others had their turn."""
-        decision = self._shell.tell(TopicsDeleted(self._gone))
+        decision = self._shell.tell(self._gone)
         if decision and decision.records:
             self._shell.retry(self._forget, delay_s=0)
             return
@@ -136,7 +138,7 @@ class Groups:
                 waiting, StorageError("the offsets of a deleted topic could not be forgotten yet: check the disk")
             )
             return
-        self._gone, self._is_forgetting = frozenset(), False
+        self._gone, self._is_forgetting = TopicsDeleted(), False
         self._shell.when_durable(lambda error: _tell_all(waiting, error))
 
     def transaction_ended(self, producer_id: int, epoch: int, *, committed: bool) -> None:

@@ -95,8 +95,8 @@ class GroupCoordinator:
             case TransactionEnded(producer_id=producer_id, committed=committed):
                 marker = CoordinatorRecord(TransactionMarker(producer_id), committed, is_kept=False)
                 return Decision(records=(marker,))
-            case TopicsDeleted(topics=names):
-                return forgetting.forget_topics(self._offsets, names)
+            case TopicsDeleted(topics=names, every=every):
+                return forgetting.forget_topics(self._offsets, names, every=every)
             case TopicsChanged():
                 return together(*(kind.decide(event, now_ms) for kind in self._kinds))
             case Loaded():

@@ -44,11 +44,12 @@ class TransactionEnded:
 class TopicsDeleted:
     """Topics of these names are gone, and so are the offsets that were committed for them, a portion per event.
 
-    There may be new topics of the same names by now. To be told until nothing follows from it any more; without names
-    after a start, for what a crash kept from being forgotten.
+    There may be new topics of the same names by now. To be sent until nothing follows from it any more; after a start
+    with `every`, for all topics that are not there: a crash may have kept their offsets from being removed.
     """
 
-    topics: frozenset[str]
+    topics: frozenset[str] = frozenset()
+    every: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,7 +286,7 @@ def test_an_offset_counts_for_the_topic_that_it_was_committed_for_and_for_no_oth
     topics_now(shell, t="second")
     assert fetched(shell, {"t": [0]}) == {("t", 0): NOTHING}
     assert fetched(shell) == {}
-    shell.tell(TopicsDeleted(frozenset()))  # as after a start: there were no news of the deletion
+    shell.tell(TopicsDeleted(every=True))  # as after a start: there were no news of the deletion
     assert len(shell.kept) == 1
     commit_error(shell, commit(1))
     shell.tell(TopicsDeleted(frozenset({"t"})))
@@ -301,7 +301,7 @@ def test_an_offset_without_an_id_goes_with_the_topic_of_its_name():
     shell.topics = {"t": 2}
     shell.restart()
     assert fetched(shell) == {("t", 0): (5, -1, "", 0)}
-    shell.tell(TopicsDeleted(frozenset()))
+    shell.tell(TopicsDeleted(every=True))
     assert fetched(shell) == {("t", 0): (5, -1, "", 0)}
     topics_now(shell, t="another")
     shell.tell(TopicsDeleted(frozenset({"t"})))

@@ -64,9 +64,9 @@ def forget_group(store: OffsetStore, group_id: str) -> list[CoordinatorRecord]:
     return [offset_tombstone(group_id, partition) for partition in sorted(known)]
 
 
-def forget_topics(store: OffsetStore, gone: frozenset[str]) -> Decision:
+def forget_topics(store: OffsetStore, gone: frozenset[str], *, every: bool) -> Decision:
     """Forget a portion of the offsets of topics that are gone."""
-    records, _ = _portion((offset_tombstone(*where),) for where in store.outlived(gone))
+    records, _ = _portion((offset_tombstone(*where),) for where in store.outlived(gone, every=every))
     return Decision(records=records)
 
 

@@ -56,6 +56,7 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._by_topic: dict[str, dict[str, dict[TopicPartition, None]]] = {}  # what is committed, in order
         self._pending: dict[int, dict[GroupPartition, CommittedOffset]] = {}  # by the transaction's producer id
         self._order = 0
         self.topics: Topics | None = None  # as they are now; None where nobody tells
@@ -79,7 +80,7 @@ class OffsetStore:
             order=self._order,
         )
         if producer_id == NO_PRODUCER_ID:
-            self._committed.setdefault(where.group_id, {})[where.partition] = offset
+            self._commit(where, offset)
         else:
             self._pending.setdefault(producer_id, {})[where] = offset
 
@@ -88,11 +89,24 @@ class OffsetStore:
         for where, offset in self._pending.pop(marker.producer_id, {}).items():
             known = self.committed(where.group_id).get(where.partition)
             if committed and (known is None or known.order < offset.order):
-                self._committed.setdefault(where.group_id, {})[where.partition] = offset
+                self._commit(where, offset)
+
+    def _commit(self, where: GroupPartition, offset: CommittedOffset) -> None:
+        committed = self._committed.setdefault(where.group_id, {})
+        if where.partition not in committed:
+            groups = self._by_topic.setdefault(where.partition.topic, {})
+            groups.setdefault(where.group_id, {})[where.partition] = None
+        committed[where.partition] = offset
 
     def _forget(self, where: GroupPartition) -> None:
         committed = self._committed.get(where.group_id, {})
-        committed.pop(where.partition, None)
+        if committed.pop(where.partition, None) is not None:
+            groups = self._by_topic[where.partition.topic]
+            del groups[where.group_id][where.partition]
+            if not groups[where.group_id]:
+                del groups[where.group_id]
+            if not groups:
+                del self._by_topic[where.partition.topic]
         if not committed:
             self._committed.pop(where.group_id, None)
         for producer_id, pending in tuple(self._pending.items()):
@@ -116,8 +130,8 @@ class OffsetStore:
         known = self.topics.by_name.get(topic) if self.topics else None
         return known.topic_id if known else ZERO_UUID
 
-    def outlived(self, gone: frozenset[str]) -> Iterator[GroupPartition]:
-        """Every partition with offsets of a topic that is no more; topics of the names in `gone` were deleted.
+    def outlived(self, gone: frozenset[str], *, every: bool = False) -> Iterator[GroupPartition]:
+        """Every partition with offsets of a topic that is no more: of those in `gone`, which were deleted, or of all.
 
         One for which a transaction is about to commit an offset of today's topic is left out: forgetting would take
         both.
@@ -128,11 +142,12 @@ class OffsetStore:
                 is_gone = self._is_outlived(where.partition, offset, gone)
                 waiting[where] = waiting.get(where, True) and is_gone
         yield from (where for where, is_gone in waiting.items() if is_gone)
-        for group_id, committed in self._committed.items():
-            for partition, offset in committed.items():
-                if self._is_outlived(partition, offset, gone):
+        for topic in self._by_topic if every else sorted(gone):
+            for group_id, partitions in self._by_topic.get(topic, {}).items():
+                committed = self._committed[group_id]
+                for partition in partitions:
                     where = GroupPartition(group_id, partition)
-                    if where not in waiting:
+                    if where not in waiting and self._is_outlived(partition, committed[partition], gone):
                         yield where
 
     def _is_outlived(
