@@ -89,7 +89,10 @@ def main() -> None:
     kind = sys.argv[1] if len(sys.argv) > 1 else ""
     preload((*PRELOADED, *([kind] if kind.startswith("pyspark") else [])))
     if kind == _TASKS:
+        from headrace.pipelines.jobs.functions import allow_types_by_name
+
         warm_loops()
+        allow_types_by_name()  # in helper modules that a worker imports
     # What is loaded stays: a collection in a worker must not touch, and so copy, every page of it.
     gc.collect()
     gc.freeze()

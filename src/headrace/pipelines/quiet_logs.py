@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import warnings
 from pathlib import Path
 from typing import Final
 
@@ -41,9 +42,10 @@ _TWICE_SAID: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def hush_python() -> None:
-    """Let PySpark say a mistake once: in the error that it raises."""
+    """Let PySpark say a mistake once, in the error that it raises, and nothing about type hints that are not for it."""
     from pyspark.logger import PySparkLogger
 
+    warnings.filterwarnings("ignore", "Cannot infer the eval type from type hints", UserWarning)
     for name in _TWICE_SAID:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 

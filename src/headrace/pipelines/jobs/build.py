@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import REAL_TIME, BadJob, Job, TopicOutput, cluster_of
 from headrace.pipelines.jobs.failures import sentence_of
-from headrace.pipelines.jobs.functions import send
+from headrace.pipelines.jobs.functions import explain, send
 from headrace.pipelines.jobs.inputs import check_input, input_frame
 from headrace.pipelines.jobs.outputs import check_output, start_query
 from headrace.pipelines.jobs.place import Place
@@ -41,7 +41,7 @@ def at_its_place(job: Job) -> Iterator[None]:
     except BadJob:
         raise
     except Exception as error:
-        raise BadJob(f"{job.place}: job {job.name!r}: {sentence_of(error)}") from error
+        raise BadJob(f"{job.place}: job {job.name!r}: {explain(error) or sentence_of(error)}") from error
 
 
 def check(job: Job, bootstrap: str, *, trigger: str | None = None) -> None:

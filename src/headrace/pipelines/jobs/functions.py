@@ -3,19 +3,23 @@
 Spark pickles a function by the name of its module, which a worker imports; but a pipeline file is no module that a
 worker could find, and neither is a file beside it, on this machine from another folder or on a cluster from any. So
 both are pickled by value, with all that they refer to, and sent along besides: for what a function imports only when it
-is called, for what can only be had by name (a function with a cache), and for helpers with something in them that
-cannot be pickled (a lock, a connection), which workers import.
+is called, for what can only be had by name, and for helpers with something in them that cannot be pickled (a lock, a
+connection), which workers import.
 
 Which modules are helpers is read from the files' import statements: what a statement names and the folder has.
 """
 
 import ast
+import copyreg
 import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache, update_wrapper
 from importlib.machinery import PathFinder
 from pathlib import Path
+from pickle import PicklingError
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -96,13 +100,39 @@ def pickle_by_value() -> None:
     """Let functions and classes of loaded files carry all that they are made of."""
     from pyspark import cloudpickle
 
+    copyreg.pickle(type(lru_cache(len)), _reduce_cached)
     for name in (_files.keys() | _helpers.keys()) & sys.modules.keys():
         cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
     for name in _helpers.keys() & sys.modules.keys():
-        try:
-            cloudpickle.dumps(sys.modules[name])  # type: ignore[no-untyped-call]
-        except Exception:  # noqa: BLE001 - whatever an object of the user's raises
+        if not _is_sendable(sys.modules[name]):
             cloudpickle.unregister_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+
+
+def _reduce_cached(cached: Any) -> Any:
+    """A function with a cache, which Python pickles by name alone: of a loaded file by value, as any other function.
+
+    Otherwise a worker would have to import the whole pipeline file for it, where there is no session to declare a UDF.
+    It may call itself, so it is made first and gets its function then.
+    """
+    if cached.__module__ not in _files.keys() | _helpers.keys():
+        return cached.__qualname__
+    return _make_cached, (cached.cache_parameters(),), cached.__wrapped__, None, None, _fill_cached
+
+
+def _make_cached(parameters: dict[str, Any]) -> Any:
+    held: list[Any] = []
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return held[0](*args, **kwargs)
+
+    made: Any = lru_cache(**parameters)(call)
+    made.held = held
+    return made
+
+
+def _fill_cached(made: Any, function: Any) -> None:
+    made.held.append(function)
+    update_wrapper(made, function)
 
 
 def send(spark: "SparkSession") -> None:
@@ -129,6 +159,43 @@ def _zipped(name: str, path: Path) -> Path:
             if "__pycache__" not in each.parts:
                 made.write(each, each.relative_to(path.parent))
     return archive
+
+
+def explain(error: BaseException) -> str | None:
+    """Why a function could not be sent to the workers, and what to do; None if that is not what went wrong."""
+    if not isinstance(error, PicklingError):
+        return None
+    mend = (
+        "which cannot be sent to Spark's workers: make it inside the function, or in a module beside this file, which "
+        "each worker imports for itself"
+    )
+    for module in (sys.modules[name] for name in _files.keys() & sys.modules.keys()):
+        values = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+        functions = {name: getattr(value, "func", value) for name, value in values.items()}  # a udf holds its function
+        functions = {name: value for name, value in functions.items() if isinstance(value, FunctionType)}
+        fixed = {name for name in values.keys() - functions.keys() if not _is_sendable(values[name])}
+        for name, function in functions.items():
+            if used := sorted(fixed.intersection(_names_in(function.__code__))):
+                kind = type(values[used[0]])
+                return f"function {name!r} uses {used[0]}, a {kind.__module__}.{kind.__qualname__}, {mend}"
+    what = str(error).removeprefix("Could not serialize object: ")
+    return f"a function holds something ({what}) {mend}"
+
+
+def _is_sendable(value: object) -> bool:
+    from pyspark import cloudpickle
+
+    try:
+        cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    except Exception:  # noqa: BLE001 - whatever an object of the user's raises
+        return False
+    return True
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """The global names that a function's code has, and that of functions inside it."""
+    inner = [_names_in(each) for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*inner)
 
 
 # --- Spark's functions before there is a session

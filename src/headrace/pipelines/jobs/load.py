@@ -12,6 +12,7 @@ from headrace.extras import missing_extra
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import Job
 from headrace.pipelines.jobs.functions import Imports, allow_types_by_name, imports_of, remember
+from headrace.pipelines.quiet_logs import hush_python
 
 
 class BadFile(PipelineError):
@@ -60,6 +61,7 @@ def _jobs(file: Path) -> list[Job]:
     imports = imports_of(file)
     if "pyspark" in imports.others and find_spec("pyspark"):
         allow_types_by_name()
+        hush_python()
     folder = str(file.parent.absolute())
     sys.path.insert(0, folder)
     try:
@@ -75,6 +77,11 @@ def _jobs(file: Path) -> list[Job]:
             f"{_place(error, file)}: {type(error).__name__}: {error}: install it where headrace is, or mend the import"
         ) from error
     except Exception as error:
+        if _wants_spark(error):
+            raise BadFile(
+                f"{_place(error, file)}: this needs Spark, which starts after the file is read: write it inside the "
+                'job\'s function, or as SQL text such as "cents > 100"'
+            ) from error
         raise BadFile(f"{_place(error, file)}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(folder)
@@ -95,6 +102,21 @@ def _check_helpers(file: Path, imports: Imports) -> None:
                 f"{file} imports {name!r}, and {loaded} is loaded by that name: give one of the two another name, or "
                 "run the files apart"
             )
+
+
+def _wants_spark(error: BaseException) -> bool:
+    """Whether PySpark was asked for something that takes a session, as `F.col("cents")` does, and there is none."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    if "pyspark" not in Path(last.filename).parts:
+        return False
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way to ask
+        return False
+    if isinstance(error, PySparkException):  # some of its functions raise this, the others assert it
+        return error.getCondition() in ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSION")
+    return isinstance(error, AssertionError)
 
 
 def _place(error: BaseException, file: Path) -> str:

@@ -5,14 +5,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pickle import PicklingError
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 from pyspark import SparkContext, SparkFiles, cloudpickle
+from pyspark.serializers import CPickleSerializer
 
 from headrace.pipelines.jobs import functions
-from headrace.pipelines.jobs.functions import imports_of, pickle_by_value, send
+from headrace.pipelines.jobs.functions import explain, imports_of, pickle_by_value, send
 from headrace.pipelines.jobs.load import BadFile, load
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ def test_a_function_carries_all_that_it_is_made_of(tmp_path: Path, monkeypatch: 
 
 CACHED = """
 from functools import lru_cache
+from pyspark.sql import functions as F
 from headrace.pipelines import job, topic
 import locked_helper
 from locked_helper import locked
@@ -108,6 +111,18 @@ import bare.inner
 @lru_cache
 def cached(n):
     return n + 1
+
+@lru_cache(maxsize=50)
+def recursive(n):
+    return recursive(n - 1) + 1 if n else 1
+
+@F.udf("long")  # a worker that imported this file would have no session to declare it
+def declared(n):
+    return recursive(n)
+
+def recursively(n):
+    assert recursive.cache_parameters() == {"maxsize": 50, "typed": False}
+    return recursive(n)
 
 def by_name(n):
     return cached(n)
@@ -146,6 +161,7 @@ class Context:
 
 
 def test_what_cannot_be_pickled_is_imported_by_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     (tmp_path / "sparks-own").mkdir()
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path / "sparks-own"))
     (tmp_path / "cached.py").write_text(CACHED)
@@ -158,11 +174,77 @@ def test_what_cannot_be_pickled_is_imported_by_the_worker(tmp_path: Path, monkey
     context = Context()
     send(cast("SparkSession", SimpleNamespace(sparkContext=context)))
     module = sys.modules[job.function.__module__]
-    for name in ("by_name", "by_module", "directly", "in_folder"):
+    for name in ("by_name", "recursively", "by_module", "directly", "in_folder"):
         packed = cloudpickle.dumps(getattr(module, name))
         program = f"import pickle, sys; sys.path += {context.path}; print(pickle.loads({packed!r})(5))"
         ran = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=False)
         assert (ran.stdout, ran.stderr) == ("6\n", ""), name
+
+
+FIXED = """
+import sqlite3
+import threading
+from pyspark.sql import functions as F
+from headrace.pipelines import job, topic
+
+LOCK = threading.Lock()
+OPEN = sqlite3.connect(":memory:")
+
+def locked(n):
+    return [m for m in range(n) if LOCK.locked()]
+
+@F.udf("long")
+def asked(n):
+    return OPEN.execute("select 1").fetchone()[0]
+
+def free(n):
+    return n + 1
+
+def around():
+    lock = threading.Lock()
+    return lambda n: lock.locked()
+
+@job(inputs={"a": topic("a")}, outputs=topic("b"))
+def copied(a):
+    with LOCK:  # on the driver, where it belongs
+        return a
+"""
+
+
+def test_what_cannot_be_sent_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # another test's may be there
+    (tmp_path / "fixed.py").write_text(FIXED)
+    (job,) = load(tmp_path / "fixed.py")
+    pickle_by_value()
+    module = sys.modules[job.function.__module__]
+    said = {}
+    for name, function in {"locked": module.locked, "asked": module.asked.func, "around": module.around()}.items():
+        with pytest.raises(PicklingError) as raised:
+            CPickleSerializer().dumps(function)
+        said[name] = explain(raised.value)
+    mend = "make it inside the function, or in a module beside this file, which each worker imports for itself"
+    assert (
+        said["locked"]
+        == f"function 'locked' uses LOCK, a _thread.lock, which cannot be sent to Spark's workers: {mend}"
+    )
+    assert CPickleSerializer().dumps(module.free)
+    assert explain(ValueError("another")) is None
+    (tmp_path / "fixed.py").write_text(FIXED.replace("LOCK.locked()", "n").replace("with LOCK:", "if True:"))
+    load(tmp_path / "fixed.py")
+    assert "function 'asked' uses OPEN, a sqlite3.Connection" in str(explain(raised.value))
+
+
+@pytest.mark.parametrize("line", ['F.col("cents") > 1', 'F.expr("cents > 1")', 'Window.partitionBy("a")', "F.lit(1)"])
+def test_what_needs_a_session_while_a_file_is_read_is_one_sentence(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    text = "from pyspark.sql import Window\nfrom pyspark.sql import functions as F\n\nLARGE = " + line + "\n"
+    (tmp_path / "columns.py").write_text(text)
+    with pytest.raises(
+        BadFile, match=r"columns.py:4: this needs Spark, which starts after .*inside the job's function"
+    ):
+        load(tmp_path / "columns.py")
 
 
 def test_helpers_are_what_the_folder_has_of_what_is_imported(tmp_path: Path) -> None:
