@@ -46,6 +46,8 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
         "spark.python.worker.reuse": "true",
         "spark.ui.showConsoleProgress": "false",
+        # By default Spark writes times to Parquet as INT96, which other readers take for times without a zone.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Two copies of a task would take the exactly-once sink's transaction from each other, and the batch runs again.
         "spark.speculation": "false",
     }
