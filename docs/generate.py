@@ -1,4 +1,5 @@
-"""Write the reference pages from the code: commands, settings, protocol, pipelines, operators, `headrace.toml`.
+"""Write the reference pages from the code: commands, settings, protocol, pipelines, progress, operators, the broker in
+Python, `headrace.toml`.
 
 `make docs` runs it, and a test compares the pages with what it would write.
 """
@@ -25,6 +26,7 @@ from headrace.protocol.api import APIS
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where a test runs this file
 import reference_operators
+import reference_python
 import reference_toml
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -241,6 +243,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "protocol.md": protocol,
     "pipelines.md": pipelines,
     "operators.md": lambda: reference_operators.page(NOTE),
+    "broker.md": lambda: reference_python.broker_page(NOTE),
+    "progress.md": lambda: reference_python.progress_page(NOTE),
     "headrace-toml.md": lambda: reference_toml.page(NOTE),
 }
 

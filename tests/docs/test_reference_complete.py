@@ -16,6 +16,7 @@ from headrace.broker.registry import HANDLERS
 from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS
 from headrace.cli.main import cli
 from headrace.pipelines import operators
+from headrace.pipelines.jobs.publish import METRICS
 from headrace.protocol.api import APIS
 from headrace.stack.registry import KINDS
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 GENERATE = runpy.run_path(str(ROOT / "docs" / "generate.py"))
 OPERATORS, TOML = sys.modules["reference_operators"], sys.modules["reference_toml"]
+PYTHON = sys.modules["reference_python"]
 
 
 def page(name: str) -> str:
@@ -101,6 +103,14 @@ def test_every_key_of_captures_and_derived_systems_has_a_meaning(read: object, m
     assert keys - set(meanings) == set(), "say in docs/reference_toml.py what these mean"
     assert set(meanings) - keys == set(), "these are no keys any more: take them out of docs/reference_toml.py"
     assert all(said.endswith(".") for said in meanings.values())
+
+
+def test_every_parameter_of_the_broker_and_every_field_of_progress_has_a_meaning() -> None:
+    report = PYTHON.sample().as_json()
+    assert set(PYTHON.BROKER) == set(inspect.signature(headrace.Broker).parameters)
+    assert set(PYTHON.PROGRESS) == set(report)
+    assert set(PYTHON.SOURCES) == set(report["sources"][0])
+    assert set(METRICS) <= set(report)
 
 
 @pytest.mark.parametrize("module", [headrace, pipelines], ids=lambda module: module.__name__)

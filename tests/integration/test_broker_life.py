@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,23 @@ def test_sync_async_in_process_and_as_a_process(tmp_path: Path) -> None:
                 return wire.produce("orders", BATCH)
 
     assert asyncio.run(use()) == (0, 0)
+
+
+@pytest.mark.parametrize("own_process", [False, True])
+def test_a_broker_that_does_not_run_says_so_and_one_that_runs_is_not_started_again(own_process: bool) -> None:
+    broker = headrace.Broker(own_process=own_process)
+    asked: list[Callable[[], object]] = [
+        lambda: broker.bootstrap_servers,
+        lambda: broker.pid,
+        lambda: broker.delete_topics(prefix="a"),
+    ]
+    for _ in range(2):
+        for ask in asked:
+            with pytest.raises(BrokerError, match="the broker is not running: start it"):
+                ask()
+        with broker, pytest.raises(BrokerError, match=rf"runs already, at {broker.bootstrap_servers}"):
+            broker.start()
+        broker.stop()
 
 
 @pytest.mark.parametrize("own_process", [False, True])

@@ -60,15 +60,13 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """What a Kafka client wants as `bootstrap.servers`."""
-        if not self._addresses:
-            raise BrokerError(
-                ErrorCode.BROKER_NOT_AVAILABLE, "the broker is not running: start it, or use it in a with block"
-            )
+        self._require_running()
         return ",".join(map(str, self._addresses))
 
     @property
     def pid(self) -> int:
         """The process that the broker runs in."""
+        self._require_running()
         return self._host.pid
 
     @property
@@ -78,6 +76,8 @@ class Broker:
 
     def start(self) -> Self:
         """Start, and return once clients can connect."""
+        if self._addresses:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"the broker runs already, at {self.bootstrap_servers}")
         self._starter = os.getpid()
         if self._is_temporary:
             os.mkdir(self.data_dir, 0o700)
@@ -104,7 +104,14 @@ class Broker:
 
     def delete_topics(self, *, prefix: str) -> None:
         """Delete every topic whose name begins with `prefix`; for a broker in a thread, as tests use it."""
+        self._require_running()
         self._host.delete_topics(prefix)
+
+    def _require_running(self) -> None:
+        if not self._addresses:
+            raise BrokerError(
+                ErrorCode.BROKER_NOT_AVAILABLE, "the broker is not running: start it, or use it in a with block"
+            )
 
     def _remove_temporary(self) -> None:
         if self._is_temporary:

@@ -13,7 +13,7 @@ from headrace.pipelines.jobs.progress import Progress
 
 TOPIC = "__headrace_progress"
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000)}
-_NUMBERS = {
+METRICS = {
     "rows": ("headrace_pipeline_batch_rows", "rows of the last batch"),
     "input_rate": ("headrace_pipeline_input_rows_per_second", "rows that came in each second"),
     "processing_rate": ("headrace_pipeline_processed_rows_per_second", "rows that were processed each second"),
@@ -50,7 +50,7 @@ def exposition(reports: Iterable[Progress]) -> str:
     """The latest reports in Prometheus' text format."""
     latest = {(report.job, report.output): report.as_json() for report in reports}
     lines: list[str] = []
-    for field, (name, meaning) in _NUMBERS.items():
+    for field, (name, meaning) in METRICS.items():
         values = [
             f'{name}{{job="{job}",output="{output}"}} {found[field]}'
             for (job, output), found in sorted(latest.items())
