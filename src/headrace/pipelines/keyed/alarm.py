@@ -14,10 +14,15 @@ _FIRST_MS: Final = 1
 """The earliest watermark that Spark can have."""
 
 
-def alarm_ms(clock: Clock, event_us: int, wall_us: int, times: Times, expiring_ms: int | None) -> int | None:
-    """The alarm for a bucket that must look at its event timers and wall timers at these times; None for none."""
+def alarm_ms(
+    clock: Clock, event_us: int, wall_us: int, times: Times, expiring_ms: int | None, behind_us: int = 0
+) -> int | None:
+    """The alarm for a bucket that must look at its event timers and wall timers at these times; None for none.
+
+    The operator's watermark, in `times` too, is `behind_us` before Spark's.
+    """
     if clock is Clock.EVENT and event_us != NEVER:
-        return _event(event_us, times, expiring_ms)
+        return _event(event_us, times, expiring_ms, behind_us)
     if clock is Clock.WALL and (event_us != NEVER or wall_us != NEVER):
         now = times.wall_us // 1000
         # Spark wakes nobody for the watermark here, so the bucket looks with every micro-batch.
@@ -27,10 +32,10 @@ def alarm_ms(clock: Clock, event_us: int, wall_us: int, times: Times, expiring_m
     return None
 
 
-def _event(at_us: int, times: Times, expiring_ms: int | None) -> int:
+def _event(at_us: int, times: Times, expiring_ms: int | None, behind_us: int) -> int:
     if times.watermark_us == NO_WATERMARK or at_us > times.watermark_us:
-        return max(_reaching(at_us), _FIRST_MS)
-    now = times.watermark_us // 1000
+        return max(_reaching(at_us + behind_us), _FIRST_MS)
+    now = (times.watermark_us + behind_us) // 1000
     return now - 1 if expiring_ms == now else now
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from headrace.pipelines.keyed.errors import BadKey
 from headrace.pipelines.keyed.keys import check_types
 from headrace.pipelines.keyed.operator import Clock, Operator
 from headrace.pipelines.keyed.packing import EMITTED_DDL, HASH, PACKED_DDL, pack, unpack
-from headrace.pipelines.keyed.spark_plan import has_watermark
+from headrace.pipelines.keyed.spark_plan import has_watermark, lost_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,8 +22,12 @@ _MOST_BUCKETS: Final = 1 << 15
 _MODES: Final = {Clock.NONE: "none", Clock.EVENT: "eventTime", Clock.WALL: "processingTime"}
 
 
-def keyed(operator: Operator, *, by: Sequence[str], buckets: int = BUCKETS) -> "Callable[[DataFrame], DataFrame]":
+def keyed(
+    operator: Operator, *, by: Sequence[str], buckets: int = BUCKETS, behind_us: int = 0
+) -> "Callable[[DataFrame], DataFrame]":
     """A function for `df.transform(…)`: the operator's output, behind the columns `by`.
+
+    `behind_us` is how far behind the query's watermark rows may be that another operator has held up.
 
     `buckets` is how many parts the keys are divided into, each served by one call; it stays for the life of a
     checkpoint. A few times the number of cores does; with state beyond some ten million rows, more.
@@ -33,10 +38,10 @@ def keyed(operator: Operator, *, by: Sequence[str], buckets: int = BUCKETS) -> "
         raise BadKey("by names no column: write by=['…'] with the columns that make a key")
     if not 1 <= buckets <= _MOST_BUCKETS:
         raise BadOption(f"buckets={buckets}: write a number from 1 to {_MOST_BUCKETS}")
-    return lambda frame: _applied(frame, operator, list(by), buckets)
+    return lambda frame: _applied(frame, operator, list(by), buckets, behind_us)
 
 
-def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int) -> "DataFrame":
+def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, behind_us: int) -> "DataFrame":
     from pyspark.sql.functions import col, xxhash64
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -53,7 +58,7 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     rows = to_arrow_schema(frame.schema, timezone="UTC")
     keys = pa.schema([rows.field(name) for name in by])
     check_types(keys)
-    plan = operator.plan(keys, rows)
+    plan = replace(operator.plan(keys, rows), behind_us=behind_us)
     if both := sorted(set(plan.output.names) & set(by)):
         raise BadKey(f"the operator's output has a column {both[0]!r} as the key has: rename one of them")
     if plan.clock is Clock.EVENT and frame.isStreaming and not has_watermark(frame):
@@ -61,6 +66,8 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
             "the operator waits for event time, and the DataFrame has no watermark: write .withWatermark('time', "
             "'10 minutes') before it"
         )
+    if plan.clock is not Clock.NONE and (reason := lost_watermark(frame)):
+        raise BadOption(f"the operator would wait for ever: {reason}")
     output = from_arrow_schema(pa.schema([*keys, *plan.output]))
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
     packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)

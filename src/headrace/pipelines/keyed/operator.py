@@ -193,6 +193,8 @@ class Plan:
     """What decides what the kept rows mean beside their columns, by the name that a user knows it by: a window's size,
     what an aggregate is of, the columns of rows that are kept as bytes. They are written down with the state, and a
     query that goes on with it has to have the same. Texts, numbers, types, and dataclasses of them."""
+    behind_us: int = 0
+    """How far behind the query's watermark the rows may be that come: `Times` has it so much earlier."""
 
 
 class Operator(Protocol):

@@ -73,7 +73,7 @@ class Serving:
 
     def rows(self, rows: Iterator[Any], values: Any) -> Iterator[Any]:
         """New rows of a bucket."""
-        times = _times(values)
+        times = self._times(values)
         known = times if self._before_us is None else replace(times, watermark_us=self._before_us)
         bucket = self._open()
         cells = (bytes(cell) for frame in rows for cell in frame["packed"])
@@ -83,7 +83,7 @@ class Serving:
 
     def alarm(self, values: Any, expiring_ms: int) -> Iterator[Any]:
         """The bucket's alarm."""
-        times = _times(values)
+        times = self._times(values)
         bucket = self._open()
         yield from _frames(bucket.timers(times))
         self._close(bucket, times, expiring_ms)
@@ -98,7 +98,9 @@ class Serving:
         manifest = bucket.manifest
         clock = self.plan.clock
         if clock is not Clock.NONE:
-            wanted = alarm_ms(clock, bucket.wake_us(Clock.EVENT), bucket.wake_us(Clock.WALL), times, expiring)
+            wanted = alarm_ms(
+                clock, bucket.wake_us(Clock.EVENT), bucket.wake_us(Clock.WALL), times, expiring, self.plan.behind_us
+            )
             if wanted != manifest.alarm_ms:
                 if manifest.alarm_ms is not None and manifest.alarm_ms != expiring:
                     self._handle.deleteTimer(manifest.alarm_ms)
@@ -127,8 +129,16 @@ class Serving:
         _, now_ms = client.get_timestamps(self.plan.clock.value)
         self._stored.put(WATERMARK, str(now_ms).encode())
         if held is None:
-            return NO_WATERMARK if is_new else _micros(now_ms)
-        return _micros(int(bytes(held[0])))
+            return NO_WATERMARK if is_new else self._watermark(now_ms)
+        return self._watermark(int(bytes(held[0])))
+
+    def _times(self, values: Any) -> Times:
+        return Times(self._watermark(values.getCurrentWatermarkInMs()), _micros(values.getCurrentProcessingTimeInMs()))
+
+    def _watermark(self, clock_ms: int) -> int:
+        """The watermark as it is for rows that were held up before they came here."""
+        found = _micros(clock_ms)
+        return found if found == NO_WATERMARK else found - self.plan.behind_us
 
     def _check_settings(self) -> bool:
         """Refuse a state that was made otherwise, before any partition goes on with it; whether there was none."""
@@ -140,11 +150,6 @@ class Serving:
         if held != text:
             self._stored.put_manifest(text)
         return held is None
-
-
-def _times(values: Any) -> Times:
-    watermark, wall = values.getCurrentWatermarkInMs(), values.getCurrentProcessingTimeInMs()
-    return Times(_micros(watermark), _micros(wall))
 
 
 def _micros(clock_ms: int) -> int:

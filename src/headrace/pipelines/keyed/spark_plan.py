@@ -4,8 +4,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame
 
+_WATERMARK: Final = "EventTimeWatermark"
+_WALL: Final = re.compile(r"TransformWithState.*, ProcessingTime,")
 _STATEFUL: Final = (
     "TransformWithState",
     "FlatMapGroups",
@@ -19,15 +23,53 @@ _STATEFUL: Final = (
 
 def has_watermark(frame: "DataFrame") -> bool:
     """Whether any of its inputs has a watermark."""
-    return "EventTimeWatermark" in _plan(frame)
+    return any(step.startswith(_WATERMARK) for _, step in _steps(frame))
 
 
 def stateful_step(frame: "DataFrame") -> str | None:
     """A step of a stream that keeps state, and so may have held rows until the watermark passed; None without one."""
     if not frame.isStreaming:
         return None
-    steps = re.findall(r"^\W*(\w+)", _plan(frame), re.MULTILINE)
+    steps = [step for _, step in _steps(frame)]
     return next((name for name in _STATEFUL for step in steps if step.startswith(name)), None)
+
+
+def lost_watermark(frame: "DataFrame") -> str | None:
+    """Why no watermark comes to what stands behind a stream, and what to do instead; None if one does.
+
+    Spark hands none on behind an operator that the wall clock wakes. And the one watermark of a query is the earliest
+    of all that are set in it: one that is set behind a step that waits for it never begins.
+    """
+    if not frame.isStreaming:
+        return None
+    above: list[tuple[int, str]] = []
+    for depth, step in _steps(frame):
+        above = [(at, name) for at, name in above if at < depth]
+        if _WALL.match(step):
+            return (
+                "Spark hands no watermark on behind early=… and wall_clock=…: leave them out, or write these results "
+                "to a topic and go on in another job"
+            )
+        if step.startswith(_WATERMARK):
+            outer = next((place for place, (_, name) in enumerate(above) if name.startswith(_WATERMARK)), None)
+            if outer is not None and any(_is_stateful(name) for _, name in above[outer:]):
+                return (
+                    "a second watermark is set behind a step that waits for the first, and would never begin: leave "
+                    "out the second (withWatermark), the first holds for the whole query"
+                )
+        above.append((depth, step))
+    return None
+
+
+def _is_stateful(step: str) -> bool:
+    return any(step.startswith(name) for name in _STATEFUL)
+
+
+def _steps(frame: "DataFrame") -> "Iterator[tuple[int, str]]":
+    """The steps of the plan, each before those that it reads, with their depth."""
+    for line in _plan(frame).splitlines():
+        if found := re.match(r"^(\W*)(\w.*)$", line):
+            yield len(found[1]), found[2]
 
 
 def _plan(frame: "DataFrame") -> str:

@@ -3,11 +3,13 @@
 from itertools import count
 from typing import TYPE_CHECKING
 
+from headrace.pipelines.keyed.spark_plan import has_watermark, lost_watermark, stateful_step
 from headrace.pipelines.observed import EVENT_TIMES
 from headrace.pipelines.operators.errors import BadField, BadTime
 from headrace.pipelines.operators.fields import require
-from headrace.pipelines.operators.frames import DELAY, Transform
+from headrace.pipelines.operators.frames import Transform
 from headrace.pipelines.operators.intervals import Interval, microseconds, spelt
+from headrace.pipelines.operators.time_marks import TimeMark, time_marks, without_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,6 +34,9 @@ def event_time(
     The field is a timestamp, a date, ISO 8601 text, or a number with its `unit` (s, ms, us). Where it is null or cannot
     be read, and with `ahead` where it is further than that before the wall clock, the time is null: such a row does not
     move the watermark, and windows count it and set it aside. How many were ahead is in the query's progress as well.
+
+    A query has one watermark. Behind a step that waits for it (a window, a join) another time can be named, and goes by
+    the same watermark: `delay` is then how far these times may lie behind it.
     """
     delay_us = microseconds(delay, "delay in event_time")
     ahead_us = None if ahead is None else microseconds(ahead, "ahead in event_time")
@@ -44,9 +49,12 @@ def event_time(
         require([field], frame.columns, "event_time")
         if into in frame.columns and into != field:
             raise BadField(f"there is a column {into!r} already: name another with into=…, or read the time from it")
-        marked = [each.name for each in frame.schema.fields if DELAY in each.metadata]
-        if marked:
-            raise BadTime(f"{marked[0]!r} has a watermark already: leave out one of the two")
+        held_up = frame.isStreaming and has_watermark(frame) and stateful_step(frame) is not None
+        marks = [mark.column for mark in time_marks(frame) if not held_up or mark.column == field]
+        if marks:
+            raise BadTime(f"{marks[0]!r} carries a watermark already: leave out event_time here")
+        if held_up and (reason := lost_watermark(frame)):
+            raise BadTime(f"event_time would wait for ever: {reason}")
         read = _read(field, frame.schema[field].dataType.simpleString(), unit)
         limit = fn.current_timestamp() + fn.expr(f"INTERVAL {ahead_us} MICROSECOND") if ahead_us is not None else None
         if limit is None:
@@ -57,6 +65,11 @@ def event_time(
             far = fn.count_if((read > limit) & rows).alias("ahead")
             timed = frame.observe(f"{EVENT_TIMES}.{field}.{next(_numbers)}", far)
             timed = timed.withColumn(into, fn.when(read <= limit, read))
+        if held_up:
+            others = [mark.column for mark in time_marks(frame)]
+            return timed.transform(TimeMark(into, lag_us=delay_us).put).transform(
+                lambda each: without_marks(each, others)
+            )
         timed = timed.withWatermark(into, spelt(delay_us))
         if IDLE in frame.columns:
             # It names the time so that Spark does not take the row out before the watermark has seen it; and is true

@@ -7,40 +7,76 @@ import pyarrow as pa
 
 from headrace.pipelines.keyed.apply import BUCKETS, keyed
 from headrace.pipelines.keyed.operator import Operator
+from headrace.pipelines.keyed.spark_plan import has_watermark, lost_watermark, stateful_step
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
 from headrace.pipelines.operators.fields import nearest, require
 from headrace.pipelines.operators.partials import Aggregate
+from headrace.pipelines.operators.stragglers import ASIDE
+from headrace.pipelines.operators.time_marks import TimeMark, time_mark, time_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Transform = Callable[["DataFrame"], "DataFrame"]
-DELAY = "spark.watermarkDelayMs"  # what Spark notes on a column with a watermark
 _ALL = "_all"
+_TABLE = "_weight"  # the column by which a table as changes is known
 
 
-def event_time_of(frame: "DataFrame", time: str | None, what: str) -> str:
-    """The column that windows go by: the one that has a watermark."""
-    marked = [field.name for field in frame.schema.fields if DELAY in field.metadata]
+def event_time_of(frame: "DataFrame", time: str | None, what: str) -> TimeMark:
+    """The column that `what` goes by, which carries the time; what could never end or would count twice is refused."""
+    _check_events(frame, what)
+    marks = time_marks(frame)
     if time is not None:
         require([time], frame.columns, f"time in {what}")
-        if frame.isStreaming and time not in marked:
+        found = time_mark(frame, time)
+        if found is None and frame.isStreaming:
             raise BadWindow(
-                f"{what} goes by {time!r}, which has no watermark, and would never end: write "
-                f'.transform(event_time("{time}", delay="10 minutes")) before it'
+                f"{what} goes by {time!r}, which has no watermark, and would never end: {_mend(frame, time)}"
             )
-    elif len(marked) != 1:
-        said = f"{' and '.join(marked)} have one: name it with time=…" if marked else (
-            'write .transform(event_time("…", delay="10 minutes")) before it'
-        )  # fmt: skip
-        raise BadWindow(f"{what} needs to know when it has seen everything, by the column with a watermark: {said}")
-    found = time or marked[0]
-    kind = frame.schema[found].dataType.simpleString()
+        found = found or TimeMark(time)
+    elif len(marks) == 1:
+        found = marks[0]
+    else:
+        names = [mark.column for mark in marks]
+        said = f"{' and '.join(names)} do: name one with time=…" if names else _mend(frame, "…")
+        raise BadWindow(
+            f"{what} needs to know when it has seen everything, by the column that carries a watermark: {said}"
+        )
+    kind = frame.schema[found.column].dataType.simpleString()
     if kind not in ("timestamp", "timestamp_ntz"):
         raise BadTime(
-            f'{what} goes by {found!r}, which is {kind} and no timestamp: make one with event_time("{found}")'
+            f"{what} goes by {found.column!r}, which is {kind} and not a timestamp: make one with "
+            f'event_time("{found.column}")'
+        )
+    if again := [name for name in found.again if name in frame.columns]:
+        raise BadWindow(
+            f"{what} counts each row once, and what stands before it is given more than once (see {again[0]!r}): leave "
+            "out correct(…) and early=… there, or group it as a table with group_changes"
         )
     return found
+
+
+def _check_events(frame: "DataFrame", what: str) -> None:
+    """Refuse what are no events in the order of a watermark."""
+    if _TABLE in frame.columns:
+        raise BadWindow(
+            f"{what} is for events, and this is a table as changes, whose rows go again ({_TABLE} -1): write "
+            'group_changes(by=[…]) with a column of the time, as in .withColumn("hour", date_trunc("hour", "at"))'
+        )
+    if ASIDE in frame.columns:
+        raise BadWindow(f"{what} stands behind results with late rows beside them: write .transform(on_time) before it")
+    if reason := lost_watermark(frame):
+        raise BadWindow(f"{what} would wait for ever: {reason}")
+
+
+def _mend(frame: "DataFrame", time: str) -> str:
+    """What to write where no column carries a watermark."""
+    if has_watermark(frame) and stateful_step(frame):
+        return (
+            "keep the column that carries it behind the step before (window_end, or the events' time), or write "
+            f'.transform(event_time("{time}", delay="0 seconds")) with how far behind the watermark these times may be'
+        )
+    return f'write .transform(event_time("{time}", delay="10 minutes")) before it'
 
 
 def arrow_schema(frame: "DataFrame") -> pa.Schema:
@@ -70,14 +106,18 @@ def needed(frame: "DataFrame", by: Sequence[str], time: str, aggregates: Mapping
 
 
 def over_keys(
-    frame: "DataFrame", by: Sequence[str], make: Callable[[pa.Schema], Operator], buckets: int | None
+    frame: "DataFrame",
+    by: Sequence[str],
+    make: Callable[[pa.Schema], Operator],
+    buckets: int | None,
+    behind_us: int = 0,
 ) -> "DataFrame":
-    """An operator on keyed state; without keys there is one key for all."""
+    """An operator on keyed state, its watermark so much earlier than the query's; without keys there is one for all."""
     from pyspark.sql import functions as fn
 
     rows = arrow_schema(frame)
     if by:
-        return frame.transform(keyed(make(rows), by=list(by), buckets=buckets or BUCKETS))
+        return frame.transform(keyed(make(rows), by=list(by), buckets=buckets or BUCKETS, behind_us=behind_us))
     whole = frame.withColumn(_ALL, fn.lit(0))
     operator = make(arrow_schema(whole))
-    return whole.transform(keyed(operator, by=[_ALL], buckets=1)).drop(_ALL)
+    return whole.transform(keyed(operator, by=[_ALL], buckets=1, behind_us=behind_us)).drop(_ALL)

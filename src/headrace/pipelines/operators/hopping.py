@@ -48,10 +48,10 @@ def hopping(
     def apply(frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as fn
 
-        at = chosen.time_in(frame)
+        rows, at = chosen.timed(frame)
         if not frame.isStreaming:
-            window = fn.window(f"`{at}`", spelt(size_us), spelt(slide_us), spelt(offset_us))
-            return chosen.natively(frame, at, window)
-        return hop(frame, at, Hops(size_us, slide_us, offset_us), chosen)
+            window = fn.window(f"`{at.column}`", spelt(size_us), spelt(slide_us), spelt(offset_us))
+            return chosen.natively(rows, at, window)
+        return hop(rows, at, Hops(size_us, slide_us, offset_us), chosen)
 
     return apply

@@ -1,17 +1,19 @@
 """`join_streams`: rows of two streams with one key whose times lie near each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
 from headrace.pipelines.operators.frames import Transform, event_time_of
 from headrace.pipelines.operators.interval_join_bounds import Bounds, bounds
 from headrace.pipelines.operators.interval_join_columns import Columns, On, columns, key_pairs
-from headrace.pipelines.operators.interval_join_rows import KINDS, ONLY_LEFT
+from headrace.pipelines.operators.interval_join_rows import KINDS, LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT
 from headrace.pipelines.operators.intervals import Interval
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
 from headrace.pipelines.operators.telling import RETRACTED
+from headrace.pipelines.operators.time_marks import TimeMark, without_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,8 +27,8 @@ class StreamJoin:
     right: "DataFrame"
     how: str
     within: Bounds
-    left_time: str
-    right_time: str
+    left_time: TimeMark
+    right_time: TimeMark
     columns: Columns
     stragglers: Stragglers
     buckets: int | None
@@ -66,10 +68,33 @@ def join_streams(
         made = ((ASIDE,) if choice.hands_on else ()) + ((RETRACTED,) if choice.corrects else ())
         names = columns(pairs, _types(left), _types(right), prefix=prefix, only_left=how in ONLY_LEFT, made=made)
         join = StreamJoin(left, right, how, interval, *times, names, choice, buckets)
-        # Spark's own join is fast and drops late rows; whoever wants them gets the join on keyed state.
-        return keyed_join(join) if left.isStreaming and (choice.hands_on or choice.corrects) else native_join(join)
+        # Spark's own join is fast, drops late rows and knows one watermark; the rest is for the one on keyed state.
+        is_plain = not (choice.hands_on or choice.corrects or any(mark.back_us or mark.lag_us for mark in times))
+        is_native = is_plain or not left.isStreaming
+        found, marks = (native_join if is_native else keyed_join)(join), _times(join)
+        found = without_marks(found, set(found.columns) - {mark.column for mark in marks})
+        # Spark's join lowers the watermark for what stands behind it by itself.
+        return found if is_native else reduce(lambda frame, mark: mark.put(frame), marks, found)
 
     return apply
+
+
+def _times(join: StreamJoin) -> list[TimeMark]:
+    """What carries the time of pairs: that of a side which is in every row, or a key.
+
+    A pair is there when its later row is, and the earlier one has waited as long as the interval reaches.
+    """
+    behind = max(join.left_time.lag_us, join.right_time.lag_us) + join.stragglers.allowed_us
+    again = (RETRACTED,) if join.stragglers.corrects else ()
+    reaches = max(join.within.high_us, 0), max(-join.within.low_us, 0)
+    left, right = replace(join.left_time, again=again), replace(join.right_time, again=again)
+    if left.column in (one for one, _ in join.columns.keys):
+        return [replace(left, lag_us=behind + max(reaches))]
+    found = [] if join.how in LONELY_RIGHT else [replace(left, lag_us=behind + reaches[0])]
+    called = dict(join.columns.right).get(right.column)
+    if called is not None and join.how not in LONELY_LEFT:
+        found.append(replace(right, column=called, lag_us=behind + reaches[1]))
+    return found
 
 
 def _check_sides(left: "DataFrame", right: "DataFrame") -> None:
@@ -82,7 +107,7 @@ def _check_sides(left: "DataFrame", right: "DataFrame") -> None:
     )
 
 
-def _time(frame: "DataFrame", named: str | None, side: str, keyword: str) -> str:
+def _time(frame: "DataFrame", named: str | None, side: str, keyword: str) -> TimeMark:
     """The time column of a side; the sentence says which side lacks it."""
     try:
         return event_time_of(frame, named, f"the {side} side of join_streams")
@@ -90,7 +115,8 @@ def _time(frame: "DataFrame", named: str | None, side: str, keyword: str) -> str
         raise BadWindow(str(error).replace("time=…", f"{keyword}=…")) from None
 
 
-def _check_times(left: "DataFrame", right: "DataFrame", time: str, right_time: str) -> None:
+def _check_times(left: "DataFrame", right: "DataFrame", at_left: TimeMark, at_right: TimeMark) -> None:
+    time, right_time = at_left.column, at_right.column
     one, other = left.schema[time].dataType.simpleString(), right.schema[right_time].dataType.simpleString()
     if one != other:
         raise BadTime(

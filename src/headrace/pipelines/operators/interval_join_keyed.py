@@ -18,6 +18,7 @@ from headrace.pipelines.operators.interval_join_rows import (
 )
 from headrace.pipelines.operators.stragglers import ASIDE, counted
 from headrace.pipelines.operators.telling import RETRACTED
+from headrace.pipelines.operators.time_marks import TimeMark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +34,7 @@ def keyed_join(join: "StreamJoin") -> "DataFrame":
     whole = join.stragglers.hands_on
     # A struct has to have a column, also where nothing of a side comes out, as in a semi join.
     left = _side(
-        join.left.columns if whole else join.columns.left or [join.left_time],
+        join.left.columns if whole else join.columns.left or [join.left_time.column],
         join.left,
         [one for one, _ in join.columns.keys],
         join.left_time,
@@ -41,7 +42,7 @@ def keyed_join(join: "StreamJoin") -> "DataFrame":
         lonely=whole or join.how in LONELY_LEFT,
     )
     right = _side(
-        join.right.columns if whole else [name for name, _ in join.columns.right] or [join.right_time],
+        join.right.columns if whole else [name for name, _ in join.columns.right] or [join.right_time.column],
         join.right,
         [other for _, other in join.columns.keys],
         join.right_time,
@@ -51,7 +52,8 @@ def keyed_join(join: "StreamJoin") -> "DataFrame":
     both = left.unionByName(right, allowMissingColumns=True)
     rows = arrow_schema(both)
     operator = IntervalJoin(join.how, join.within, join.stragglers, rows.field(LEFT).type, rows.field(RIGHT).type)
-    found = counted(over_keys(both, names, lambda _: operator, join.buckets), join.stragglers)
+    behind = max(join.left_time.lag_us, join.right_time.lag_us)
+    found = counted(over_keys(both, names, lambda _: operator, join.buckets, behind), join.stragglers)
     out = [fn.col(key).alias(name) for key, (name, _) in zip(names, join.columns.keys, strict=True)]
     out += [fn.col(LEFT)[name].alias(name) for name in join.columns.left]
     if join.how not in ONLY_LEFT:
@@ -60,7 +62,7 @@ def keyed_join(join: "StreamJoin") -> "DataFrame":
 
 
 def _side(
-    carried: Sequence[str], frame: "DataFrame", keys: list[str], time: str, *, is_left: bool, lonely: bool
+    carried: Sequence[str], frame: "DataFrame", keys: list[str], time: TimeMark, *, is_left: bool, lonely: bool
 ) -> "DataFrame":
     """Key, time and which side, and the row in a struct; the union adds the other side's, null."""
     from pyspark.sql import functions as fn
@@ -70,7 +72,7 @@ def _side(
         frame = frame.where(reduce(and_, (fn.col(f"`{key}`").isNotNull() for key in keys)))
     return frame.select(
         *(fn.col(f"`{key}`").alias(f"_k{place}") for place, key in enumerate(keys)),
-        fn.col(f"`{time}`").alias(TIME),
+        time.value().alias(TIME),
         fn.lit(is_left).alias(IS_LEFT),
         fn.struct(*(fn.col(f"`{name}`") for name in carried)).alias(LEFT if is_left else RIGHT),
     )

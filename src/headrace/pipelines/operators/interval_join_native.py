@@ -1,5 +1,6 @@
 """A join of two streams by Spark itself: late rows are dropped, and Spark counts them."""
 
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -24,14 +25,23 @@ def native_join(join: "StreamJoin") -> "DataFrame":
     from pyspark.sql import functions as fn
 
     # Names of our own on both sides, so that a stream can be joined with itself.
-    left = _side(join.left, join.left_time, [one for one, _ in join.columns.keys], "_l", join.how in LONELY_LEFT)
+    left = _side(
+        join.left_time.for_spark(join.left),
+        join.left_time.column,
+        [one for one, _ in join.columns.keys],
+        "_l",
+        join.how in LONELY_LEFT,
+    )
     right = _side(
-        join.right, join.right_time, [other for _, other in join.columns.keys], "_r", join.how in LONELY_RIGHT
+        join.right_time.for_spark(join.right),
+        join.right_time.column,
+        [other for _, other in join.columns.keys],
+        "_r",
+        join.how in LONELY_RIGHT,
     )
-    at_left, at_right = (
-        fn.col(f"_l{join.left.columns.index(join.left_time)}"),
-        fn.col(f"_r{join.right.columns.index(join.right_time)}"),
-    )
+    # Times that are not columns as they stand are of results; here they are of frames that are no streams.
+    at_left = replace(join.left_time, column=f"_l{join.left.columns.index(join.left_time.column)}").value()
+    at_right = replace(join.right_time, column=f"_r{join.right.columns.index(join.right_time.column)}").value()
     keys = [
         (fn.col(f"_l{join.left.columns.index(one)}"), fn.col(f"_r{join.right.columns.index(other)}"))
         for one, other in join.columns.keys

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.operators.errors import BadWindow
-from headrace.pipelines.operators.frames import Transform, needed, over_keys
+from headrace.pipelines.operators.frames import Transform, needed
 from headrace.pipelines.operators.intervals import Interval, microseconds, spelt
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.session_windows import SessionWindows
-from headrace.pipelines.operators.stragglers import Stragglers, counted
+from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.windowing import windowing
 
 if TYPE_CHECKING:
@@ -47,18 +47,16 @@ def sessions(
     def apply(frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as fn
 
-        at = chosen.time_in(frame)
-        if maximum_us is None and chosen.by and (chosen.is_plain or not frame.isStreaming):
-            return chosen.natively(frame, at, fn.session_window(f"`{at}`", spelt(gap_us)))
-        rows = frame if chosen.stragglers.hands_on else needed(frame, chosen.by, at, chosen.aggregates)
-        found = over_keys(
-            rows,
-            chosen.by,
+        rows, at = chosen.timed(frame)
+        if maximum_us is None and chosen.by and (chosen.is_plain(at) or not frame.isStreaming):
+            return chosen.natively(rows, at, fn.session_window(f"`{at.column}`", spelt(gap_us)))
+        found = chosen.on_state(
+            rows if chosen.stragglers.hands_on else needed(rows, chosen.by, at.column, chosen.aggregates),
             lambda schema: SessionWindows(
-                at, gap_us, maximum_us, chosen.aggregates, chosen.stragglers, chosen.closing, schema
+                at.column, gap_us, maximum_us, chosen.aggregates, chosen.stragglers, chosen.closing, schema
             ),
-            chosen.buckets,
+            at.ends_lag_us,
         )
-        return counted(found, chosen.stragglers)
+        return chosen.results(found, at)
 
     return apply

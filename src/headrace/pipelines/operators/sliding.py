@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.operators.fields import as_names, require
-from headrace.pipelines.operators.frames import Transform, over_keys
+from headrace.pipelines.operators.frames import Transform
 from headrace.pipelines.operators.intervals import Interval, positive
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.sliding_rows import SlidingRows
-from headrace.pipelines.operators.stragglers import Stragglers, counted
+from headrace.pipelines.operators.stragglers import Stragglers
+from headrace.pipelines.operators.telling import RETRACTED
+from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.windowing import windowing
 
 if TYPE_CHECKING:
@@ -40,16 +42,18 @@ def sliding(
 
     def apply(frame: "DataFrame") -> "DataFrame":
         require(kept, frame.columns, "keep")
-        at = chosen.time_in(frame)
+        timed, at = chosen.timed(frame)
         fields = [each.field for each in chosen.aggregates.values() if each.field is not None]
-        columns = dict.fromkeys([*chosen.by, at, *kept, *fields])
-        rows = frame if chosen.stragglers.hands_on else frame.select(*(f"`{name}`" for name in columns))
-        found = over_keys(
-            rows,
-            chosen.by,
-            lambda schema: SlidingRows(at, size_us, kept, chosen.aggregates, chosen.stragglers, chosen.closing, schema),
-            chosen.buckets,
+        columns = dict.fromkeys([*chosen.by, at.column, *kept, *fields])
+        found = chosen.on_state(
+            timed if chosen.stragglers.hands_on else timed.select(*(f"`{name}`" for name in columns)),
+            lambda schema: SlidingRows(
+                at.column, size_us, kept, chosen.aggregates, chosen.stragglers, chosen.closing, schema
+            ),
+            at.lag_us,
         )
-        return counted(found, chosen.stragglers)
+        again = (RETRACTED,) if chosen.stragglers.corrects else ()
+        # A row's interval ends with the row, and has its time.
+        return found.transform(TimeMark("window_end", lag_us=at.lag_us + chosen.stragglers.allowed_us, again=again).put)
 
     return apply

@@ -42,10 +42,10 @@ def tumbling(
     def apply(frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as fn
 
-        at = chosen.time_in(frame)
-        if chosen.is_plain or not frame.isStreaming:
+        rows, at = chosen.timed(frame)
+        if chosen.is_plain(at) or not frame.isStreaming:
             length = spelt(size_us)
-            return chosen.natively(frame, at, fn.window(f"`{at}`", length, length, spelt(offset_us)))
-        return hop(frame, at, Hops(size_us, size_us, offset_us), chosen)
+            return chosen.natively(rows, at, fn.window(f"`{at.column}`", length, length, spelt(offset_us)))
+        return hop(rows, at, Hops(size_us, size_us, offset_us), chosen)
 
     return apply

@@ -1,6 +1,6 @@
 """What the window functions share: reading their keywords, and choosing between Spark's own windows and keyed state."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,16 +10,20 @@ from headrace.pipelines.operators.custom_partials import Custom
 from headrace.pipelines.operators.errors import BadAggregate
 from headrace.pipelines.operators.fields import as_names
 from headrace.pipelines.operators.fold import fold
-from headrace.pipelines.operators.frames import arrow_schema, check_names, event_time_of
+from headrace.pipelines.operators.frames import arrow_schema, check_names, event_time_of, over_keys
 from headrace.pipelines.operators.intervals import Interval, microseconds, positive
 from headrace.pipelines.operators.partials import Aggregate
-from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, drop
+from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, counted, drop
 from headrace.pipelines.operators.telling import FINAL, RETRACTED, REVISION
+from headrace.pipelines.operators.time_marks import WINDOW_TIME, TimeMark
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-_TAKEN = ("window_start", "window_end", REVISION, RETRACTED, FINAL, ASIDE)
+    from headrace.pipelines.keyed.operator import Operator
+
+_TAKEN = ("window_start", "window_end", REVISION, RETRACTED, FINAL, ASIDE, WINDOW_TIME)
 
 
 @dataclass(frozen=True)
@@ -34,33 +38,48 @@ class Windowing:
     buckets: int | None
     aggregates: Mapping[str, Aggregate]
 
-    def time_in(self, frame: "DataFrame") -> str:
-        """The time column of a frame, once everything named is known to be there and of a fitting type."""
+    def timed(self, frame: "DataFrame") -> "tuple[DataFrame, TimeMark]":
+        """The frame with its time at hand, once everything named is known to be there and of a fitting type."""
         check_names(frame, self.by, self.aggregates, _TAKEN)
         fold(self.aggregates, arrow_schema(frame))
-        return event_time_of(frame, self.time, self.what)
+        return event_time_of(frame, self.time, self.what).at_hand(frame)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether Spark can do it by itself."""
-        once = not self.stragglers.corrects and not self.stragglers.hands_on
+    def on_state(self, frame: "DataFrame", make: "Callable[[pa.Schema], Operator]", lag_us: int) -> "DataFrame":
+        """An operator of windows on keyed state; late rows are counted."""
+        return counted(over_keys(frame, self.by, make, self.buckets, lag_us), self.stragglers)
+
+    def results(self, found: "DataFrame", at: TimeMark) -> "DataFrame":
+        """The windows of rows that went by a time, marked with theirs: the last moment before the window's end.
+
+        It is at or behind the watermark before the one that has reached the end; a window that is corrected is as late
+        as its latest row may be.
+        """
+        again = tuple(name for name in (RETRACTED, FINAL) if name in found.columns)
+        lag = max(at.lag_us, 1) + self.stragglers.allowed_us
+        return found.transform(TimeMark("window_end", back_us=1, lag_us=lag, again=again).put)
+
+    def is_plain(self, at: TimeMark) -> bool:
+        """Whether Spark can do it by itself, which has one watermark for all rows."""
+        once = not at.ends_lag_us and not self.stragglers.corrects and not self.stragglers.hands_on
         custom = any(isinstance(each, Custom) for each in self.aggregates.values())
         return once and not custom and self.closing == Closing()
 
-    def natively(self, frame: "DataFrame", time: str, window: "Column") -> "DataFrame":
+    def natively(self, frame: "DataFrame", mark: TimeMark, window: "Column") -> "DataFrame":
         """Spark's own aggregation, with the columns that keyed state would give; late rows are counted by Spark."""
         from pyspark.sql import functions as fn
 
-        at = fn.col(f"`{time}`")
-        counted = frame.observe(
+        at = fn.col(f"`{mark.column}`")
+        frame = mark.for_spark(frame)
+        noticed = frame.observe(
             f"{LATE_ROWS}.{NO_TIME}.{next_number()}",
             fn.lit(0).cast("bigint").alias("late"),
             fn.count_if(at.isNull()).alias("no_time"),
         ) if frame.isStreaming else frame  # fmt: skip
         columns = [each.native(at).alias(name) for name, each in self.aggregates.items()]
-        grouped = counted.groupBy(window.alias("_window"), *(fn.col(f"`{name}`") for name in self.by)).agg(*columns)
+        grouped = noticed.groupBy(window.alias("_window"), *(fn.col(f"`{name}`") for name in self.by)).agg(*columns)
         edges = [fn.col("_window.start").alias("window_start"), fn.col("_window.end").alias("window_end")]
-        return grouped.select(*(f"`{name}`" for name in self.by), *edges, *(f"`{name}`" for name in self.aggregates))
+        found = grouped.select(*(f"`{name}`" for name in self.by), *edges, *(f"`{name}`" for name in self.aggregates))
+        return self.results(found, mark)
 
 
 def windowing(

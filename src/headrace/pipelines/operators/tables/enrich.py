@@ -1,6 +1,7 @@
 """`enrich`: events with what a table says about their key, as of their own time or as it is now."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from headrace.pipelines.keyed.operator import Operator
 from headrace.pipelines.keyed.spark_plan import has_watermark
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
 from headrace.pipelines.operators.fields import require
-from headrace.pipelines.operators.frames import DELAY, Transform, over_keys
+from headrace.pipelines.operators.frames import Transform, over_keys
 from headrace.pipelines.operators.intervals import Interval, microseconds, spelt
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
 from headrace.pipelines.operators.tables import as_of_versions as kept
@@ -19,7 +20,8 @@ from headrace.pipelines.operators.tables.enrich_choice import Choice, On, check_
 from headrace.pipelines.operators.tables.enrich_counts import counted
 from headrace.pipelines.operators.tables.enrich_latest import Latest
 from headrace.pipelines.operators.tables.enrich_sides import EVENT, JOINED, ROW, Sides
-from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSION_DDL
+from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSION_DDL, WEIGHT
+from headrace.pipelines.operators.time_marks import TimeMark, time_mark, time_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -69,11 +71,12 @@ def enrich(
                     f"enrich is for streams, and {is_once} read at once: read both with readStream, and write with "
                     ".trigger(availableNow=True) to come to an end"
                 )
-        rows = table
+        _check_events(events, as_of)
+        rows, at = table, None
         if as_of is not None:
-            _check_time(events, as_of)
+            at = _time_of(events, as_of)
             rows = _with_watermark(table, delay_us)
-        sides = _events(events, choice, as_of).unionByName(_versions(rows, choice), allowMissingColumns=True)
+        sides = _events(events, choice, at).unionByName(_versions(rows, choice), allowMissingColumns=True)
 
         def operator(schema: pa.Schema) -> Operator:
             event, row, version = (schema.field(name).type for name in (EVENT, ROW, kept.VERSION))
@@ -81,22 +84,24 @@ def enrich(
             shape = Sides(event, row, version, keeps_unmatched, late, prefix, joined, kept.EMPTIED in schema.names)
             return Latest(shape) if as_of is None else AsOf(shape, policy.allowed_us)
 
-        found = over_keys(sides, choice.by, operator, buckets)
+        found = over_keys(sides, choice.by, operator, buckets, 0 if at is None else at.ends_lag_us)
         added = [*(f"{prefix}{name}" for name in choice.columns), joined]
-        if as_of is not None:
-            found = counted(found, policy)
-            added += [ASIDE] if policy.hands_on else []
-        return found.select(*(f"`{name}`" for name in (*events.columns, *added)))
+        if at is None:
+            return found.select(*(f"`{name}`" for name in (*events.columns, *added)))
+        added += [ASIDE] if policy.hands_on else []
+        found = counted(found, policy).select(*(f"`{name}`" for name in (*events.columns, *added)))
+        # An event at the very watermark is answered with the next one.
+        return found.transform(replace(at, lag_us=max(at.lag_us, 1) + policy.allowed_us).put)
 
     return apply
 
 
-def _events(events: "DataFrame", choice: Choice, as_of: str | None) -> "DataFrame":
+def _events(events: "DataFrame", choice: Choice, time: TimeMark | None) -> "DataFrame":
     """The events' side of the stream of both."""
     from pyspark.sql import functions as fn
 
     others = [name for name in events.columns if name not in choice.by]
-    at = fn.lit(None).cast("timestamp") if as_of is None else fn.col(f"`{as_of}`")
+    at = fn.lit(None).cast("timestamp") if time is None else time.value()
     return events.select(*(f"`{name}`" for name in choice.by), at.alias(kept.AT), _struct(others, EVENT))
 
 
@@ -129,22 +134,38 @@ def _struct(names: Sequence[str], called: str) -> "Column":
     return fn.struct(*(fields or [fn.lit(True).alias(_NO_FIELDS + called)])).alias(called)
 
 
-def _check_time(events: "DataFrame", as_of: str) -> None:
-    """Refuse a time that nothing can be waited for by."""
+def _check_events(events: "DataFrame", as_of: str | None) -> None:
+    """Refuse rows of which one takes back another, where it might find another row of the table than that did."""
+    if WEIGHT in events.columns:
+        raise BadField(
+            "enrich is for events, and these are a table as changes, whose rows go again: join it with join_tables"
+        )
+    again = [name for mark in time_marks(events) for name in mark.again if name in events.columns]
+    if again and as_of is None:
+        raise BadField(
+            f"enrich without as_of sees a row as it is when an event comes, and these are given more than once (see "
+            f"{again[0]!r}): write as_of={time_marks(events)[0].column!r}, which finds the same each time"
+        )
+
+
+def _time_of(events: "DataFrame", as_of: str) -> TimeMark:
+    """The time of events; one that nothing can be waited for by is refused."""
     require([as_of], events.columns, "as_of in enrich")
     kind = events.schema[as_of].dataType.simpleString()
     if kind != "timestamp":
         raise BadTime(
             f'enrich goes by {as_of!r}, which is {kind} and no timestamp: make one with event_time("{as_of}")'
         )
-    if DELAY not in events.schema[as_of].metadata:
-        marked = [field.name for field in events.schema.fields if DELAY in field.metadata]
-        mend = f"write as_of={marked[0]!r}" if marked else (
+    found = time_mark(events, as_of)
+    if found is None:
+        marks = [mark.column for mark in time_marks(events)]
+        mend = f"write as_of={marks[0]!r}" if marks else (
             f'write .transform(event_time("{as_of}", delay="10 minutes")) before it'
         )  # fmt: skip
         raise BadWindow(
             f"enrich as of {as_of!r} waits until the watermark has passed an event, and that column has none: {mend}"
         )
+    return found
 
 
 def _with_watermark(table: "DataFrame", delay_us: int | None) -> "DataFrame":
