@@ -73,6 +73,34 @@ def test_run_status_verify_rebuild(bootstrap: str, config: Path, tmp_path: Path)
     assert _run("verify", *where).exit_code == 0
 
 
+def test_the_group_of_a_derived_system_names_it_and_cannot_be_moved(bootstrap: str, config: Path) -> None:
+    where = ("--config", str(config), "--bootstrap", bootstrap)
+    name = "headrace-sync.table"
+
+    def group(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, ["group", *arguments, "--bootstrap", bootstrap])
+
+    program = "from headrace.cli.main import cli; cli()"
+    process = subprocess.Popen([sys.executable, "-c", program, "sync", "run", *where], env={**os.environ})
+    try:
+        wait_until(lambda: json.loads(_run("status", "--json", *where).output)[0]["lag_records"] == 0, "it lags")
+        (listed,) = json.loads(group("list", "--json").output)
+        assert (listed["group"], listed["state"]) == (name, "Empty")
+        assert listed["owner"] == {"part": "sync.table", "state": "running"}
+        assert "sync.table running" in group("list").output
+        assert "no members: sync.table running reads without them" in group("describe", name).output
+        assert json.loads(group("describe", name, "--json").output)["owner"]["part"] == "sync.table"
+        moved = group("reset", name, "--all-topics", "--to", "earliest", "--yes")
+        assert isinstance(moved.exception, HeadraceError)
+        assert "headrace sync rebuild table" in str(moved.exception)
+        deleted = group("delete", name, "--yes")
+        assert "belongs to sync.table, which is running: stop it first" in str(deleted.exception)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert group("delete", name, "--yes").exit_code == 0
+
+
 def test_a_broker_that_lost_its_data_is_told_of_and_rebuilt_from(config: Path, tmp_path: Path) -> None:
     """The everyday `rm -rf .headrace && headrace up`: the same topic, shorter, and a target that is ahead of it."""
     for number, records in enumerate((10, 4)):

@@ -18,11 +18,12 @@ from headrace.cli.parameters import (
 from headrace.client.address import Address
 from headrace.client.coordinators import Coordinators
 from headrace.client.group_lag import describe_lag
-from headrace.client.groups import delete_groups, describe_group, list_groups
+from headrace.client.groups import GroupListing, delete_groups, describe_group, list_groups
 from headrace.client.resets import Move, Shift, plan_reset
 from headrace.client.resets import reset as reset_offsets
 from headrace.client.starts import Start
 from headrace.clock import SystemClock
+from headrace.connect.sync.owners import Owner, check_movable, check_unused, find_owner
 
 # Kafka's names for the states of both kinds of group.
 _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
@@ -48,6 +49,7 @@ def list_all(states: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: b
     """List the groups."""
     with connect(bootstrap) as cluster:
         groups = list_groups(cluster, states)
+        owners = {found.name: owner for found in groups if (owner := find_owner(Coordinators(cluster), found.name))}
     if as_json:
         print_json(
             [
@@ -56,12 +58,14 @@ def list_all(states: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: b
                     "state": found.state,
                     "type": found.kind,
                     "protocol_type": found.protocol_type,
+                    "owner": owners[found.name].as_json() if found.name in owners else None,
                 }
                 for found in groups
             ]
         )
     elif groups:
-        print_table(["group", "state", "protocol"], [(found.name, found.state, found.kind) for found in groups])
+        rows = [(found.name, _state(found, owners.get(found.name)), found.kind) for found in groups]
+        print_table(["group", "state", "protocol"], rows)
     else:
         click.echo(f"no groups in state {' or '.join(states)}" if states else "no groups yet")
 
@@ -74,20 +78,22 @@ def describe(name: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
     """Show the members of GROUP and how far it is behind in each partition.
 
     Lag is told in records (an upper bound where compaction or transactions left gaps in the offsets), in bytes (an
-    estimate: the partition's size on disk, by the share of its offsets that are still to be read), and in time (by how
-    much the next record to be read is older than the newest one).
+    estimate: the partition's size on disk, by the share of its offsets that are still to be read), and in time (the age
+    of the oldest record that is still to be read, by its timestamp).
 
     It warns of records that retention removed before the group read them, and when that is near: when less than an
     hour or less than a tenth of the topic's retention is left (for a retention under two hours: less than half of it).
     The time left is an estimate too, for the worst case.
     """
     with connect(bootstrap) as cluster:
-        described = describe_lag(Coordinators(cluster), name)
+        coordinators = Coordinators(cluster)
+        described = describe_lag(coordinators, name)
+        owner = find_owner(coordinators, name)
     now_ms = SystemClock().now_ms()
     if as_json:
-        print_json(lag_as_json(described, now_ms))
+        print_json(lag_as_json(described, now_ms) | {"owner": owner.as_json() if owner else None})
     else:
-        print_lag(described, now_ms)
+        print_lag(described, now_ms, owner)
 
 
 @group.command()
@@ -137,6 +143,7 @@ def reset(
     if bool(topics) == all_topics:
         raise click.UsageError("say which topics: give either --topic or --all-topics")
     _check_somebody_is_there(f"to reset {name}", is_needed=not yes and not dry_run)
+    check_movable(name)
     with connect(bootstrap) as cluster:
         coordinators = Coordinators(cluster)
         moves = plan_reset(coordinators, name, None if all_topics else _merged(topics), target)
@@ -150,6 +157,10 @@ def reset(
         print_json({"group": name, "dry_run": dry_run, "partitions": [_as_json(move) for move in moves]})
     else:
         click.echo("a dry run: nothing was changed" if dry_run else f"reset {name}")
+
+
+def _state(found: GroupListing, owner: Owner | None) -> str:
+    return f"{found.state} ({owner})" if owner else found.state
 
 
 def _merged(topics: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, tuple[int, ...]]:
@@ -190,6 +201,8 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: tuple[Address, ...], as
     _check_somebody_is_there(f"to delete {', '.join(chosen)}", is_needed=not yes)
     with connect(bootstrap) as cluster:
         coordinators = Coordinators(cluster)
+        for name in chosen:
+            check_unused(name, find_owner(coordinators, name))
         if not yes:
             for name in chosen:  # what cannot be done is told before the question, not after it
                 describe_group(coordinators, name).check_empty()

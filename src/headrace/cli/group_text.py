@@ -10,6 +10,7 @@ from headrace.client.group_lag import GroupLag
 from headrace.client.groups import GroupMember
 from headrace.client.lag import PartitionLag, Trouble, trouble_of
 from headrace.client.leaders import by_topic
+from headrace.connect.sync.owners import Owner
 from headrace.model import TopicPartition
 
 _STYLES = {
@@ -59,7 +60,7 @@ def _sentence(lag: PartitionLag, trouble: Trouble, now_ms: int) -> str:
 # --- for people
 
 
-def print_lag(described: GroupLag, now_ms: int) -> None:
+def print_lag(described: GroupLag, now_ms: int, owner: Owner | None = None) -> None:
     """The group, its members, its partitions, and what is wrong."""
     group = described.group
     terminal = console()
@@ -79,7 +80,7 @@ def print_lag(described: GroupLag, now_ms: int) -> None:
             [(found.client_id, found.host, _short(found.partitions), _identity(found)) for found in group.members],
         )
     else:
-        terminal.print("no members")
+        terminal.print(f"no members: {owner} reads without them" if owner else "no members")
     terminal.print()
     warnings = list(warnings_of(described, now_ms))
     if described.partitions:
@@ -87,7 +88,10 @@ def print_lag(described: GroupLag, now_ms: int) -> None:
         readers = _readers(group.members)
         print_table(
             ["topic", ">partition", ">committed", ">start", ">end", ">lag", ">≈ bytes", ">time", "client"],
-            [_row(lag, troubles.get(lag.partition), readers.get(lag.partition)) for lag in described.partitions],
+            [
+                _row(lag, troubles.get(lag.partition), readers.get(lag.partition), lag.age_ms(now_ms))
+                for lag in described.partitions
+            ],
         )
     if not described.has_commits:
         terminal.print("no offsets are committed")
@@ -97,7 +101,7 @@ def print_lag(described: GroupLag, now_ms: int) -> None:
         terminal.print(Text(f"warning: {warned.text}", style=_STYLES[warned.trouble]), soft_wrap=True)
 
 
-def _row(lag: PartitionLag, trouble: Trouble | None, reader: GroupMember | None) -> list[object]:
+def _row(lag: PartitionLag, trouble: Trouble | None, reader: GroupMember | None, age_ms: int | None) -> list[object]:
     style = _STYLES[trouble] if trouble else ""
     return [
         lag.partition.topic,
@@ -107,7 +111,7 @@ def _row(lag: PartitionLag, trouble: Trouble | None, reader: GroupMember | None)
         lag.end,
         Text("–" if lag.records is None else str(lag.records), style=style),
         "–" if lag.size_left_bytes is None else human_bytes(lag.size_left_bytes),
-        "–" if lag.time_ms is None else human_duration(lag.time_ms),
+        "–" if age_ms is None else human_duration(age_ms),
         reader.client_id if reader else "–",
     ]
 
@@ -132,6 +136,7 @@ def lag_as_json(described: GroupLag, now_ms: int) -> dict[str, object]:
     """Everything; what is not known is null."""
     group = described.group
     readers = _readers(group.members)
+    ages = [lag.age_ms(now_ms) for lag in described.partitions]
     return {
         "group": group.name,
         "state": group.state,
@@ -152,9 +157,7 @@ def lag_as_json(described: GroupLag, now_ms: int) -> dict[str, object]:
         "has_commits": described.has_commits,
         "lag_records": sum(lag.records or 0 for lag in described.partitions),
         "lag_bytes_estimated": _total([lag.size_left_bytes for lag in described.partitions]),
-        "lag_seconds": max(
-            (lag.time_ms / 1000 for lag in described.partitions if lag.time_ms is not None), default=None
-        ),
+        "lag_seconds": max((age / 1000 for age in ages if age is not None), default=None),
         "partitions": [_partition(lag, readers.get(lag.partition), now_ms) for lag in described.partitions],
         "warnings": [
             {**warned.partition._asdict(), "kind": warned.trouble.value, "text": warned.text}
@@ -164,7 +167,7 @@ def lag_as_json(described: GroupLag, now_ms: int) -> dict[str, object]:
 
 
 def _partition(lag: PartitionLag, reader: GroupMember | None, now_ms: int) -> dict[str, object]:
-    loss = lag.loss(now_ms)
+    loss, age_ms = lag.loss(now_ms), lag.age_ms(now_ms)
     return {
         **lag.partition._asdict(),
         "committed_offset": lag.committed,
@@ -173,7 +176,7 @@ def _partition(lag: PartitionLag, reader: GroupMember | None, now_ms: int) -> di
         "end_offset": lag.end,
         "lag_records": lag.records,
         "lag_bytes_estimated": lag.size_left_bytes,
-        "lag_seconds": None if lag.time_ms is None else lag.time_ms / 1000,
+        "lag_seconds": None if age_ms is None else age_ms / 1000,
         "removed_records": lag.removed,
         "next_timestamp_ms": lag.next_ms,
         "newest_timestamp_ms": lag.newest_ms,

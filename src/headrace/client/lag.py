@@ -87,14 +87,13 @@ class PartitionLag:
             return 0
         return self.size_bytes * (self.end - self.next_offset) // (self.end - self.start)
 
-    @property
-    def time_ms(self) -> int | None:
-        """How much older the next record to be read is than the newest one."""
+    def age_ms(self, now_ms: int) -> int | None:
+        """How old the next record to be read is, by its timestamp; 0 if there is none."""
         if self.committed is None:
             return None
         if self.next_offset is None:
             return 0
-        return None if self.next_ms is None or self.newest_ms is None else max(self.newest_ms - self.next_ms, 0)
+        return None if self.next_ms is None else max(now_ms - self.next_ms, 0)
 
     def loss(self, now_ms: int) -> Loss | None:
         """What threatens the next record to be read first; None if nothing does."""

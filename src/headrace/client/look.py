@@ -116,7 +116,8 @@ class GroupSheet(Sheet):
             loss = part.loss(now_ms)
             left_s = None if loss is None or loss.left_ms is None else loss.left_ms // 1000
             said = trouble.value.replace("_", " ") if trouble else ""
-            seconds = None if part.time_ms is None else part.time_ms / 1000
+            age_ms = part.age_ms(now_ms)
+            seconds = None if age_ms is None else age_ms / 1000
             where = str(part.partition)
             rows.append(
                 (where, part.committed, part.end, part.records, seconds, left_s, readers.get(part.partition), said)

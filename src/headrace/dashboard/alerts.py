@@ -9,7 +9,7 @@ from enum import IntEnum
 from urllib.parse import quote
 
 from headrace.client.lag import Trouble, trouble_of
-from headrace.connect.sync.places import group_of
+from headrace.connect.sync.places import owner_of
 from headrace.dashboard.danger import danger_of
 from headrace.dashboard.feeds import CAPTURES_TOPIC, Jobs, Statuses
 from headrace.dashboard.format import count, duration, size
@@ -115,14 +115,14 @@ def groups(known: Known) -> Iterator[Alert]:
                 f"reads {first.lag.partition} too slowly: in {duration(first.left_ms)} {first.setting} begins to "
                 "remove what it has not read.", link,
             )  # fmt: skip
+        if owner_of(group.name) is not None:
+            continue  # a derived system reads without members, and reports its state itself
         if Trouble.BEYOND_END in troubles.values():
             yield Alert(
                 f"beyond:{group.name}", Severity.WARNING, group.name,
                 "its place is behind the end of the log, which was emptied or made anew: reset its offsets.", link,
             )  # fmt: skip
         lag = group.lag_records or 0
-        if group.name.startswith(group_of("")):
-            continue  # a copy reads without members, and tells how it is itself
         if lag and not group.members and group.state.lower() == "empty":
             yield Alert(
                 f"unread:{group.name}", Severity.NOTE, group.name,

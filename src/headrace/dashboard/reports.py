@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any
 
 from headrace.client.reader import ReadRecord
-from headrace.connect.sync.places import Condition, group_of
+from headrace.connect.sync.places import latest, owner_of
 from headrace.dashboard.snapshot import GroupSample
 from headrace.model import TopicPartition
 
@@ -133,15 +133,15 @@ def position(read: ReadRecord) -> Status | None:
 
 def copy_status(group: GroupSample) -> Status | None:
     """What a copy tells beside its offsets; None for a group that is none."""
-    prefix = group_of("")
-    if not group.name.startswith(prefix):
+    name = owner_of(group.name)
+    if name is None:
         return None
-    told = [Condition.from_metadata(lag.metadata) for lag in group.partitions]
-    condition = max((found for found in told if found), key=lambda found: found.at_ms, default=None)
+    condition = latest(lag.metadata for lag in group.partitions)
     facts = {"lag_records": group.lag_records, "lag_ms": group.lag_ms, "source": ", ".join(group.topics)}
     if condition:
         facts |= {"state": condition.state.value, "problem": condition.error}
-    return Status(group.name.removeprefix(prefix), condition.at_ms if condition else 0, facts)
+        facts |= {"kind": condition.sink, "target": condition.target}
+    return Status(name, condition.at_ms if condition else 0, facts)
 
 
 def merged(*known: Mapping[str, Status]) -> dict[str, Status]:

@@ -30,7 +30,7 @@ def take_snapshot(cluster: Cluster, coordinators: Coordinators, now_ms: int) -> 
     sizes: Mapping[TopicPartition, int] = {}
     with contextlib.suppress(Refused, VersionNotSpoken):  # a hosted Kafka may keep its disks to itself
         sizes = admin.describe_log_dirs(cluster, led)
-    groups = [_group(coordinators, listing) for listing in list_groups(cluster)]
+    groups = [_group(coordinators, listing, now_ms) for listing in list_groups(cluster)]
     return Snapshot(
         now_ms,
         brokers.cluster_id,
@@ -61,7 +61,7 @@ def _topic(topic: Topic, held: Mapping[TopicPartition, Bounds], sizes: Mapping[T
     return TopicSample(topic.name, topic.is_internal or topic.name.startswith("__"), tuple(partitions))
 
 
-def _group(coordinators: Coordinators, listing: GroupListing) -> GroupSample | None:
+def _group(coordinators: Coordinators, listing: GroupListing, now_ms: int) -> GroupSample | None:
     try:
         found = describe_lag(coordinators, listing.name)
     except UnknownGroup:
@@ -80,4 +80,5 @@ def _group(coordinators: Coordinators, listing: GroupListing) -> GroupSample | N
         group.members,
         tuple(found.partitions),
         tuple(found.gone),
+        at_ms=now_ms,
     )

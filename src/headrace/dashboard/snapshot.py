@@ -70,6 +70,7 @@ class GroupSample:
     partitions: tuple[PartitionLag, ...] = ()
     gone: tuple[TopicPartition, ...] = ()
     problem: str | None = None
+    at_ms: int = 0  # when it was seen
 
     @property
     def lag_records(self) -> int | None:
@@ -79,14 +80,18 @@ class GroupSample:
 
     @property
     def lag_ms(self) -> int | None:
-        """By how much it is behind, in the partition where it is furthest."""
-        known = [lag.time_ms for lag in self.partitions if lag.time_ms is not None]
-        return max(known) if known else None
+        """The age of the oldest record that it has not read."""
+        return max(self.ages_ms().values(), default=None)
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that it reads."""
         return tuple(sorted({lag.partition.topic for lag in self.partitions}))
+
+    def ages_ms(self) -> dict[TopicPartition, int]:
+        """How old the next record of each partition is, where that is known."""
+        ages = {lag.partition: lag.age_ms(self.at_ms) for lag in self.partitions}
+        return {where: age for where, age in ages.items() if age is not None}
 
     def reader_of(self, where: TopicPartition) -> GroupMember | None:
         """The member that reads a partition now."""

@@ -39,7 +39,16 @@ def group(name="billing", partitions=None, *, members=1, state="Stable", problem
         for index in range(members)
     )
     return GroupSample(
-        name, state, "classic", "range", 1, there, tuple([lag()] if partitions is None else partitions), (), problem
+        name,
+        state,
+        "classic",
+        "range",
+        1,
+        there,
+        tuple([lag()] if partitions is None else partitions),
+        (),
+        problem,
+        NOW,
     )
 
 

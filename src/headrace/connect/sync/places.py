@@ -6,6 +6,7 @@ that is down or locked, and for every tool that knows consumer groups. Nobody go
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -117,6 +118,18 @@ def group_of(name: str) -> str:
     return f"headrace-sync.{name}"
 
 
+def owner_of(group: str) -> str | None:
+    """The derived system whose place a group shows; None for a group of somebody else's."""
+    prefix = group_of("")
+    return group.removeprefix(prefix) if group.startswith(prefix) else None
+
+
+def latest(metadata: Iterable[str]) -> Condition | None:
+    """The last condition that stands beside some offsets."""
+    known = [condition for text in metadata if (condition := Condition.from_metadata(text))]
+    return max(known, key=lambda condition: condition.at_ms, default=None)
+
+
 def publish(coordinators: Coordinators, name: str, place: Place, condition: Condition) -> None:
     """Tell where a sink is and what it is doing."""
     group = group_of(name)
@@ -155,7 +168,5 @@ def published(coordinators: Coordinators, name: str, topic: str) -> tuple[Place,
     mine = {where.partition: committed for where, committed in found.items() if where.topic == topic}
     if not mine:
         return None
-    conditions = [Condition.from_metadata(committed.metadata) for committed in mine.values()]
-    known = [condition for condition in conditions if condition is not None]
-    latest = max(known, key=lambda condition: condition.at_ms) if known else None
-    return Place(topic, {partition: committed.offset for partition, committed in mine.items()}), latest
+    place = Place(topic, {partition: committed.offset for partition, committed in mine.items()})
+    return place, latest(committed.metadata for committed in mine.values())

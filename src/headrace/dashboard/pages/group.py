@@ -8,14 +8,16 @@ from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.resets import Move, plan_reset, reset
 from headrace.clock import SystemClock
+from headrace.connect.sync.owners import check_movable
 from headrace.dashboard.alerts import group_link
 from headrace.dashboard.charts import chart
 from headrace.dashboard.danger import danger_of
 from headrace.dashboard.desk import Desk
 from headrace.dashboard.errors import BadForm, NotThere
+from headrace.dashboard.feeds import Statuses
 from headrace.dashboard.history import History, smoothed
 from headrace.dashboard.page import Action, Asked, Model, Page, Params, Show
-from headrace.dashboard.pages.groups import dangers_of, outlook
+from headrace.dashboard.pages.groups import dangers_of, outlook, owner
 from headrace.dashboard.snapshot import GroupSample, Snapshot
 from headrace.model import TopicPartition
 
@@ -28,7 +30,7 @@ def group_in(snapshot: Snapshot, name: str) -> GroupSample:
     return group
 
 
-def model(snapshot: Snapshot, history: History, name: str) -> Model:
+def model(snapshot: Snapshot, history: History, statuses: Statuses, name: str) -> Model:
     """What the page shows."""
     group = group_in(snapshot, name)
     places = history.places.get(name, {})
@@ -44,7 +46,7 @@ def model(snapshot: Snapshot, history: History, name: str) -> Model:
                 "start": lag.start,
                 "end": lag.end,
                 "lag": lag.records,
-                "lag_ms": lag.time_ms,
+                "lag_ms": lag.age_ms(snapshot.at_ms),
                 "removed": lag.removed,
                 "beyond": lag.beyond,
                 "pace": danger.pace if danger else None,
@@ -54,6 +56,7 @@ def model(snapshot: Snapshot, history: History, name: str) -> Model:
         )
     return {
         "group": group,
+        "owner": owner(group, statuses, snapshot.at_ms),
         "rows": rows,
         "outlook": outlook(dangers_of(group, history, snapshot.at_ms)),
         "read": smoothed(history.group_reads.get(name, ())),
@@ -66,7 +69,7 @@ def model(snapshot: Snapshot, history: History, name: str) -> Model:
 async def view(desk: Desk, asked: Asked) -> Model:
     """What the page shows now."""
     assert desk.state.snapshot is not None
-    found = model(desk.state.snapshot, desk.state.history, asked.path["name"])
+    found = model(desk.state.snapshot, desk.state.history, desk.state.statuses, asked.path["name"])
     return {**found, "was_reset": asked.query.get("reset") == "1"}
 
 
@@ -76,6 +79,7 @@ async def view(desk: Desk, asked: Asked) -> Model:
 async def plan(desk: Desk, path: Params, form: Params, show: Show) -> Response:
     """Show what a reset would do; nothing is changed yet."""
     name, place, topic = path["name"], form.get("to", "").strip(), form.get("topic", "").strip()
+    check_movable(name)
     if not place:
         raise BadForm("say where the group shall go on: earliest, latest, an offset, a time, or how long ago")
     target = desk.settings.language.target(place, SystemClock().now_ms())
@@ -88,6 +92,7 @@ async def plan(desk: Desk, path: Params, form: Params, show: Show) -> Response:
 async def move(desk: Desk, path: Params, form: Params, show: Show) -> Response:  # noqa: ARG001 - of all actions
     """Do what was shown."""
     name, moves = path["name"], unpack(form.get("moves", ""))
+    check_movable(name)
 
     def run(cluster: Cluster) -> None:
         reset(Coordinators(cluster), name, moves)

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.connect.sync.places import owner_of
 from headrace.dashboard.charts import sparkline
 from headrace.dashboard.danger import Danger, danger_of, worst
 from headrace.dashboard.desk import Desk
+from headrace.dashboard.feeds import COPIES_TOPIC, Statuses
 from headrace.dashboard.history import History, smoothed
 from headrace.dashboard.page import Asked, Menu, Model, Page, Params
 from headrace.dashboard.snapshot import GroupSample, Snapshot
+from headrace.dashboard.statuses import row as status_row
 
 MOST = 500
 
@@ -30,7 +33,14 @@ def outlook(dangers: Sequence[Danger]) -> dict[str, Any]:
     return {"kind": "near" if first.is_near else "far", "left_ms": first.left_ms, "setting": first.setting}
 
 
-def model(snapshot: Snapshot, history: History, query: Params) -> Model:
+def owner(group: GroupSample, statuses: Statuses, now_ms: int) -> dict[str, Any] | None:
+    """The part that reads for a group without being its member; None where members do, or nobody does."""
+    name = owner_of(group.name)
+    said = statuses.get(COPIES_TOPIC, {}).get(name or "")
+    return None if said is None else {"name": said.name, "state": status_row(said, now_ms)["state"]}
+
+
+def model(snapshot: Snapshot, history: History, statuses: Statuses, query: Params) -> Model:
     """What the page shows."""
     wanted = query.get("q", "").strip().lower()
     found = [group for group in snapshot.groups.values() if wanted in group.name.lower()]
@@ -38,6 +48,7 @@ def model(snapshot: Snapshot, history: History, query: Params) -> Model:
         {
             "name": group.name,
             "state": group.state,
+            "owner": owner(group, statuses, snapshot.at_ms),
             "kind": group.kind,
             "members": len(group.members),
             "topics": group.topics,
@@ -57,7 +68,7 @@ def model(snapshot: Snapshot, history: History, query: Params) -> Model:
 async def view(desk: Desk, asked: Asked) -> Model:
     """What the page shows now."""
     assert desk.state.snapshot is not None
-    return model(desk.state.snapshot, desk.state.history, asked.query)
+    return model(desk.state.snapshot, desk.state.history, desk.state.statuses, asked.query)
 
 
 PAGE = Page("/groups", "Groups", "groups.html", view, Menu("Log", "Groups", "g", "groups"))

@@ -124,7 +124,7 @@ def test_texts_of_keys() -> None:
 @pytest.mark.parametrize(
     ("options", "shown"),
     [
-        ({"sink": "redis", "url": "redis://me:hunter2@cache:6379/0?password=hunter2", "prefix": "orders:"}, "orders:* in cache:6379/0"),
+        ({"sink": "redis", "url": "redis://me:hunter2@cache:6379/0?a=hunter2", "prefix": "o:"}, "o:* in cache:6379/0"),
         ({"sink": "postgres", "url": "postgresql://me:hun%40ter2@db/shop", "table": "orders"}, "orders in db/shop"),
         ({"sink": "sqlite", "path": "data/a.sqlite", "table": "orders"}, "orders in data/a.sqlite"),
         ({"sink": "parquet", "path": "/lake/orders"}, "/lake/orders"),
