@@ -1,7 +1,8 @@
 """Lines over time, as geometry: the templates draw it as SVG, and set the same numbers beside it as a table. Pure.
 
 What always holds: every coordinate is inside the drawing, whatever the numbers; the scale begins at zero and ends at a
-round number; and a table has few enough rows to be read.
+round number; a few numbers far above all others do not set the scale: they are cut off and marked with their value; and
+a table has few enough rows to be read.
 """
 
 import math
@@ -9,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.dashboard.format import clock_time, short
-from headrace.dashboard.history import Series
+from headrace.dashboard.history import Point, Series
 
 WIDTH, HEIGHT = 640, 200
 LEFT, RIGHT, TOP, BOTTOM = 60, 12, 12, 28
 TABLE_ROWS, MOMENTS = 12, 60
 _STEPS = (1, 2, 2.5, 5, 10)
+_FEWEST = 8  # numbers, before some can be called unusual
+_USUAL = 0.9  # of the numbers
+_FAR = 3  # times as high as the usual ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,14 @@ class Line:
     last: str
     last_x: float
     last_y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spike:
+    """A number above the scale, at the top edge."""
+
+    x: float
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +71,7 @@ class Chart:
     is_empty: bool
     summary: str
     moments: tuple[Row, ...] = ()  # more of them than in the table: what the pointer finds
+    spikes: tuple[Spike, ...] = ()
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT
@@ -75,6 +88,13 @@ def round_up(value: float) -> float:
     return next(step * power for step in _STEPS if step * power >= value * (1 - 1e-9))
 
 
+def scale_top(values: Sequence[float]) -> float:
+    """The number that a scale has to reach: the highest, unless a few stand far above all others."""
+    highest = max(values, default=0.0)
+    usual = sorted(values)[int((len(values) - 1) * _USUAL)] if len(values) >= _FEWEST else highest
+    return usual * 1.2 if 0 < usual * _FAR < highest else highest
+
+
 def chart(title: str, unit: str, named: Sequence[tuple[str, Series]]) -> Chart:
     """A chart of some series over the same time."""
     # Reports may come out of order, from a job that was started again; time goes only one way.
@@ -83,7 +103,7 @@ def chart(title: str, unit: str, named: Sequence[tuple[str, Series]]) -> Chart:
     if len(times) < 2:
         return Chart(title, unit, (), (), (), (), is_empty=True, summary=f"{title}: no numbers yet")
     first, last = times[0], times[-1]
-    top = round_up(max(point.value for _, series in drawn for point in series))
+    top = round_up(scale_top([point.value for _, series in drawn for point in series]))
     parts = 4 if f"{top:e}".startswith("2.0") else 5  # so that every mark is a round number too
 
     def x_of(at_ms: int) -> float:
@@ -107,6 +127,7 @@ def chart(title: str, unit: str, named: Sequence[tuple[str, Series]]) -> Chart:
         area = f"{path} L{x_of(series[-1].at_ms)} {floor} L{x_of(series[0].at_ms)} {floor} Z"
         ends = series[-1]
         lines.append(Line(name, path, area, short(ends.value), x_of(ends.at_ms), y_of(ends.value)))
+    spikes = tuple(Spike(x_of(point.at_ms), short(point.value)) for _, series in drawn for point in _above(series, top))
     now = ", ".join(f"{line.name} {line.last}" for line in lines)
     return Chart(
         title,
@@ -116,9 +137,25 @@ def chart(title: str, unit: str, named: Sequence[tuple[str, Series]]) -> Chart:
         tuple(Tick(y_of(top * part / parts), short(top * part / parts)) for part in range(parts + 1)),
         tuple(reversed(moments(TABLE_ROWS))),
         is_empty=False,
-        summary=f"{title} in {unit} from {clock_time(first)} to {clock_time(last)} UTC; now {now}",
+        summary=f"{title} in {unit} from {clock_time(first)} to {clock_time(last)} UTC; now {now}"
+        + "".join(f"; above the scale: {spike.label}" for spike in spikes[:1]),
         moments=moments(MOMENTS),
+        spikes=spikes,
     )
+
+
+def _above(series: Series, top: float) -> list[Point]:
+    """The highest number of each stretch that is above the scale."""
+    found: list[Point] = []
+    was_above = False
+    for point in series:
+        if point.value > top:
+            if was_above and point.value > found[-1].value:
+                found[-1] = point
+            elif not was_above:
+                found.append(point)
+        was_above = point.value > top
+    return found
 
 
 def _spread(times: Sequence[int], most: int) -> list[int]:
@@ -132,9 +169,9 @@ def sparkline(series: Series, width: int = 96, height: int = 24) -> str:
     points = series[-60:]
     if len(points) < 2:
         return ""
-    top = max(max(point.value for point in points), 1e-9)
+    top = max(scale_top([point.value for point in points]), 1e-9)
     step = (width - 2) / (len(points) - 1)
     return "M" + " L".join(
-        f"{round(1 + index * step, 1)} {round(height - 2 - (height - 4) * max(point.value, 0) / top, 1)}"
+        f"{round(1 + index * step, 1)} {round(height - 2 - (height - 4) * min(max(point.value, 0), top) / top, 1)}"
         for index, point in enumerate(points)
     )

@@ -1,6 +1,7 @@
 """Numbers, sizes and times as a person reads them at a glance. Pure; the templates' filters."""
 
 import json
+import re
 from datetime import UTC, datetime
 
 NOTHING = "–"
@@ -52,6 +53,17 @@ def duration(ms: float | None) -> str:
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     first = next(place for place, (number, _) in enumerate(parts) if number)
     return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
+
+
+def brief(ms: float | None) -> str:
+    """A length of time in its largest unit: 2 d."""
+    text = duration(ms) if ms else "0 s"
+    return " ".join(text.split()[:2])
+
+
+def words(name: str) -> list[str]:
+    """A name in pieces, between which a line may be broken: after what separates its words."""
+    return [piece for piece in re.split(r"(?<=[./:_@-])(?=[^./:_@-])", name) if piece]
 
 
 def moment(at_ms: float | None) -> str:

@@ -14,14 +14,14 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-BOX_WIDTH = 168
+BOX_WIDTH = 172
 LABEL_WIDTH = 74  # before a port
 BEND_WIDTH = 38  # where lines cross from one layer to the next
 GAP = 18  # between boxes of a layer
 PORT_HEIGHT = 30
 MARGIN = 8
 LINE_HEIGHT = 16
-NAME_CHARS, NAME_LINES = 21, 2
+NAME_CHARS, NAME_LINES = 18, 2
 _PITCH = BOX_WIDTH + BEND_WIDTH + LABEL_WIDTH
 _BOX_HEIGHT = 46  # besides the name
 _SWEEPS = 12

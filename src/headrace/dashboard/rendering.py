@@ -13,6 +13,7 @@ from headrace.dashboard.charts import Chart
 from headrace.dashboard.guard import Proofs
 from headrace.dashboard.page import Model, Page
 from headrace.dashboard.settings import Settings
+from headrace.dashboard.statuses import sign, tone
 from headrace.dashboard.watch import State
 
 _LIVE = "live_"
@@ -32,6 +33,7 @@ class Templates:
         env.filters |= {
             "count": shown.count, "short": shown.short, "size": shown.size, "duration": shown.duration,
             "moment": shown.moment, "points": _points, "sentence": shown.sentence, "clock": shown.clock_time,
+            "brief": shown.brief, "words": shown.words, "tone": tone, "sign": sign,
         }  # fmt: skip
         env.globals |= {
             "cluster_name": settings.cluster_name,

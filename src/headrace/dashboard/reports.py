@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.client.reader import ReadRecord
 from headrace.connect.sync.places import latest, owner_of
@@ -24,6 +24,14 @@ from headrace.dashboard.snapshot import GroupSample
 from headrace.model import TopicPartition
 
 _SECRET_FIELDS = ("password", "secret", "token", "credential")
+
+
+class Written(NamedTuple):
+    """What an output of a job is: `kind` is topic, view or store."""
+
+    kind: str
+    name: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,14 @@ class BatchReport:
     lag_ms: int | None
     places: Mapping[TopicPartition, int] = field(default_factory=dict)
     late_rows_total: int = 0
+    writes: Written | None = None
+    dead_letters: tuple[str, ...] = ()
+    read_rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, of each topic
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it reads."""
+        return tuple(sorted({where.topic for where in self.places}))
 
     @property
     def name(self) -> str:
@@ -97,6 +113,9 @@ def batch_report(read: ReadRecord) -> BatchReport | None:
             found.get("lag_ms"),
             _places(found.get("sources") or []),
             int(found.get("late_rows_total") or found.get("late_rows") or 0),  # once the one was the other
+            _written(found.get("writes")),
+            tuple(str(topic) for topic in found.get("dead_letters") or ()),
+            _read_rates(found.get("sources") or []),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -182,4 +201,21 @@ def _places(sources: object) -> dict[TopicPartition, int]:
             partition = TopicPartition.from_folder(where)
             if partition:
                 found[partition] = int(offset)
+    return found
+
+
+def _written(found: object) -> Written | None:
+    if not isinstance(found, dict):
+        return None
+    return Written(str(found["kind"]), str(found["name"]), str(found.get("text") or found["name"]))
+
+
+def _read_rates(sources: object) -> dict[str, float]:
+    """The rate of each input; of one that reads several topics nobody knows which came from where."""
+    found: dict[str, float] = {}
+    for source in sources if isinstance(sources, list) else []:
+        topics = {where.topic for where in _places([source])}
+        if len(topics) == 1:
+            (topic,) = topics
+            found[topic] = found.get(topic, 0.0) + float(source.get("input_rate") or 0)
     return found

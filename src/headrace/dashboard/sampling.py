@@ -7,7 +7,7 @@ from headrace.client import admin
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import ClientError, LostConnection, Refused, UnknownGroup, VersionNotSpoken
-from headrace.client.group_lag import describe_lag
+from headrace.client.group_lag import describe_lag, timestamps_at
 from headrace.client.groups import GroupListing, list_groups
 from headrace.client.metadata import Topic
 from headrace.client.offsets import Bounds, bounds
@@ -39,6 +39,24 @@ def take_snapshot(cluster: Cluster, coordinators: Coordinators, now_ms: int) -> 
         {topic.name: _topic(topic, held, sizes) for topic in topics},
         {group.name: group for group in groups if group},
     )
+
+
+def unread_times(
+    cluster: Cluster, snapshot: Snapshot, places: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The timestamp of the first record after each place, where there is one."""
+    held = {
+        TopicPartition(topic.name, partition.index): (partition.start, partition.end)
+        for topic in snapshot.topics.values()
+        for partition in topic.partitions
+        if partition.start is not None and partition.end is not None
+    }
+    unread = {
+        where: max(offset, held[where][0] or 0)
+        for where, offset in places.items()
+        if where in held and offset < (held[where][1] or 0)
+    }
+    return timestamps_at(cluster, unread) if unread else {}
 
 
 def _topic(topic: Topic, held: Mapping[TopicPartition, Bounds], sizes: Mapping[TopicPartition, int]) -> TopicSample:

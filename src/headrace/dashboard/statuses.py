@@ -15,6 +15,24 @@ _SHOWN = frozenset(
 )  # fmt: skip
 
 
+_TONES = {
+    "running": "good", "streaming": "good", "ready": "good", "done": "good", "stable": "good", "snapshot": "busy",
+    "rebuilding": "busy", "waiting": "warn", "retrying": "warn", "silent": "warn", "failed": "bad", "dead": "bad",
+    "ended": "idle", "stopped": "idle", "empty": "idle", "unknown": "idle", "never ran": "idle",
+}  # fmt: skip
+_SIGNS = {"good": "●", "busy": "◐", "warn": "▲", "bad": "✕", "idle": "○"}
+
+
+def tone(state: str) -> str:
+    """How a state is coloured: good, busy, warn, bad or idle."""
+    return _TONES.get(state.lower(), "busy")
+
+
+def sign(tone: str) -> str:
+    """What tells a tone from another without colour."""
+    return _SIGNS[tone]
+
+
 def row(status: Status, now_ms: int) -> dict[str, Any]:
     """One status; facts that have no column of their own are kept beside it."""
     done, total = status.number("snapshot_done"), status.number("snapshot_total")
@@ -30,6 +48,7 @@ def row(status: Status, now_ms: int) -> dict[str, Any]:
         "slot": status.text("slot"),
         "slot_lag_bytes": status.number("slot_lag_bytes"),
         "slot_lag_limit_bytes": status.number("slot_lag_limit_bytes"),
+        "topics": _listed(status.facts.get("topics")),
         "tables": _listed(status.facts.get("tables")),
         "snapshot_done": done,
         "snapshot_total": total,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace.dashboard.charts import scale_top
 from headrace.dashboard.format import clock_time, duration, short
 from headrace.dashboard.reports import BatchReport
 
@@ -21,6 +22,7 @@ class Bar:
     label: str
     is_slow: bool
     is_idle: bool
+    is_cut: bool = False  # it took far longer than can be drawn beside the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Timeline:
     height: int = HEIGHT
     floor: int = HEIGHT - BOTTOM
     top: int = TOP
+    is_cut: bool = False
 
 
 def timeline(reports: Sequence[BatchReport]) -> Timeline | None:
@@ -44,12 +47,13 @@ def timeline(reports: Sequence[BatchReport]) -> Timeline | None:
     if not shown:
         return None
     longest_ms = max(max(report.batch_ms for report in shown), 1)
+    top_ms = max(scale_top([report.batch_ms for report in shown]), 1)
     usual_ms = sorted(report.batch_ms for report in shown)[len(shown) // 2]
     slot = WIDTH / max(len(shown), 12)
     room = HEIGHT - TOP - BOTTOM
     bars = []
     for index, report in enumerate(shown):
-        height = round(max(room * report.batch_ms / longest_ms, 2.0), 1)
+        height = round(max(room * min(report.batch_ms / top_ms, 1.0), 2.0), 1)
         bars.append(
             Bar(
                 round(index * slot + 1, 1),
@@ -59,6 +63,7 @@ def timeline(reports: Sequence[BatchReport]) -> Timeline | None:
                 f"batch {report.batch}: {short(report.rows)} rows in {duration(report.batch_ms)}",
                 is_slow=report.batch_ms > 2 * usual_ms and report.rows > 0,
                 is_idle=report.rows == 0,
+                is_cut=report.batch_ms > top_ms,
             )
         )
     return Timeline(
@@ -67,4 +72,5 @@ def timeline(reports: Sequence[BatchReport]) -> Timeline | None:
         clock_time(shown[0].at_ms),
         clock_time(shown[-1].at_ms),
         f"{len(shown)} batches; the longest took {duration(longest_ms)}, half of them less than {duration(usual_ms)}",
+        is_cut=longest_ms > top_ms,
     )

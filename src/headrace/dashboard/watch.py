@@ -30,15 +30,18 @@ from headrace.dashboard.feeds import (
 )
 from headrace.dashboard.history import History
 from headrace.dashboard.reports import Status, copy_status, merged, position, status
-from headrace.dashboard.sampling import take_snapshot
+from headrace.dashboard.sampling import take_snapshot, unread_times
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.snapshot import Snapshot
 from headrace.errors import HeadraceError
+from headrace.model import TopicPartition
 from headrace.telemetry import logs
 
 _log = logs.get_logger(__name__)
 _QUICK = RetryPolicy(retries=2)  # the next look is soon enough; a person wants to know that the broker is away
 _SHARE = 3  # after a look, rest at least so many times as long as it took
+# How old the first unread record of each topic is, for each output of a job.
+JobAges = Mapping[tuple[str, str], Mapping[str, int]]
 _STATUS_TOPICS = (OFFSETS_TOPIC, CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC)
 
 
@@ -63,6 +66,7 @@ class State:
     jobs: Jobs = field(default_factory=dict)
     statuses: Statuses = field(default_factory=dict)
     alerts: tuple[Alert, ...] = ()
+    job_ages_ms: JobAges = field(default_factory=dict)
 
 
 class Watch:
@@ -133,6 +137,7 @@ class Watch:
             snapshot = take_snapshot(cluster, coordinators, now_ms)
             self._jobs = with_batches(self._jobs, _news(self._progress, cluster, snapshot))
             statuses = self._statuses(cluster, snapshot)
+            ages = {key: _ages(cluster, snapshot, reports[-1].places) for key, reports in self._jobs.items()}
         except HeadraceError as error:
             is_away = isinstance(error, LostConnection)
             # A topic that is deleted between two questions of one look is no trouble; twice in a row it is one.
@@ -145,7 +150,7 @@ class Watch:
         history = before.history.advanced(snapshot)
         known = Known(now_ms, snapshot, history, self._jobs, statuses)
         alerts = find_alerts(known, {alert.key: alert for alert in before.alerts})
-        return State(0, now_ms, snapshot, None, history, self._jobs, statuses, alerts)
+        return State(0, now_ms, snapshot, None, history, self._jobs, statuses, alerts, ages)
 
     def _statuses(self, cluster: Cluster, snapshot: Snapshot) -> Statuses:
         for topic, feed in self._feeds.items():
@@ -166,6 +171,14 @@ class Watch:
             for event, loop in self._waiting.items():
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(event.set)
+
+
+def _ages(cluster: Cluster, snapshot: Snapshot, places: Mapping[TopicPartition, int]) -> dict[str, int]:
+    """The age of the oldest unread record of each topic; 0 where all is read."""
+    found = {where.topic: 0 for where in places if where.topic in snapshot.topics}
+    for where, at_ms in unread_times(cluster, snapshot, places).items():
+        found[where.topic] = max(found[where.topic], snapshot.at_ms - at_ms, 0)
+    return found
 
 
 def _news(feed: TopicFeed, cluster: Cluster, snapshot: Snapshot) -> list[ReadRecord]:

@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dashboard.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TABLE_ROWS, TOP, WIDTH, chart, round_up, sparkline
+from headrace.dashboard.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TABLE_ROWS,
+    TOP,
+    WIDTH,
+    chart,
+    round_up,
+    scale_top,
+    sparkline,
+)
 from headrace.dashboard.history import Point
 from headrace.dashboard.reports import BatchReport
 from headrace.dashboard.timeline import timeline
@@ -32,6 +44,7 @@ def test_every_point_is_inside_the_drawing(numbers):
     points = [float(number) for number in re.findall(r"[\d.]+", drawn.lines[0].path)]
     assert all(LEFT <= x <= WIDTH - RIGHT for x in points[::2])
     assert all(TOP <= y <= HEIGHT - BOTTOM for y in points[1::2])
+    assert all(LEFT <= spike.x <= WIDTH - RIGHT for spike in drawn.spikes)
     assert len(drawn.rows) <= TABLE_ROWS
 
 
@@ -48,6 +61,22 @@ def test_the_table_and_the_summary_tell_what_the_lines_show():
     assert [line.name for line in drawn.lines] == ["written", "read"]
     assert [row.values for row in drawn.rows] == [("10", "2"), ("5", "1")]
     assert "written 10, read 2" in drawn.summary
+
+
+def test_one_spike_does_not_flatten_the_rest():
+    drawn = chart("Throughput", "records/s", [("written", series([100_000] + [50, 60, 55, 58] * 10))])
+    heights = [float(pair.split()[1]) for pair in drawn.lines[0].path[1:].split(" L")]
+    assert heights[0] == TOP
+    assert max(heights[1:]) < TOP + (HEIGHT - TOP - BOTTOM) * 0.7, "the others use the room there is"
+    assert [spike.label for spike in drawn.spikes] == ["100 k"]
+    assert "above the scale: 100 k" in drawn.summary
+    assert drawn.rows[-1].values == ("100 k",), "the table has the number itself"
+
+
+def test_what_is_high_often_sets_the_scale():
+    drawn = chart("Throughput", "records/s", [("written", series([10, 900, 10, 800, 10, 850] * 5))])
+    assert drawn.spikes == ()
+    assert scale_top([0, 0, 0, 0, 0, 0, 0, 0, 0, 50]) == 50, "next to nothing, a little is much"
 
 
 def test_a_line_never_goes_back_in_time():

@@ -130,5 +130,5 @@ def test_a_name_fits_and_keeps_its_ends(name):
 
 
 def test_a_name_breaks_where_its_words_do():
-    assert wrapped("shop.public.customer_addresses") == ("shop.public.customer_", "addresses")
+    assert wrapped("shop.public.customer_addresses") == ("shop.public.", "customer_addresses")
     assert wrapped("orders") == ("orders",)
