@@ -69,8 +69,11 @@ class Streams:
         tabled = [(shop, value, microseconds(START + timedelta(seconds=second))) for shop, value, second in rows]
         self.database.execute(f"CREATE TABLE {name} (shop TEXT, value BIGINT, t BIGINT)")
         self.database.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", tabled)
-        is_table = name in ("rates", "names")
-        size = len(rows) if is_table else -(-len(rows) // 3)
+        self.store(name, rows, is_table=name in ("rates", "names"))
+
+    def store(self, name: str, rows: list[tuple[str, int, float]], *, is_table: bool) -> None:
+        """An input's rows, to be read in their order; the last moves the watermark behind all others."""
+        size = len(rows) if is_table else -(-len(rows) // 2)
         parts = [rows[at : at + size] for at in range(0, len(rows), size)] + [[(END, 0, FAR.total_seconds())]]
         (self.folder / name).mkdir(parents=True)
         offset = 0
@@ -86,6 +89,7 @@ class Streams:
             os.utime(path, (number + 1, number + 1))  # which is how Spark knows their order
 
     def read(self, name: str, schema: str) -> DataFrame:
+        """An input as a stream."""
         reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return reader.json(str(self.folder / name))
 
@@ -215,7 +219,7 @@ def joined_windows(frame: DataFrame, streams: Streams) -> DataFrame:
     """An interval join with results of windows."""
     windows = streams.events("views").transform(tumbling("30 seconds", by="shop", seen=agg.sum("value")))
     pairs = frame.transform(join_streams(windows, on="shop", within=("-40 seconds", "20 seconds"), how="left"))
-    return pairs.withColumn("value", fn.expr("value * 1000 + coalesce(seen, 0)"))
+    return pairs.withColumn("value", fn.expr("value * 1000 + coalesce(seen, 0)")).drop("window_start")
 
 
 _WINDOWS_OF_VIEWS = _TUMBLED.format(s=30 * SECOND).format(R="views")
@@ -231,6 +235,8 @@ def as_table(frame: DataFrame) -> DataFrame:
     """Events as a table that only grows, and results that are taken back as one whose rows go again."""
     if "_weight" in frame.columns:
         return frame
+    if "final" in frame.columns:
+        frame = frame.where("final").drop("final")
     version = "named_struct('table', 'r', 'key', '{}', 'offset', bigint(null), 'lsn', string(null)) AS _version"
     weight = "int(if(retracted, -1, 1)) AS _weight" if "retracted" in frame.columns else "1 AS _weight"
     return frame.selectExpr("shop", "value", weight, version, "timestamp(null) AS _time")
@@ -243,7 +249,7 @@ def _join_names(frame: DataFrame, streams: Streams) -> DataFrame:
 
 def _best(frame: DataFrame, _: Streams) -> DataFrame:
     best = as_table(frame).transform(group_changes(by="shop", best=top_n(2, "-value", "value")))
-    return best.withColumn("value", fn.expr("best[0].value * 2 + coalesce(best[1].value, 0)"))
+    return best.withColumn("value", fn.expr("get(best, 0).value * 2 + coalesce(get(best, 1).value, 0)"))
 
 
 def _compared(frame: DataFrame, _: Streams) -> DataFrame:
@@ -281,6 +287,11 @@ STEPS = [
         TUMBLED,
     ),
     Step("tumbling, early", lambda f, _: f.transform(tumbling("1 minute", early="1 hour", **_TOTAL)), TUMBLED),
+    Step(
+        "tumbling, wall_clock",
+        lambda f, _: f.transform(tumbling("1 minute", wall_clock="10000 days", **_TOTAL)),
+        TUMBLED,
+    ),
     Step("hopping", lambda f, _: f.transform(hopping("1 minute", "30 seconds", **_TOTAL)), HOPPED),
     Step("sliding", lambda f, _: f.transform(sliding("45 seconds", **_TOTAL)), SLID),
     Step(
@@ -324,3 +335,36 @@ STEPS = [
          "SELECT e.shop, e.value + v.value AS value, NULL AS t FROM {R} e JOIN names v ON e.shop = v.shop"),
 ]  # fmt: skip
 BY_NAME = {step.name: step for step in STEPS}
+BEFORE = {"compare": ("tumbling",)}
+"""What has to stand before an operator."""
+
+# The table of the docs: how its rows and columns are called, and which operators they stand for.
+_TABLES = ("group_changes", "group_changes, top_n", "distinct_changes", "join_tables")
+_JOINS = (
+    "join_streams", "join_streams, left", "join_streams, full", "join_streams, side_output", "join_streams of windows"
+)  # fmt: skip
+_WINDOWS = ("tumbling", "tumbling, side_output", "hopping", "sliding", "sessions", "sessions, maximum")
+_CORRECTED = ("tumbling, correct", "sliding, correct")
+ROWS = {
+    "`tumbling`, `hopping`, `sessions`, `sliding`": _WINDOWS,
+    "… with `correct`": _CORRECTED,
+    "… with `early`": ("tumbling, early",),
+    "… with `wall_clock`": ("tumbling, wall_clock",),
+    "`join_streams`": _JOINS,
+    "`enrich`, `correct_clock`": ("enrich, as_of", "enrich", "correct_clock"),
+    "`compare`": ("compare",),
+    "`table_changes`, `join_tables`, `group_changes`, `distinct_changes`": _TABLES,
+}
+COLUMNS = {
+    "windows": (*_WINDOWS, *_CORRECTED, "tumbling, early", "tumbling, wall_clock"),
+    "`join_streams`": _JOINS,
+    "`enrich`, `as_of`": ("enrich, as_of",),
+    "`enrich`": ("enrich",),
+    "`compare`": ("compare",),
+    "tables": _TABLES,
+}
+
+
+def chain(first: str, second: str) -> tuple[Step, ...]:
+    """An operator behind another, and what the first needs before it."""
+    return tuple(BY_NAME[name] for name in (*BEFORE.get(first, ()), first, second))

@@ -1,14 +1,41 @@
 """Every operator behind every other, in one query: the answer of a database, or a sentence before anything runs."""
 
+import json
 import threading
-from itertools import count
+from contextlib import suppress
+from datetime import timedelta
+from itertools import count, product
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
+from headrace import Broker
 from headrace.pipelines.errors import PipelineError
-from tests.integration.composing import BY_NAME, STEPS, Step, Streams, found, result
+from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators import correct, enrich, event_time, side_output, tumbling
+from headrace.pipelines.operators.errors import BadTime, BadWindow
+from tests.integration.composing import (
+    BY_NAME,
+    CLICKS,
+    COLUMNS,
+    END,
+    FAR,
+    ROWS,
+    START,
+    STEPS,
+    Step,
+    Streams,
+    chain,
+    found,
+    microseconds,
+    result,
+)
 
 pytestmark = pytest.mark.java
 _names = (f"composed_{number}" for number in count())
@@ -32,8 +59,8 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
 class Running:
     """A query with the rows that it has given."""
 
-    def __init__(self, streams: Streams, *steps: Step) -> None:
-        frame = result(streams.chained(*steps))
+    def __init__(self, streams: Streams, *steps: Step, frame: DataFrame | None = None) -> None:
+        frame = result(streams.chained(*steps) if frame is None else frame)
         self.name = next(_names)
         writer = frame.writeStream.format("memory").queryName(self.name).trigger(availableNow=True)
         self.query, self.spark = writer.start(), streams.spark
@@ -43,11 +70,19 @@ class Running:
         return [tuple(row) for row in self.spark.table(self.name).collect()]
 
     def late(self) -> int:
-        """Rows that any operator counted as late."""
-        progress = self.query.recentProgress
-        counted = [row.asDict() for each in progress for row in each.observedMetrics.values()]
-        dropped = [step.numRowsDroppedByWatermark for each in progress for step in each.stateOperators]
-        return sum(row.get("late") or 0 for row in counted) + sum(dropped)
+        return late_rows_of(self.query)
+
+
+def late_rows_of(query: Any) -> int:
+    """Rows that any operator counted as late."""
+    progress = query.recentProgress
+    counted = [row.asDict() for each in progress for row in each.observedMetrics.values()]
+    dropped = [step.numRowsDroppedByWatermark for each in progress for step in each.stateOperators]
+    return sum(row.get("late") or 0 for row in counted) + sum(dropped)
+
+
+def named(steps: tuple[Step, ...]) -> str:
+    return " -> ".join(step.name for step in steps)
 
 
 def run(streams: Streams, chains: list[tuple[Step, ...]], at_once: int = 4) -> dict[str, str]:
@@ -55,11 +90,11 @@ def run(streams: Streams, chains: list[tuple[Step, ...]], at_once: int = 4) -> d
     wrong: dict[str, str] = {}
     turns = threading.Semaphore(at_once)
 
-    def answer(chain: tuple[Step, ...]) -> None:
-        name = " -> ".join(step.name for step in chain)
+    def answer(steps: tuple[Step, ...]) -> None:
+        name = named(steps)
         with turns:
             try:
-                running = Running(streams, *chain)
+                running = Running(streams, *steps)
                 rows, expected = found(running.rows()), expectations[name]
                 if rows != expected:
                     wrong[name] = (
@@ -72,8 +107,8 @@ def run(streams: Streams, chains: list[tuple[Step, ...]], at_once: int = 4) -> d
             except Exception as error:
                 wrong[name] = f"{type(error).__name__}: {str(error)[:300]}"
 
-    expectations = {" -> ".join(step.name for step in chain): streams.answer(*chain) for chain in chains}
-    threads = [threading.Thread(target=answer, args=(chain,)) for chain in chains]
+    expectations = {named(steps): streams.answer(*steps) for steps in chains}
+    threads = [threading.Thread(target=answer, args=(steps,)) for steps in chains]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -90,11 +125,129 @@ def refusal(streams: Streams, *steps: Step) -> str | None:
     return None
 
 
+def page() -> dict[tuple[str, str], str]:
+    """The table of the docs: row and column, and what it says."""
+    text = (Path(__file__).parents[2] / "docs/how-to/compose-operators.md").read_text()
+    table = text.partition("## What may stand behind what")[2].partition("\n| |")[2].partition("\n\n")[0]
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return {(row[0], name): cell for row in rows for name, cell in zip(header, row[1:], strict=True)}
+
+
+def compared(streams: Streams, rows: dict[str, tuple[str, ...]], columns: dict[str, tuple[str, ...]]) -> None:
+    """Hold the table of the docs against what is refused, and look at the sentences."""
+    said = page()
+    assert {row for row, _ in said} == set(ROWS)
+    assert {column for _, column in said} == set(COLUMNS)
+    for row, column in said:
+        for first, second in product(rows[row], columns[column]):
+            sentence = refusal(streams, *chain(first, second))
+            assert (sentence is None) == (said[row, column] == "yes"), (first, second, sentence)
+            assert sentence is None or (": " in sentence and len(sentence) < 400), sentence
+
+
 def test_operators_behind_operators_give_a_databases_answer(streams: Streams) -> None:
-    assert run(streams, [(BY_NAME[one], BY_NAME[other]) for one, other in SOME]) == {}
+    assert run(streams, [chain(*pair) for pair in SOME]) == {}
+
+
+def test_what_cannot_be_is_refused_before_it_runs_as_the_page_says(streams: Streams) -> None:
+    compared(streams, *({name: some[:1] for name, some in each.items()} for each in (ROWS, COLUMNS)))
+    clicks, windows = streams.events("clicks"), tumbling("1 minute", by="shop", value=agg.sum("value"))
+    first = clicks.transform(windows)
+    with pytest.raises(BadTime, match="'window_end' carries a watermark already: leave out event_time"):
+        first.transform(event_time("window_end", delay="0 seconds"))
+    with pytest.raises(BadWindow, match="a second watermark is set behind a step that waits for the first"):
+        first.withWatermark("window_start", "1 second").transform(windows)
+    with pytest.raises(BadWindow, match=r"keep the column that carries it .* or write .*event_time\("):
+        first.select("shop", "value").transform(windows)
+    with pytest.raises(BadWindow, match=r"late rows beside them: write \.transform\(on_time\)"):
+        clicks.transform(tumbling("1 minute", n=agg.count(), stragglers=side_output())).transform(
+            tumbling("1 hour", n=agg.count())
+        )
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", STEPS, ids=lambda step: step.name)
-def test_every_operator_behind_every_other(streams: Streams, first: Step) -> None:
-    assert run(streams, [(first, other) for other in STEPS if refusal(streams, first, other) is None]) == {}
+def test_the_page_holds_for_every_pair(streams: Streams) -> None:
+    compared(streams, ROWS, COLUMNS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", [name for names in ROWS.values() for name in names])
+def test_every_operator_behind_every_other(streams: Streams, first: str) -> None:
+    pairs = [chain(first, step.name) for step in STEPS]
+    assert run(streams, [pair for pair in pairs if refusal(streams, *pair) is None]) == {}
+
+
+class Topics(Streams):
+    """The inputs as topics of four partitions, each in the order of time, read in small batches."""
+
+    def __init__(self, spark: SparkSession, folder: Path, servers: str) -> None:
+        self.servers = servers
+        super().__init__(spark, folder)
+
+    def store(self, name: str, rows: list[tuple[str, int, float]], *, is_table: bool) -> None:
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for future in admin.create_topics([NewTopic(name, 1 if is_table else 4)]).values():
+            future.result()
+        producer = Producer({"bootstrap.servers": self.servers})
+        for number, (shop, value, second) in enumerate([*rows, (END, 0, FAR.total_seconds())]):
+            at = START + timedelta(seconds=second)
+            row = {"shop": shop, "price" if is_table else "value": value, "at": at.isoformat()}
+            about = {"timestamp": microseconds(at) // 1000, "partition": 0 if is_table else number * 7 % 4}
+            producer.produce(name, json.dumps(row), key=json.dumps({"shop": shop}), **about)
+        assert producer.flush(30) == 0
+
+    def read(self, name: str, schema: str) -> DataFrame:
+        options = {"bootstrap": self.servers, "format": "json", "startingOffsets": "earliest"}
+        reader = self.spark.readStream.format("headrace").options(**options, maxRecordsPerTrigger=25)
+        return reader.schema(schema).load(name)
+
+
+CRASHING = [("tumbling", "hopping"), ("hopping", "join_streams of windows"), ("enrich, as_of", "sliding")]
+
+
+@pytest.mark.parametrize(
+    "names", [CRASHING[0], *(pytest.param(each, marks=pytest.mark.long) for each in CRASHING[1:])], ids=" -> ".join
+)
+def test_a_replay_of_many_partitions_that_crashes_on_its_way(
+    spark: SparkSession, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    """Nothing is late in small batches, and what a run had begun when it failed is done once."""
+    written: dict[int, list[Any]] = {}
+    crashes = {2, 3}
+
+    def write(frame: DataFrame, number: int) -> None:
+        rows = [tuple(row) for row in frame.collect()]
+        if number in crashes:
+            crashes.remove(number)
+            raise RuntimeError("crash before the commit")
+        assert number not in written
+        written[number] = rows
+
+    with Broker(tmp_path / "broker") as broker:
+        topics = Topics(spark, tmp_path, broker.bootstrap_servers)
+        late, runs, query = 0, 0, None
+        while query is None or query.exception() is not None:
+            assert runs < 4, "it fails by itself"
+            frame = result(topics.chained(*chain(*names)))
+            writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query = writer.trigger(availableNow=True).start()
+            with suppress(StreamingQueryException):
+                query.awaitTermination()
+            late, runs = late + late_rows_of(query), runs + 1
+        assert runs == 3
+        assert len(written) > 3
+        assert found([row for rows in written.values() for row in rows]) == topics.answer(*chain(*names))
+        assert late == 0
+
+
+def test_rows_that_were_held_up_are_not_late_behind(streams: Streams) -> None:
+    """Events that are late by less than `correct` allows are answered, and count in the window behind."""
+    streams.store("late", [*CLICKS[40:], *CLICKS[:40]], is_table=False)
+    late = streams.events("late")
+    versions = streams.versions("rates")
+    priced = enrich(versions, on="shop", as_of="event_time", delay="2 seconds", stragglers=correct("1 hour"))
+    known = late.transform(priced).withColumn("value", fn.expr("value + price"))
+    windows = known.transform(tumbling("1 minute", by="shop", value=agg.sum("value")))
+    running = Running(streams, frame=windows)
+    assert found(running.rows()) == streams.answer(BY_NAME["enrich, as_of"], BY_NAME["tumbling"])
+    assert running.late() == 0

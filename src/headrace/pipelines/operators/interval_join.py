@@ -85,7 +85,8 @@ def _times(join: StreamJoin) -> list[TimeMark]:
     A pair is there when its later row is, and the earlier one has waited as long as the interval reaches.
     """
     behind = max(join.left_time.lag_us, join.right_time.lag_us) + join.stragglers.allowed_us
-    again = (RETRACTED,) if join.stragglers.corrects else ()
+    # Only what was said to have no partner is ever taken back.
+    again = (RETRACTED,) if join.stragglers.corrects and join.how in LONELY_LEFT + LONELY_RIGHT else ()
     reaches = max(join.within.high_us, 0), max(-join.within.low_us, 0)
     left, right = replace(join.left_time, again=again), replace(join.right_time, again=again)
     if left.column in (one for one, _ in join.columns.keys):
