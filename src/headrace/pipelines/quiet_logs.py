@@ -43,8 +43,10 @@ _TWICE_SAID: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 def hush_python() -> None:
     """Let PySpark say a mistake once, in the error that it raises, and nothing about type hints that are not for it."""
+    from pyspark import util
     from pyspark.logger import PySparkLogger
 
+    util.print_exec = lambda stream: None  # noqa: ARG005 - what could not be pickled, before it raises the same
     warnings.filterwarnings("ignore", "Cannot infer the eval type from type hints", UserWarning)
     for name in _TWICE_SAID:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)

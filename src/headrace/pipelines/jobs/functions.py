@@ -165,21 +165,21 @@ def explain(error: BaseException) -> str | None:
     """Why a function could not be sent to the workers, and what to do; None if that is not what went wrong."""
     if not isinstance(error, PicklingError):
         return None
-    mend = (
-        "which cannot be sent to Spark's workers: make it inside the function, or in a module beside this file, which "
-        "each worker imports for itself"
-    )
+    mend = "make it inside the function, or in a module beside this file, which each worker imports for itself"
     for module in (sys.modules[name] for name in _files.keys() & sys.modules.keys()):
         values = {name: value for name, value in vars(module).items() if not name.startswith("__")}
         functions = {name: getattr(value, "func", value) for name, value in values.items()}  # a udf holds its function
         functions = {name: value for name, value in functions.items() if isinstance(value, FunctionType)}
-        fixed = {name for name in values.keys() - functions.keys() if not _is_sendable(values[name])}
-        for name, function in functions.items():
-            if used := sorted(fixed.intersection(_names_in(function.__code__))):
-                kind = type(values[used[0]])
-                return f"function {name!r} uses {used[0]}, a {kind.__module__}.{kind.__qualname__}, {mend}"
+        for name in values.keys() - functions.keys():
+            users = [user for user, function in functions.items() if name in _names_in(function.__code__)]
+            if users and not _is_sendable(values[name]):
+                kind = type(values[name])
+                return (
+                    f"{name}, a {kind.__module__}.{kind.__qualname__}, which {' and '.join(users)} "
+                    f"{'use' if len(users) > 1 else 'uses'}, cannot be sent to Spark's workers: {mend}"
+                )
     what = str(error).removeprefix("Could not serialize object: ")
-    return f"a function holds something ({what}) {mend}"
+    return f"a function holds something that cannot be sent to Spark's workers ({what}): {mend}"
 
 
 def _is_sendable(value: object) -> bool:

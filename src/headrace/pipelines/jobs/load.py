@@ -77,6 +77,11 @@ def _jobs(file: Path) -> list[Job]:
             f"{_place(error, file)}: {type(error).__name__}: {error}: install it where headrace is, or mend the import"
         ) from error
     except Exception as error:
+        if isinstance(error, ImportError) and "relative import" in str(error):
+            raise BadFile(
+                f"{_place(error, file)}: a pipeline file is not part of a package: write 'import pricing' where there "
+                "is 'from . import pricing'"
+            ) from error
         if _wants_spark(error):
             raise BadFile(
                 f"{_place(error, file)}: this needs Spark, which starts after the file is read: write it inside the "

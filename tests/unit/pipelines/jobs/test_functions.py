@@ -187,11 +187,15 @@ import threading
 from pyspark.sql import functions as F
 from headrace.pipelines import job, topic
 
+FREE = [1]
 LOCK = threading.Lock()
 OPEN = sqlite3.connect(":memory:")
 
 def locked(n):
     return [m for m in range(n) if LOCK.locked()]
+
+def locked_too(n):
+    return LOCK
 
 @F.udf("long")
 def asked(n):
@@ -211,27 +215,30 @@ def copied(a):
 """
 
 
-def test_what_cannot_be_sent_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_sent_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # another test's may be there
     (tmp_path / "fixed.py").write_text(FIXED)
     (job,) = load(tmp_path / "fixed.py")
     pickle_by_value()
     module = sys.modules[job.function.__module__]
-    said = {}
-    for name, function in {"locked": module.locked, "asked": module.asked.func, "around": module.around()}.items():
+    for function in (module.locked, module.asked.func, module.around()):
         with pytest.raises(PicklingError) as raised:
             CPickleSerializer().dumps(function)
-        said[name] = explain(raised.value)
+    assert capsys.readouterr().err == "", "it is said once"
     mend = "make it inside the function, or in a module beside this file, which each worker imports for itself"
-    assert (
-        said["locked"]
-        == f"function 'locked' uses LOCK, a _thread.lock, which cannot be sent to Spark's workers: {mend}"
-    )
+    held = f"cannot be sent to Spark's workers: {mend}"
+    assert explain(raised.value) == f"LOCK, a _thread.lock, which locked and locked_too use, {held}"
     assert CPickleSerializer().dumps(module.free)
     assert explain(ValueError("another")) is None
-    (tmp_path / "fixed.py").write_text(FIXED.replace("LOCK.locked()", "n").replace("with LOCK:", "if True:"))
-    load(tmp_path / "fixed.py")
-    assert "function 'asked' uses OPEN, a sqlite3.Connection" in str(explain(raised.value))
+    del module.LOCK
+    assert explain(raised.value) == f"OPEN, a sqlite3.Connection, which asked uses, {held}"
+    del module.OPEN
+    assert explain(raised.value) == (
+        "a function holds something that cannot be sent to Spark's workers (TypeError: cannot pickle '_thread.lock' "
+        f"object): {mend}"
+    )
 
 
 @pytest.mark.parametrize("line", ['F.col("cents") > 1', 'F.expr("cents > 1")', 'Window.partitionBy("a")', "F.lit(1)"])
@@ -245,6 +252,13 @@ def test_what_needs_a_session_while_a_file_is_read_is_one_sentence(
         BadFile, match=r"columns.py:4: this needs Spark, which starts after .*inside the job's function"
     ):
         load(tmp_path / "columns.py")
+
+
+def test_a_relative_import_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "pricing.py").touch()
+    (tmp_path / "relative.py").write_text("from . import pricing\n")
+    with pytest.raises(BadFile, match=r"relative.py:1: a pipeline file is not part of a package: write 'import"):
+        load(tmp_path / "relative.py")
 
 
 def test_helpers_are_what_the_folder_has_of_what_is_imported(tmp_path: Path) -> None:
