@@ -211,6 +211,30 @@ def test_what_has_waited_for_the_watermark_is_not_late_for_the_next(
     assert sum(late) == 0
 
 
+def test_events_go_on_after_a_restart_though_the_table_has_been_read_before_it(
+    spark: SparkSession, servers: str, tmp_path: Path
+) -> None:
+    shop = Shop(spark, servers, "restarted")
+    for customer in range(3):
+        shop.change(customer, f"city {customer}", second(0))
+    shop.change(99, "far", second(1000))
+    for n in range(10):
+        shop.order(n, n % 3, second(n + 1))
+
+    def enriched() -> DataFrame:
+        join = enrich(shop.versions(), on={"customer": "id"}, as_of="event_time", delay="1 second")
+        return shop.orders().transform(join)
+
+    first, _ = run(enriched(), tmp_path / "restarted")
+    answered = {row["n"] for row in first}
+    assert answered == set(range(7)), "but for those within the delay of two seconds"
+    for start in (10, 20):  # also after a run in which the table had no row at all
+        for n in range(start, start + 10):
+            shop.order(n, n % 3, second(n + 1))
+        again, _ = run(enriched(), tmp_path / "restarted")
+        assert {row["n"] for row in again} == set(range(start - 3, start + 7))
+
+
 def test_a_table_that_seldom_changes_holds_nothing_up(spark: SparkSession, servers: str, tmp_path: Path) -> None:
     shop = Shop(spark, servers, "idle")
     now = datetime.now(UTC)

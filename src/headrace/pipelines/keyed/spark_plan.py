@@ -67,10 +67,11 @@ def _is_stateful(step: str) -> bool:
 
 def _steps(frame: "DataFrame") -> "Iterator[tuple[int, str]]":
     """The steps of the plan, each before those that it reads, with their depth."""
-    for line in _plan(frame).splitlines():
+    for line in analyzed_plan(frame).splitlines():
         if found := re.match(r"^(\W*)(\w.*)$", line):
             yield len(found[1]), found[2]
 
 
-def _plan(frame: "DataFrame") -> str:
+def analyzed_plan(frame: "DataFrame") -> str:
+    """Its text, a line a step."""
     return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001

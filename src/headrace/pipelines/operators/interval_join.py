@@ -14,6 +14,7 @@ from headrace.pipelines.operators.intervals import Interval
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
 from headrace.pipelines.operators.telling import RETRACTED
 from headrace.pipelines.operators.time_marks import TimeMark, without_marks
+from headrace.pipelines.watermarks import keeps_input_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +72,7 @@ def join_streams(
         # Spark's own join is fast, drops late rows and knows one watermark; the rest is for the one on keyed state.
         is_plain = not (choice.hands_on or choice.corrects or any(mark.back_us or mark.lag_us for mark in times))
         is_native = is_plain or not left.isStreaming
-        found, marks = (native_join if is_native else keyed_join)(join), _times(join)
+        found, marks = keeps_input_watermarks((native_join if is_native else keyed_join)(join)), _times(join)
         found = without_marks(found, set(found.columns) - {mark.column for mark in marks})
         # Spark's join lowers the watermark for what stands behind it by itself.
         return found if is_native else reduce(lambda frame, mark: mark.put(frame), marks, found)
