@@ -15,7 +15,7 @@ import click
 from headrace.broker.registry import HANDLERS
 from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
 from headrace.cli.main import cli
-from headrace.pipelines import job, live, session, topic
+from headrace.pipelines import drain, job, live, session, topic
 from headrace.pipelines.columns.decoders import option_names
 from headrace.pipelines.sink import delta, duckdb, outbox, parquet, postgres, sqlite, webhook
 from headrace.pipelines.sink.topic import columns as sink_columns
@@ -118,9 +118,14 @@ PARAMETERS: dict[Callable[..., Any], Mapping[str, str]] = {
         "outputs": "A topic(…) or a sink, or a dictionary of them if the function returns several DataFrames.",
         "name": "By default the function's, with dashes.",
         "trigger": "How often a batch begins: an interval, available-now (what is there, then end), or real-time.",
+        "drain": "Whether an available-now run ends with the final watermark, which emits the last windows.",
         "checkpoint": "The job's own folder; by default STATE_DIR/pipelines/NAME.",
         "mode": "Spark's output mode for sinks other than topics: append, update or complete.",
         "conf": "Settings of Spark's that the job needs; the jobs of a run share one session.",
+    },
+    drain: {
+        "writer": "What df.writeStream.format(…) or .foreachBatch(…) gives, without a trigger.",
+        "checkpoint": "The query's own folder, on a local disk.",
     },
     topic: {
         "name": "The topic.",

@@ -81,6 +81,10 @@ def list_jobs(file: Path, as_json: bool) -> None:
 @conf_option
 @click.option("--trigger", help="For all jobs, instead of their own: an interval such as '1 second', or available-now.")
 @click.option(
+    "--drain", is_flag=True,
+    help="End an available-now run with the final watermark: the last windows are emitted, and the jobs are over.",
+)  # fmt: skip
+@click.option(
     "--restarts", type=click.IntRange(min=0), default=10, show_default=True,
     help="How often a job that failed is started again before the run gives up.",
 )  # fmt: skip
@@ -96,6 +100,7 @@ def run(
     master: str,
     conf: tuple[tuple[str, str], ...],
     trigger: str | None,
+    drain: bool,
     restarts: int,
     metrics_port: int | None,
     as_json: bool,
@@ -105,6 +110,7 @@ def run(
     \b
       headrace pipeline run jobs.py
       headrace pipeline run jobs.py views.py --conf spark.driver.memory=2g
+      headrace pipeline run jobs.py --trigger available-now --drain
 
     The jobs of several files share one Spark session, which saves a start and memory. Everything is checked before
     the first job starts: the files, their topics, columns and checkpoints. Progress is shown here and written to the
@@ -118,7 +124,7 @@ def run(
     around = settings_around(bootstrap)
     jobs = [connected(job, around) for job in load_files(files, names)]
     chosen = {**conf_around(), **dict(conf)}
-    settings = RunSettings(_server(bootstrap), state_dir, master, trigger, restarts, metrics_port, chosen)
+    settings = RunSettings(_server(bootstrap), state_dir, master, trigger, restarts, metrics_port, chosen, drain)
     with View(as_json=as_json) as view:
         run_jobs(jobs, settings, view)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.extras import export_lazily
 
 if TYPE_CHECKING:
+    from headrace.pipelines.draining import drain
     from headrace.pipelines.jobs.declare import Job, job, topic
     from headrace.pipelines.live_query import live
     from headrace.pipelines.spark_session import session
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 # Loaded when first asked for: Spark's Python processes import this package, and want none of it.
 _HOMES = {
     **dict.fromkeys(("Job", "job", "topic"), "headrace.pipelines.jobs.declare"),
+    "drain": "headrace.pipelines.draining",
     "live": "headrace.pipelines.live_query",
     "session": "headrace.pipelines.spark_session",
 }
 
-__all__ = ["Job", "job", "live", "session", "topic"]
+__all__ = ["Job", "drain", "job", "live", "session", "topic"]
 
 __getattr__, __dir__ = export_lazily(__name__, _HOMES)

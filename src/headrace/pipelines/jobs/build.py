@@ -4,18 +4,30 @@ Everything that can be wrong is found before the first query starts: topics that
 there, a sink that does not fit.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines.draining import ONCE, Stage, begin_ending, stage_of
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.declare import REAL_TIME, BadJob, Job, TopicOutput, cluster_of
+from headrace.pipelines.jobs.checkpoint import standing
+from headrace.pipelines.jobs.declare import (
+    AVAILABLE_NOW,
+    REAL_TIME,
+    BadJob,
+    Job,
+    TopicOutput,
+    cluster_of,
+)
 from headrace.pipelines.jobs.failures import sentence_of
 from headrace.pipelines.jobs.functions import explain, send
 from headrace.pipelines.jobs.inputs import check_input, input_frame
+from headrace.pipelines.jobs.lag import lag_of
 from headrace.pipelines.jobs.outputs import check_output, start_query
 from headrace.pipelines.jobs.place import Place
+from headrace.pipelines.keyed.spark_plan import has_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +43,7 @@ class Prepared:
     bootstrap: str
     results: Mapping[str, "DataFrame"]
     trigger: str
+    drain: bool = False
 
 
 @contextmanager
@@ -60,7 +73,30 @@ def check(job: Job, bootstrap: str, *, trigger: str | None = None) -> None:
                 cluster_of(output, bootstrap).topic(output.name, refresh=True)
 
 
-def prepare(job: Job, spark: "SparkSession", place: Place, *, bootstrap: str, trigger: str | None = None) -> Prepared:
+def check_over(job: Job, place: Place, bootstrap: str, trigger: str) -> None:
+    """Refuse to go on with a drained job; a run that would read nothing has nothing to do, and may."""
+    for word in job.outputs:
+        if stage_of(place.checkpoint(word)) is not Stage.DRAINED:
+            continue
+        stands = standing(place.checkpoint(word))
+        waiting = lag_of(job.home(bootstrap), stands.offsets, 0, stands.ids).records if stands.offsets else 0
+        if waiting or trigger != AVAILABLE_NOW:
+            raise BadJob(
+                f"{job.place}: job {job.name!r} was drained: its windows are closed, and "
+                f"{waiting or 'all'} new records would be late. Start anew with headrace pipeline reset, or build a "
+                "new version with headrace pipeline rebuild"
+            )
+
+
+def prepare(
+    job: Job,
+    spark: "SparkSession",
+    place: Place,
+    *,
+    bootstrap: str,
+    trigger: str | None = None,
+    drain: bool = False,
+) -> Prepared:
     """Call the user's function; raises `BadJob` in one sentence with the place if that cannot be."""
     check(job, bootstrap, trigger=trigger)
     chosen = trigger or job.trigger
@@ -73,7 +109,7 @@ def prepare(job: Job, spark: "SparkSession", place: Place, *, bootstrap: str, tr
         found = job.function(**frames)
         results = found if isinstance(found, Mapping) else {"out": found}
         _check_results(job, results, bootstrap)
-    return Prepared(job, place, bootstrap, dict(results), chosen)
+    return Prepared(job, place, bootstrap, dict(results), chosen, drain)
 
 
 def _check_results(job: Job, results: Mapping[str, Any], bootstrap: str) -> None:
@@ -104,18 +140,39 @@ def start(prepared: Prepared) -> dict[str, "StreamingQuery"]:
     started: dict[str, StreamingQuery] = {}
     try:
         for word, frame in prepared.results.items():
+            stage = stage_of(prepared.place.checkpoint(word))
+            if stage is Stage.DRAINED:
+                check_over(prepared.job, prepared.place, prepared.bootstrap, prepared.trigger)
+                continue
             started[word] = start_query(
                 frame,
                 f"{prepared.job.name}.{word}",
                 prepared.job.outputs[word],
                 bootstrap=prepared.bootstrap,
                 checkpoint=prepared.place.checkpoint(word),
-                trigger=prepared.trigger,
+                trigger=ONCE if stage is Stage.ENDING else prepared.trigger,
                 # A view knows only when its function has been called.
                 mode=getattr(prepared.job.outputs[word], "output_mode", prepared.job.mode),
             )
     except Exception as error:
         for query in started.values():
             query.stop()
+        if isinstance(error, BadJob):
+            raise
         raise BadJob(f"{prepared.job.place}: job {prepared.job.name!r}: {sentence_of(error)}") from error
     return started
+
+
+def start_ending(prepared: Prepared) -> dict[str, "StreamingQuery"]:
+    """After queries have ended by themselves: what is left to do, which is the final batch where a job is drained."""
+    if prepared.drain:
+        now_ms = time.time_ns() // 1_000_000
+        for word, frame in prepared.results.items():
+            checkpoint = prepared.place.checkpoint(word)
+            if has_watermark(frame) and stage_of(checkpoint) is Stage.OPEN:
+                begin_ending(checkpoint, now_ms)
+    elif prepared.trigger == AVAILABLE_NOW:
+        return {}
+    stages = [stage_of(prepared.place.checkpoint(word)) for word in prepared.results]
+    # Only the final batch of a query ends by itself where the trigger is an interval, and then it cannot go on.
+    return start(prepared) if Stage.ENDING in stages or prepared.trigger != AVAILABLE_NOW else {}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 AVAILABLE_NOW, REAL_TIME = "available-now", "real-time"
+DRAIN_NEEDS = f"choose the trigger {AVAILABLE_NOW!r}, or leave out drain"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _INTERVAL = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?)")
 _MODES = ("append", "update", "complete")
@@ -124,6 +125,7 @@ class Job:
     conf: Mapping[str, str]
     file: str
     line: int
+    drain: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, for a test or a notebook."""
@@ -153,11 +155,13 @@ def job(
     checkpoint: str | None = None,
     mode: str = "append",
     conf: Mapping[str, object] = MappingProxyType({}),
+    drain: bool = False,
 ) -> Callable[[Callable[..., Any]], Job]:
     """Make a job of a function that takes a DataFrame for each input, by name, and returns one for each output.
 
     `trigger` is an interval such as "1 second", or "available-now" (what is there, then end), or "real-time". `mode` is
-    Spark's output mode for sinks other than topics: append, update or complete.
+    Spark's output mode for sinks other than topics: append, update or complete. With `drain` an available-now run ends
+    with the final watermark: the last windows are emitted, and the job is over (see docs/how-to/run-pipelines.md).
     """
 
     def declared(function: Callable[..., Any]) -> Job:
@@ -169,6 +173,8 @@ def job(
             raise BadJob(f"{where}: a name is letters, digits, dots, dashes and underscores")
         if trigger not in (AVAILABLE_NOW, REAL_TIME) and not _INTERVAL.fullmatch(trigger):
             raise BadJob(f"{where}: trigger is {trigger!r}: write an interval such as '1 second', or {AVAILABLE_NOW!r}")
+        if drain and trigger != AVAILABLE_NOW:
+            raise BadJob(f"{where}: drain=True is for runs that end, and trigger is {trigger!r}: {DRAIN_NEEDS}")
         if mode not in _MODES:
             raise BadJob(f"{where}: mode is {mode!r}: choose one of {', '.join(_MODES)}")
         several = outputs if isinstance(outputs, Mapping) else {"out": outputs}
@@ -183,6 +189,7 @@ def job(
             {word: str(value) for word, value in conf.items()},
             file,
             line,
+            drain,
         )
 
     return declared

@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines.draining import ONCE
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, REAL_TIME, Output, TopicOutput
 from headrace.pipelines.jobs.inputs import connector_options
 from headrace.pipelines.sink.topic.options import SinkOptions, read_options
+from headrace.pipelines.watermarks import keeps_input_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +31,7 @@ def start_query(
     frame: "DataFrame", name: str, output: Output, *, bootstrap: str, checkpoint: Path, trigger: str, mode: str
 ) -> "StreamingQuery":
     """Begin to write a DataFrame; `mode` is Spark's output mode where the output is no topic."""
+    keeps_input_watermarks(frame)
     writer = frame.writeStream.queryName(name).option("checkpointLocation", str(checkpoint.absolute()))
     writer = writer.trigger(**_trigger(trigger))
     if not isinstance(output, TopicOutput):
@@ -45,6 +48,8 @@ def _trigger(text: str) -> dict[str, Any]:
     """A trigger in the words that Spark knows."""
     if text == AVAILABLE_NOW:
         return {"availableNow": True}
+    if text == ONCE:
+        return {"once": True}
     if text == REAL_TIME:
         return {"realTime": "5 minutes"}
     number = re.match(r"\d+", text)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.build import Prepared, start
+from headrace.pipelines.jobs.build import Prepared, start, start_ending
 from headrace.pipelines.jobs.declare import REAL_TIME
 from headrace.pipelines.jobs.failures import sentence_of, will_last
 from headrace.pipelines.jobs.inputs import dead_letter_topics
 from headrace.pipelines.jobs.progress import Progress, read
 from headrace.pipelines.jobs.status import written
+from headrace.pipelines.watermarks import keep_now
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -65,6 +66,7 @@ class Runner:
         self._restarts = restarts
         self._say = say
         self._clock = clock
+        self._unread: list[Progress] = []
 
     def begin(self) -> None:
         """Start every job."""
@@ -86,6 +88,7 @@ class Runner:
         if running.retry_at is not None:
             if now >= running.retry_at:
                 running.retry_at = None
+                self._unread += self._reports(running)
                 self._say(running.name, "starts again")
                 try:
                     running.queries = start(running.prepared)
@@ -94,6 +97,10 @@ class Runner:
             return
         broken = [query.exception() for query in running.queries.values() if not query.isActive and query.exception()]
         if not broken:
+            if running.queries and not running.is_active:
+                self._unread += self._reports(running)
+                keep_now()
+                running.queries = start_ending(running.prepared)
             return
         for query in running.queries.values():
             query.stop()  # outputs of one job go on together
@@ -115,22 +122,26 @@ class Runner:
 
     def news(self) -> list[Progress]:
         """The reports of batches that ended since this was last asked."""
+        found = self._unread + [report for running in self.jobs for report in self._reports(running)]
+        self._unread = []
+        return found
+
+    def _reports(self, running: Running) -> list[Progress]:
         found = []
-        for running in self.jobs:
-            inputs = tuple(running.prepared.job.inputs)
-            for word, query in running.queries.items():
-                for report in query.recentProgress:
-                    if report["batchId"] <= running.last_batch.get(word, -1):
-                        continue
-                    late = running.late_rows.get(word, 0)
-                    progress = replace(
-                        read(running.name, word, inputs, dict(report), late),
-                        writes=written(running.prepared.job.outputs[word]),
-                        dead_letters=dead_letter_topics(running.prepared.job, running.prepared.bootstrap),
-                    )
-                    running.last_batch[word] = progress.batch
-                    running.late_rows[word] = progress.late_rows_total
-                    found.append(progress)
+        inputs = tuple(running.prepared.job.inputs)
+        for word, query in running.queries.items():
+            for report in query.recentProgress:
+                if report["batchId"] <= running.last_batch.get(word, -1):
+                    continue
+                late = running.late_rows.get(word, 0)
+                progress = replace(
+                    read(running.name, word, inputs, dict(report), late),
+                    writes=written(running.prepared.job.outputs[word]),
+                    dead_letters=dead_letter_topics(running.prepared.job, running.prepared.bootstrap),
+                )
+                running.last_batch[word] = progress.batch
+                running.late_rows[word] = progress.late_rows_total
+                found.append(progress)
         return found
 
     def drain(self) -> None:
@@ -143,3 +154,4 @@ class Runner:
                 while waits and query.isActive and query.status["isTriggerActive"] and self._clock() < until:
                     time.sleep(0.02)
                 query.stop()
+        keep_now()

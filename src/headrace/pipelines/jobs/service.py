@@ -11,8 +11,8 @@ from typing import Protocol
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.pipelines.jobs.build import Prepared, check, prepare
-from headrace.pipelines.jobs.declare import REAL_TIME, Job
+from headrace.pipelines.jobs.build import Prepared, check, check_over, prepare
+from headrace.pipelines.jobs.declare import AVAILABLE_NOW, DRAIN_NEEDS, REAL_TIME, BadJob, Job
 from headrace.pipelines.jobs.lag import lag_of
 from headrace.pipelines.jobs.place import Place, folder_of, locked, mark_started, open_place
 from headrace.pipelines.jobs.progress import Progress
@@ -48,6 +48,7 @@ class RunSettings:
     restarts: int = 10
     metrics_port: int | None = None
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # of Spark; what a job says itself goes before
+    drain: bool = False  # all jobs, also those that do not say so themselves
 
 
 def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> None:
@@ -55,8 +56,10 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
     with ExitStack() as stack:
         places = [(job, open_place(job, settings.state)) for job in jobs]
         current = [(at_version(job, place.version, switched=True), place) for job, place in places]
-        for job, _ in current:
+        for job, place in current:
             check(job, settings.bootstrap, trigger=settings.trigger)
+            _drains(job, settings)
+            check_over(job, place, settings.bootstrap, settings.trigger or job.trigger)
         for job, _ in current:
             stack.enter_context(locked(folder_of(job, settings.state)))
         prepared = _prepared(current, settings, watcher, stack)
@@ -89,8 +92,24 @@ def _prepared(
     stack.callback(spark.stop)
     watcher.say("spark", f"is there after {time.monotonic() - started:.1f} s")
     return [
-        prepare(job, spark, place, bootstrap=settings.bootstrap, trigger=settings.trigger) for job, place in current
+        prepare(
+            job,
+            spark,
+            place,
+            bootstrap=settings.bootstrap,
+            trigger=settings.trigger,
+            drain=_drains(job, settings),
+        )
+        for job, place in current
     ]
+
+
+def _drains(job: Job, settings: RunSettings) -> bool:
+    """Whether a job is drained at its end; raises `BadJob` where its run has none."""
+    drain, trigger = job.drain or settings.drain, settings.trigger or job.trigger
+    if drain and trigger != AVAILABLE_NOW:
+        raise BadJob(f"{job.place}: job {job.name!r} is to be drained, and its trigger is {trigger!r}: {DRAIN_NEEDS}")
+    return drain
 
 
 def _tend(runner: Runner, reporter: "Reporter", stopping: Callable[[], bool]) -> None:

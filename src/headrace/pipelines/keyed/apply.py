@@ -72,7 +72,7 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
     packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
     told = packed.groupBy("bucket").transformWithStateInPandas(
-        KeyedProcessor(operator, plan, keys, buckets),
+        KeyedProcessor(operator, plan, keys, buckets, is_bounded=not frame.isStreaming),
         EMITTED_DDL,
         "append",
         _MODES[plan.clock],

@@ -28,6 +28,9 @@ Longs = NDArray[np.int64]
 NO_WATERMARK: Final = -(2**63)
 """The watermark as long as there is none: earlier than every time."""
 
+FINAL_WATERMARK: Final = 253_402_300_799_999_000
+"""The watermark behind everything: the end of the year 9999, the last moment that Python and Spark both can name."""
+
 NEVER: Final = 2**63 - 1
 """A timer set to this is taken away."""
 

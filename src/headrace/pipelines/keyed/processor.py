@@ -11,7 +11,7 @@ from headrace.pipelines.keyed.alarm import alarm_ms
 from headrace.pipelines.keyed.bucket import Bucket
 from headrace.pipelines.keyed.cache import RunCache
 from headrace.pipelines.keyed.manifest import Manifest, from_text, to_text
-from headrace.pipelines.keyed.operator import NO_WATERMARK, Clock, Operator, Plan, Times
+from headrace.pipelines.keyed.operator import FINAL_WATERMARK, NO_WATERMARK, Clock, Operator, Plan, Times
 from headrace.pipelines.keyed.packing import emit_cells, open_cells
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings
 from headrace.pipelines.keyed.shelf import shelved
@@ -61,12 +61,14 @@ class Serving:
         plan: Plan,
         keys: pa.Schema,
         buckets: int,
+        is_bounded: bool = False,
     ) -> None:
         self._before_us: int | None = None
         self.operator = operator
         self.plan = plan
         self.keys = keys
         self.buckets = buckets
+        self._is_bounded = is_bounded and plan.clock is not Clock.NONE
         self._handle = handle
         self._stored = _Stored(state)
         self._runs = shelved(self._stored)
@@ -79,6 +81,9 @@ class Serving:
         cells = (bytes(cell) for frame in rows for cell in frame["packed"])
         for hashes, batch in open_cells(cells, CALL_ROWS):
             yield from _frames(bucket.rows(hashes, batch, known))
+        if self._is_bounded:
+            # What does not stream comes once, and Spark wakes nobody behind it.
+            yield from _frames(bucket.timers(replace(times, watermark_us=FINAL_WATERMARK)))
         self._close(bucket, times, None)
 
     def alarm(self, values: Any, expiring_ms: int) -> Iterator[Any]:

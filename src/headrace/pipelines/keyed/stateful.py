@@ -29,8 +29,10 @@ _DATA = StructType([StructField("data", BinaryType())])
 class KeyedProcessor(StatefulProcessor):
     """Hands on to `processor.Serving`."""
 
-    def __init__(self, operator: "Operator", plan: "Plan", keys: "pa.Schema", buckets: int) -> None:
-        packed = (operator, plan, keys, buckets)
+    def __init__(
+        self, operator: "Operator", plan: "Plan", keys: "pa.Schema", buckets: int, *, is_bounded: bool = False
+    ) -> None:
+        packed = (operator, plan, keys, buckets, is_bounded)
         self._packed: bytes = cloudpickle.dumps(packed)  # type: ignore[no-untyped-call]
 
     def init(self, handle: Any) -> None:

@@ -70,7 +70,8 @@ def event_time(
             return timed.transform(TimeMark(into, lag_us=delay_us).put).transform(
                 lambda each: without_marks(each, others)
             )
-        timed = timed.withWatermark(into, spelt(delay_us))
+        # Spark takes a watermark away where nothing streams; operators then know the time by its mark.
+        timed = timed.withWatermark(into, spelt(delay_us)) if frame.isStreaming else TimeMark(into).put(timed)
         if IDLE in frame.columns:
             # It names the time so that Spark does not take the row out before the watermark has seen it; and is true
             # without a time too, which a stamp has that is too far ahead of a clock that was put back.

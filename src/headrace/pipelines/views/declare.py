@@ -40,6 +40,7 @@ def view(
     mode: str | None = None,
     on_new_query: "OnNewQuery" = "refuse",
     conf: Mapping[str, object] = MappingProxyType({}),
+    drain: bool = False,
 ) -> Callable[[Callable[..., Any]], Job]:
     """Make a view of a function that takes a DataFrame for each input and returns weighted rows (`_weight`).
 
@@ -69,6 +70,7 @@ def view(
             checkpoint=checkpoint,
             mode=mode or "append",
             conf=conf,
+            drain=drain,
         )(_checked(function, sink, mode))
         _check(made, sink, mode)
         return made

@@ -32,7 +32,9 @@ class World:
         self.now = 0.0
         self.said: list[str] = []
         self.started: list[Query] = []
+        self.endings: list[Query] = []
         monkeypatch.setattr(module, "start", self._start)
+        monkeypatch.setattr(module, "start_ending", self._start_ending)
         prepared: Any = SimpleNamespace(
             job=SimpleNamespace(
                 name="sums",
@@ -50,6 +52,9 @@ class World:
     def _start(self, _: Any) -> dict[str, Query]:
         self.started.append(Query())
         return {"out": self.started[-1]}
+
+    def _start_ending(self, _: Any) -> dict[str, Query]:
+        return {"out": self.endings.pop()} if self.endings else {}
 
 
 def test_a_job_that_fails_starts_again_after_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +90,20 @@ def test_a_job_that_is_done_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     world = World(monkeypatch)
     world.started[-1].stop()
     assert not world.runner.tend()
+
+
+def test_the_ending_runs_behind_what_was_read_and_no_report_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    read, ending = world.started[-1], Query()
+    world.endings.append(ending)
+    read.recentProgress = [{"batchId": 0, "timestamp": "t"}]
+    read.stop()
+    assert world.runner.tend()
+    ending.recentProgress = [{"batchId": 1, "timestamp": "t"}]
+    ending.stop()
+    assert not world.runner.tend()
+    assert not world.runner.tend()
+    assert [report.batch for report in world.runner.news()] == [0, 1]
 
 
 def test_each_batch_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
