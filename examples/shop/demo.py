@@ -157,14 +157,14 @@ def _story(story: Story, up: subprocess.Popen[bytes], seconds: float, victims: S
     def is_settled() -> bool:  # by a look that was taken after the last order
         return story.proof is None and bool(story.facts["at"] > rested) and is_same(story.facts)
 
-    with console.status("customers rest; waiting until every side says the same …"):
+    with console.status("customers are paused; waiting until all copies are equal …"):
         settled = _wait(is_settled, up)
     facts = story.facts
     for line in reversed(story.lines):
         console.print(f"  {line['text']}")
-    print_table(["side", ">orders", ">worth in cents", "the same"], list(_compared(facts)))
+    print_table(["copy", ">orders", ">revenue in cents", "equal"], list(_compared(facts)))
     if settled:
-        console.print(f"every side says the same, {time.monotonic() - started:.1f} s after the last order")
+        console.print(f"all copies are equal, {time.monotonic() - started:.1f} s after the last order")
         return 0
     console.print(f"[red]the sides differ after {SETTLED_WITHIN_S} s[/red]: {facts['in_step']}")
     return 1

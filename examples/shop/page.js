@@ -44,10 +44,10 @@ function shape(name, places) {
 }
 
 function chart(windows) {
-  if (!windows.length) return element("p", "no window has ended yet", "muted");
+  if (!windows.length) return element("p", "no window has closed yet", "muted");
   const room = Math.max(windows.length, 9), width = 100 / room, most = Math.max(...windows.map((each) => each.cents), 1);
   const drawing = shape("svg", { viewBox: "0 0 100 50", preserveAspectRatio: "none", role: "img",
-    "aria-label": `Revenue of the last ${windows.length} windows, up to ${money(most)}; the numbers stand below` });
+    "aria-label": `Revenue of the last ${windows.length} windows, up to ${money(most)}; the numbers are below` });
   windows.forEach((each, place) => {
     const height = 48 * each.cents / most;
     const bar = shape("rect", { x: (room - windows.length + place) * width + 0.4, y: 50 - height, width: width - 0.8, height });
@@ -86,9 +86,9 @@ function verdict(now) {
   const same = now.in_step && Object.values(now.in_step).every(Boolean);
   const last = now.story.find((line) => line.kind === "proof" || line.kind === "bad");
   let text = "", kind = "";
-  if (now.comparing) text = "a part was killed: once it is back, all sides are compared", kind = "warn";
+  if (now.comparing) text = "a part was killed: all copies are compared once it is back", kind = "warn";
   else if (last?.kind === "proof") text = last.text, kind = "proof";
-  else if (!now.buying && same) text = "customers rest, and every side shows the same", kind = "proof";
+  else if (!now.buying && same) text = "customers are paused and all copies are equal", kind = "proof";
   at("verdict").className = `verdict ${kind}`;
   if (at("verdict").textContent !== text) at("verdict").textContent = text;
 }
@@ -96,7 +96,7 @@ function verdict(now) {
 function show(now) {
   const log = now.log ?? {}, revenue = fails(now.revenue) ? { windows: [], again: [], total: 0, corrected: 0 } : now.revenue;
   const held = (side, text) => (fails(side) ? ["not yet", "muted"] : [text]);
-  at("state").textContent = `live, as of ${clock(now.at)}` + (now.buying ? "" : " · customers rest");
+  at("state").textContent = `live, as of ${clock(now.at)}` + (now.buying ? "" : " · customers paused");
   const links = now.parts.filter((part) => part.url).map((part) => [part.name, part.url]);
   put("links", links, () => links.map(([name, url]) => {
     const link = element("a", name === "dashboard" ? "the dashboard" : "the view over HTTP");
@@ -106,25 +106,25 @@ function show(now) {
   steps(now);
   const behind = fails(now.view) || fails(now.database) ? null : now.database.standing - now.view.orders;
   put("tiles", [now.database, behind, revenue.corrected, revenue.total, now.late], () => [
-    tile("Orders that stand", fails(now.database) ? "–" : number(now.database.standing), "in PostgreSQL"),
-    tile("Worth", fails(now.database) ? "–" : money(now.database.cents), "cancelled ones taken back"),
-    tile("The view is behind by", behind === null ? "–" : `${number(Math.max(behind, 0))} orders`, behind === null ? "it has not answered yet" : "it answers over HTTP"),
-    tile("Late orders", number(now.late), `${number(revenue.corrected)} of ${number(revenue.total)} results told again`),
+    tile("Valid orders", fails(now.database) ? "–" : number(now.database.standing), "in PostgreSQL"),
+    tile("Revenue", fails(now.database) ? "–" : money(now.database.cents), "without cancelled orders"),
+    tile("View lag", behind === null ? "–" : `${number(Math.max(behind, 0))} orders`, behind === null ? "not served yet" : "served over HTTP"),
+    tile("Late orders", number(now.late), `${number(revenue.corrected)} of ${number(revenue.total)} results corrected`),
   ]);
   put("chart", revenue.windows, () => chart(revenue.windows));
-  put("revenue", revenue.windows, () => table("Revenue of each window", [["from"], ["orders", "n"], ["worth", "n"], ["cities told again", "n"]],
+  put("revenue", revenue.windows, () => table("Revenue of each window", [["from"], ["orders", "n"], ["revenue", "n"], ["corrected cities", "n"]],
     [...revenue.windows].reverse().map((each) => [[begins(each.window_start)], [number(each.orders)], [money(each.cents)], [number(each.again), each.again ? "warn" : ""]])));
   put("late", [now.late, revenue.corrected, now.left_out], () => table("Late orders", [["in this run"], ["", "n"]], [
-    [["orders made without a network"], [number(now.late)]],
-    [["results told again with them"], [number(revenue.corrected)]],
-    [["left out: more than five minutes late"], [number(now.left_out)]],
+    [["orders placed offline"], [number(now.late)]],
+    [["results corrected by them"], [number(revenue.corrected)]],
+    [["dropped: more than five minutes late"], [number(now.left_out)]],
   ]));
-  put("again", revenue.again, () => (revenue.again.length ? table("Windows that were told again", [["told again"], ["city"], ["orders", "n"], ["worth", "n"]],
+  put("again", revenue.again, () => (revenue.again.length ? table("Corrected windows", [["corrected"], ["city"], ["orders", "n"], ["revenue", "n"]],
     revenue.again.map((each) => [[begins(each.window_start)], [each.city], [number(each.orders)], [money(each.cents)]])) : []));
-  const word = { true: ["the same", "good"], false: ["on its way", "warn"], null: ["not yet", "muted"] };
+  const word = { true: ["equal", "good"], false: ["catching up", "warn"], null: ["not yet", "muted"] };
   const lag = Object.fromEntries((Array.isArray(now.derived) ? now.derived : []).map((each) => [each.name, each]));
   const waits = (name) => (lag[name]?.lag && !now.in_step?.[name] ? `${number(lag[name].lag)} behind` : "");
-  put("step", [now.database, now.view, now.in_step, lag], () => table("What each side shows", [["side"], ["orders", "n"], ["worth", "n"], [""]], [
+  put("step", [now.database, now.view, now.in_step, lag], () => table("What each copy holds", [["copy"], ["orders", "n"], ["revenue", "n"], [""]], [
     [["PostgreSQL"], held(now.database, number(now.database?.standing)), [fails(now.database) ? "" : money(now.database.cents)], [""]],
     [["view"], held(now.view, number(now.view?.orders)), [fails(now.view) ? "" : money(now.view.cents)], word[now.in_step?.view]],
     [["cache"], [""], [waits("cache")], word[now.in_step?.cache]],
@@ -138,17 +138,17 @@ function show(now) {
   }
   if (!fails(now.view)) {
     const fresh = now.view.freshness;
-    at("freshness").textContent = `Batch ${fresh.batch}, written ${(fresh.age_ms / 1000).toFixed(1)} s ago: the answer itself says so.`;
-    put("view", now.view.rows, () => table("The view, by city", [["city"], ["orders", "n"], ["worth", "n"]],
+    at("freshness").textContent = `Batch ${fresh.batch}, written ${(fresh.age_ms / 1000).toFixed(1)} s ago, as the response reports.`;
+    put("view", now.view.rows, () => table("The view by city", [["city"], ["orders", "n"], ["revenue", "n"]],
       now.view.rows.map((row) => [[row.city], [number(row.orders)], [money(row.cents)]])));
   }
   put("flow", [now.database, now.log, now.revenue], () => table("Records at each step", [["step"], ["records", "n"]], [
     [["orders in the database"], held(now.database, number(now.database?.orders))],
     [["changes of orders in the log"], held(now.log, number(log["shop.public.orders"]))],
-    [["orders with the city of their time"], held(now.log, number(log["shop.enriched"]))],
-    [["results told, a city and ten seconds each"], held(now.revenue, number(revenue.total))],
+    [["orders joined with the city at order time"], held(now.log, number(log["shop.enriched"]))],
+    [["results emitted, per city and ten seconds"], held(now.revenue, number(revenue.total))],
   ]));
-  put("parts", now.parts, () => table("Parts of the stack", [["part"], ["state"], ["pid", "n"], ["started again", "n"]],
+  put("parts", now.parts, () => table("Parts of the stack", [["part"], ["state"], ["pid", "n"], ["restarts", "n"]],
     now.parts.map((part) => [[part.name], [part.phase, ["running", "done"].includes(part.phase) ? "good" : "bad"],
       [part.pid ?? "–"], [part.restarts]])));
   put("story", now.story, () => now.story.map((line) => {
@@ -172,4 +172,4 @@ document.addEventListener("click", async (event) => {
 });
 const source = new EventSource("/live");
 source.onmessage = (event) => { const now = JSON.parse(event.data); if (now.parts) show(now); };
-source.onerror = () => { at("state").textContent = "the demo has ended, or is starting again"; };
+source.onerror = () => { at("state").textContent = "the demo has ended or is restarting"; };

@@ -103,7 +103,7 @@ class Story:
         """Customers buy, or rest."""
         self.wants_buying = buying
         self._let_buy()
-        self.tell("customers buy again" if buying else "customers rest: now every side must come to the same figures")
+        self.tell("customers buy again" if buying else "customers are paused: all copies must become equal")
 
     def _let_buy(self) -> None:
         if self.wants_buying and not (self.proof and self.proof.wants_rest):

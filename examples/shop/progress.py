@@ -49,8 +49,8 @@ STEPS: Final = (
         lambda facts: _count(facts, "view", "orders") > 0,
     ),
     Step(
-        "the first ten seconds are told",
-        "a window ends ten seconds after its first order, and is told a few seconds later",
+        "the first result is emitted",
+        "a window ends ten seconds after its first order, and its result is emitted a few seconds later",
         lambda facts: _count(facts, "revenue", "total") > 0,
     ),
 )

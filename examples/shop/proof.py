@@ -52,18 +52,18 @@ def looked(proof: Proof, facts: Facts, now_s: float) -> tuple[Proof | None, list
     if len(proof.back) < len(proof.killed):
         return proof, lines
     if proof.resting_since_s is None:
-        lines.append(Line("nobody buys for a moment, so that all sides can be compared", "note"))
+        lines.append(Line("customers pause for a moment, so that all copies can be compared", "note"))
         return replace(proof, resting_since_s=now_s), lines
     if is_same(facts):
         database = facts["database"]
         names = " and ".join(proof.killed)
         text = (
             f"nothing was lost and nothing counts twice after the kill of {names}: "
-            f"every side shows {database['standing']:,} orders worth {database['cents'] / 100:,.2f} €"
+            f"all copies hold {database['standing']:,} orders worth {database['cents'] / 100:,.2f} €"
         )
         return None, [*lines, Line(text, "proof")]
     if now_s - proof.resting_since_s > PATIENCE_S:
-        return None, [*lines, Line(f"the sides still differ after {PATIENCE_S:.0f} s: see the table", "bad")]
+        return None, [*lines, Line(f"the copies still differ after {PATIENCE_S:.0f} s: see the table", "bad")]
     return proof, lines
 
 

@@ -60,7 +60,7 @@ def test_all_sides_are_compared_once_what_was_killed_is_back_and_nobody_buys() -
     over, lines = proof.looked(one, facts(12, SAME), 105.5)
     assert over is None
     assert lines[0].kind == "proof"
-    assert lines[0].text.endswith("kill of broker: every side shows 1,200 orders worth 1,234.50 €")
+    assert lines[0].text.endswith("kill of broker: all copies hold 1,200 orders worth 1,234.50 €")
 
 
 def test_a_side_that_cannot_be_asked_is_not_the_same() -> None:
