@@ -14,7 +14,7 @@ from headrace.cli.dashboard import language
 from headrace.client.address import parse_bootstrap
 from headrace.dashboard.server import DashboardServer
 from headrace.dashboard.settings import Settings
-from tests.browser import traffic
+from tests.browser import parts, traffic
 
 CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images" if os.environ.get("HEADRACE_SCREENSHOTS") == "1" else None
@@ -50,8 +50,14 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def shop() -> Iterator[str]:
-    """The address of a broker on which much goes on."""
+def database(tmp_path_factory: pytest.TempPathFactory) -> parts.ShopDatabase:
+    """The database that is captured."""
+    return parts.ShopDatabase(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture(scope="session")
+def shop(database: parts.ShopDatabase) -> Iterator[str]:
+    """The address of a broker on which much goes on, with parts that run."""
     with Broker(durability="os", own_process=True) as broker:
         bootstrap = broker.bootstrap_servers
         traffic.make_topics(bootstrap)
@@ -61,9 +67,12 @@ def shop() -> Iterator[str]:
         traffic.write_orders(bootstrap, "archive", BIG)
         traffic.write_orders(bootstrap, "invoices", 20_000, ago_ms=3_600_000)  # nobody writes more of these
         traffic.read_some(bootstrap, "reporting", "invoices", 5_000)
-        traffic.write_progress(bootstrap)
+        traffic.write_orders(bootstrap, "revenue", 300)
+        traffic.write_dead_letter(bootstrap, "orders")
         traffic.write_statuses(bootstrap)
-        yield bootstrap
+        parts.write_reports(bootstrap)
+        with parts.running(bootstrap, database.path.parent, database):
+            yield bootstrap
 
 
 @pytest.fixture(scope="session")

@@ -3,22 +3,25 @@
 What the pages show of captures and derived systems in these tests is what the parts themselves report.
 """
 
+import json
 import random
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
+from headrace.client.writer import NewRecord, Writer
 from headrace.connect.capture.running import run_captures
 from headrace.connect.capture.settings import from_section as capture_of
 from headrace.connect.sync.settings import from_section as sync_of
 from headrace.connect.sync.supervision import run_all
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.progress import Progress, SourceProgress, Written
-from headrace.pipelines.jobs.publish import ProgressTopic
+from headrace.pipelines.jobs.publish import TOPIC, ProgressTopic
 
 CITIES = ("Ghent", "Porto", "Graz", "Turku", "Brno")
 
@@ -89,7 +92,7 @@ def report(job: str, batch: int, rows: int, topic: str, offset: int, writes: Wri
         "late_rows": batch // 10,
         "late_rows_total": batch // 10,
         "lag_ms": 120,
-        "dead_letters": (f"{topic}.dead-letters",),
+        "dead_letter_topics": (f"{topic}.dead-letters",),
     }
     place = {TopicPartition(topic, partition): offset for partition in range(4)}
     source = SourceProgress(topic, rows * 1.0, rows * 2.5, place, 0)
@@ -101,9 +104,14 @@ def write_reports(bootstrap: str, batches: range = range(60)) -> None:
     rng = random.Random(7)
     sums, table = Written("topic", "revenue", "topic revenue"), Written("store", "table enriched", "table enriched")
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
-        written = [report("revenue", batch, 700 + rng.randrange(600), "orders", 4_000, sums) for batch in batches]
         bare = {"state_rows": 0, "state_bytes": 0, "watermark": None}
-        written += [
-            report("enrich", batch, 300 + rng.randrange(200), "orders", 4_900, table, **bare) for batch in batches
-        ]
-        ProgressTopic(cluster).write(written)
+        ProgressTopic(cluster).write([])  # makes the topic
+        writer = Writer(cluster, TOPIC)
+        for batch in batches:
+            at_ms = int(time.time() * 1000) - (batches[-1] - batch) * 2000
+            for told in (
+                report("revenue", batch, 700 + rng.randrange(600), "orders", 4_000, sums),
+                report("enrich", batch, 300 + rng.randrange(200), "orders", 4_900, table, **bare),
+            ):
+                writer.add(NewRecord(told.job.encode(), json.dumps(told.as_json()).encode(), at_ms))
+        writer.flush()

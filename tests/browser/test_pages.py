@@ -1,26 +1,44 @@
 """Every page: full, empty, without a broker; live; on a phone; in the dark."""
 
+import re
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from headrace.broker.embedded import Broker
 from headrace.dashboard.server import DashboardServer
-from tests.browser import traffic
+from tests.browser import parts, traffic
 from tests.browser.conftest import SCREENSHOTS, TOKEN, WAIT_MS, free_port, settings
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=WAIT_MS)
 
 AUDIT = (Path(__file__).parent / "audit.js").read_text()
+UNREACHABLE = """() => [...document.querySelectorAll("main table.rows th")]
+    .filter((cell) => getComputedStyle(cell).display === "none"
+        || (cell.getBoundingClientRect().right > innerWidth && !cell.closest(".scroll")))
+    .filter((cell) => !cell.closest("details:not([open])"))
+    .map((cell) => cell.textContent)"""
+# The words of names that stand in more than one line.
+BROKEN_NAMES = """() => [...document.querySelectorAll("main h1, main table.rows tbody th a")].flatMap((name) =>
+    [...name.childNodes].filter((node) => {
+        const range = document.createRange();
+        range.selectNode(node);
+        return node.nodeType === Node.TEXT_NODE && new Set([...range.getClientRects()].map((box) => box.top)).size > 1;
+    }).map((node) => node.textContent))"""
 PAGES = {
     "/": "Overview",
     "/topics": "Topics",
     "/topics/orders": "orders",
     "/topics/orders/records": "orders",
+    "/topics/orders/schema": "orders",
+    "/topics/orders.dead-letters": "orders.dead-letters",
+    "/map": "Map",
     "/groups": "Groups",
     "/groups/reporting": "reporting",
+    "/groups/headrace-sync.orders-table": "headrace-sync.orders-table",
     "/pipelines": "Pipelines",
     "/pipelines/revenue": "revenue",
     "/changes": "Change capture",
@@ -38,6 +56,7 @@ PICTURES = {
     "topics": "/topics",
     "changes": "/changes",
     "derived": "/derived",
+    "map": "/map",
     "overview": "/",
 }
 EMPTY = {
@@ -48,7 +67,8 @@ EMPTY = {
     "/changes": "No captures yet",
     "/derived": "No derived systems yet",
     "/views": "No views yet",
-    "/alerts": "All is well",
+    "/alerts": "No problems",
+    "/map": "Nothing to draw yet",
 }
 
 
@@ -63,11 +83,21 @@ def test_every_page_shows_what_there_is(window):
 
 def test_pages_tell_the_facts(window):
     page = window.open("/changes")
-    expect(page.get_by_role("row", name="shop")).to_contain_text("74 %")
-    expect(page.locator("main")).to_contain_text("42.0 MiB")
+    archive = page.get_by_role("row", name="archive")
+    expect(archive).to_contain_text("74 %")
+    expect(archive).to_contain_text("42.0 MiB")
+    expect(archive).to_contain_text("lsn 0/1A2B3C8")
+    assert "{" not in archive.inner_text(), "a position is not shown as JSON"
     assert "hunter2" not in page.content()
+    captured = page.get_by_role("row", name="shop")
+    expect(captured).to_contain_text("shop.main.orders")
+    expect(captured).to_contain_text("shop.db")
     page = window.open("/derived")
-    expect(page.get_by_role("row", name="products-index")).to_contain_text("3 differ")
+    kept = page.get_by_role("row", name="orders-table")
+    expect(kept).to_contain_text("running")
+    expect(kept).to_contain_text("orders in ")
+    expect(kept).to_contain_text("copy.sqlite")
+    expect(kept.get_by_role("link", name="shop.main.orders")).to_be_visible()
     page = window.open("/views")
     expect(page.get_by_role("row", name="revenue-per-minute")).to_contain_text("1,440")
     page = window.open("/pipelines/revenue")
@@ -78,6 +108,81 @@ def test_pages_tell_the_facts(window):
     expect(page.locator("main")).to_contain_text("6 d 23 h")
     page = window.open("/topics/orders")
     expect(page.get_by_role("row", name="retention.ms 604800000")).to_contain_text("7 d")
+    assert page.locator("tr:visible", has_text="segment.bytes").count() == 0, "defaults are folded away"
+    page.get_by_text("settings at their defaults").click()
+    expect(page.get_by_role("row", name="segment.bytes 1073741824")).to_be_visible()
+    expect(page.get_by_role("region", name="Readers")).to_contain_text("pipeline")
+
+
+def test_dead_letters_are_marked_and_lead_to_their_topic_and_job(window):
+    page = window.open("/topics")
+    line = page.get_by_role("row", name="orders.dead-letters")
+    expect(line.locator(".pill")).to_have_text("dead letters")
+    expect(line.get_by_role("link", name="orders", exact=True)).to_have_attribute("href", "/topics/orders")
+    line.get_by_role("link", name="orders.dead-letters").click()
+    banner = page.locator(".banner.warn")
+    expect(banner).to_contain_text("Dead letters of orders")
+    expect(banner.get_by_role("link", name="revenue")).to_have_attribute("href", "/pipelines/revenue")
+
+
+def test_the_map_shows_what_flows_and_leads_to_each_part(window, shop):
+    page = window.open("/map")
+    drawn = page.locator(".map")
+    for name in (
+        "database", "capture of sqlite shop, running", "topic shop.main.orders",
+        "derived system, sqlite orders-table, running", "pipeline revenue, running", "consumer group reporting, Empty",
+        "dead letters orders.dead-letters",
+    ):  # fmt: skip
+        expect(drawn.get_by_role("link", name=name).first).to_be_attached()
+    edges = set(drawn.locator("g.flow").evaluate_all("found => found.map((edge) => edge.dataset.key)"))
+    assert {
+        "capture:shop>topic:shop.main.orders", "topic:shop.main.orders>sync:orders-table", "topic:orders>job:revenue",
+        "job:revenue>topic:revenue", "topic:invoices>group:reporting", "job:revenue>topic:orders.dead-letters",
+    } <= edges  # fmt: skip
+    lag = drawn.locator('g[data-key="topic:invoices>group:reporting"] .lag')
+    expect(lag).to_have_text(re.compile(r"\d+ min|1 h"))
+    page.get_by_text("The map as a table").click()
+    expect(page.get_by_role("row", name=re.compile("^reporting"))).to_contain_text("behind")
+    page.evaluate("window.isTheSame = true")
+    with traffic.steady(shop):
+        expect(drawn.get_by_role("link", name="consumer group billing, Stable")).to_be_attached()
+    assert page.evaluate("window.isTheSame"), "the map is live"
+    link = drawn.get_by_role("link", name="pipeline revenue, running")
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("revenue")
+
+
+def test_a_schema_is_inferred_and_a_change_shows_what_it_changed(window, database):
+    page = window.open("/topics/shop.main.orders/schema")
+    expect(page.get_by_role("row", name="cents integer all")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("Change records")
+    page = window.open("/topics/shop.main.orders/records")
+    expect(page.locator("#records tr").first).to_be_visible()
+    database.pay(7)
+    change = page.locator("#records tr", has_text="update").first
+    expect(change.locator("summary")).to_contain_text("state: open → paid")
+    change.locator("summary").click()
+    expect(change.locator(".difference .changed del")).to_have_text("open")
+    expect(change.locator(".difference .changed ins")).to_have_text("paid")
+    expect(change.locator(".difference caption")).to_have_text("update: 1 of 4 columns changed")
+
+
+def test_the_group_of_a_derived_system_names_it_and_offers_no_reset(window):
+    page = window.open("/groups")
+    line = page.get_by_role("row", name="headrace-sync.orders-table")
+    expect(line).to_contain_text("running")
+    page = window.open("/groups/headrace-sync.orders-table")
+    expect(page.locator("main")).to_contain_text("reads here without being a member")
+    expect(page.locator("main")).to_contain_text("headrace sync rebuild orders-table")
+    assert page.locator('form[action$="/plan"]').count() == 0
+    csrf = window.open("/groups/reporting").locator('input[name="csrf"]').first.get_attribute("value")
+    answer = page.request.post(
+        f"{window.server.url}groups/headrace-sync.orders-table/plan",
+        form={"csrf": csrf, "to": "earliest"}, headers={"origin": window.server.url.rstrip("/")},
+    )  # fmt: skip
+    assert answer.status == 400
+    assert "would have no effect" in answer.text()
 
 
 def test_every_page_has_an_empty_state(window_of, empty_board):
@@ -87,7 +192,7 @@ def test_every_page_has_an_empty_state(window_of, empty_board):
         expect(page.locator("main")).to_contain_text(words)
         assert page.evaluate(AUDIT) == [], path
     window.open("/topics?q=zzz")
-    expect(window.page.locator("main")).to_contain_text("No topic is called so")
+    expect(window.page.locator("main")).to_contain_text("No topic matches")
 
 
 def test_every_page_without_a_broker_says_so_and_fills_by_itself(window_of, tmp_path):
@@ -96,10 +201,10 @@ def test_every_page_without_a_broker_says_so_and_fills_by_itself(window_of, tmp_
         window = window_of(server)
         for path in PAGES:
             page = window.open(path)
-            expect(page.locator("main")).to_contain_text("No broker answers")
+            expect(page.locator("main")).to_contain_text("No broker is reachable")
             expect(page.locator("main")).to_contain_text(f"127.0.0.1:{port}")
         page = window.open("/topics")
-        expect(page.locator("main")).to_contain_text("No broker answers")
+        expect(page.locator("main")).to_contain_text("No broker is reachable")
         window.shoot("no-broker")
         with Broker(tmp_path, listen=f"127.0.0.1:{port}", durability="os") as broker:
             expect(page.locator("main")).to_contain_text("No topics yet")
@@ -107,7 +212,7 @@ def test_every_page_without_a_broker_says_so_and_fills_by_itself(window_of, tmp_
             page.evaluate("window.isTheSame = true")
             traffic.write_json(broker.bootstrap_servers, "late", [("k", {}, traffic.now_ms())])
             expect(page.get_by_role("row", name="late")).to_be_visible()
-        expect(page.get_by_role("alert")).to_contain_text("The broker is away.")
+        expect(page.get_by_role("alert")).to_contain_text("The broker is unreachable.")
         expect(page.get_by_role("row", name="late")).to_be_visible()  # what was seen last is still there
         with Broker(tmp_path, listen=f"127.0.0.1:{port}", durability="os"):
             expect(page.get_by_role("alert")).to_have_count(0)
@@ -150,7 +255,7 @@ def test_filters_work_while_one_types(window):
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page).to_have_url(f"{window.server.url}topics?q=pay")
     page.get_by_placeholder("Filter by name").fill("")
-    page.get_by_label("Internal ones too").check()
+    page.get_by_label("Show internal topics").check()
     expect(page.get_by_role("row", name="__headrace_progress")).to_be_visible()
     page.get_by_label("Sort").select_option("records")
     expect(page.locator("tbody tr").first).to_contain_text("archive")
@@ -162,6 +267,9 @@ def test_no_page_scrolls_sideways_on_a_phone(window_of, board):
         page = window.open(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        # A column is out of sight only where its table scrolls, which shows a shadow; and no name is cut within a word.
+        assert page.evaluate(UNREACHABLE) == [], path
+        assert page.evaluate(BROKEN_NAMES) == [], path
         if path in ("/", "/groups"):
             window.shoot(f"phone{path.replace('/', '-').rstrip('-')}")
     menu = page.get_by_role("button", name="Menu")
@@ -174,9 +282,53 @@ def test_no_page_scrolls_sideways_on_a_phone(window_of, board):
 def test_a_chart_tells_its_numbers_under_the_pointer_and_in_its_table(window):
     page = window.open("/pipelines/revenue")
     page.locator("svg[data-points]").first.hover()
-    expect(page.locator(".tip")).to_contain_text("came in")
+    expect(page.locator(".tip")).to_contain_text("in ")
     page.get_by_text("Numbers").first.click()
     expect(page.locator("figure.chart table").first.locator("tbody tr")).to_have_count(12)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_has_nothing_to_say_about_any_page(window_of, board, empty_board, scheme):
+    """Contrast, names, roles, structure: every page, full and empty, wide and on a phone."""
+    axe = Axe()
+    wide = window_of(board, color_scheme=scheme, reduced_motion="reduce")
+    narrow = window_of(board, color_scheme=scheme, reduced_motion="reduce", viewport={"width": 360, "height": 740})
+    empty = window_of(empty_board, color_scheme=scheme, reduced_motion="reduce")
+    found = []
+    for window, paths in ((wide, PAGES), (narrow, PAGES), (empty, EMPTY)):
+        for path in [*paths, "/topics/gone", "/nowhere"]:
+            page = window.open(path)
+            expect(page.locator("h1, .empty").first).to_be_visible()
+            page.evaluate("document.querySelectorAll('main details').forEach((part) => { part.open = true; })")
+            for violation in axe.run(page).response["violations"]:
+                nodes = [node["html"][:160] for node in violation["nodes"][:3]]
+                found.append(f"{path}: {violation['id']}: {violation['help']}: {nodes}")
+    assert found == [], "\n".join(found)
+
+
+def test_every_control_can_be_reached_and_shows_the_focus(window):
+    for path in PAGES:
+        page = window.open(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        wanted = page.locator("a[href]:visible, button:visible, input:visible, select:visible, summary:visible").count()
+        page.evaluate("document.activeElement.blur()")
+        reached, unseen = 0, []
+        for _ in range(min(wanted, 40)):
+            page.keyboard.press("Tab")
+            seen = page.evaluate(
+                """() => {
+                    const node = document.activeElement, style = getComputedStyle(node);
+                    const box = node.querySelector?.(":scope > rect");
+                    const border = box && parseFloat(getComputedStyle(box).strokeWidth) >= 2;
+                    const ring = style.outlineStyle !== "none" || border;
+                    return [node === document.body, ring, node.outerHTML.slice(0, 120)];
+                }"""
+            )
+            reached += not seen[0]
+            if not seen[0] and not seen[1]:
+                unseen.append(seen[2])
+        assert unseen == [], path
+        assert reached >= min(wanted, 40) - 1, path
 
 
 def ground(page):
@@ -217,19 +369,18 @@ def test_the_keyboard_is_enough(window):
     expect(page.locator("#live-text")).to_have_text("live")
     page.keyboard.press("/")
     expect(page.get_by_placeholder("Filter by name")).to_be_focused()
-    page.keyboard.type("orders")
+    page.keyboard.type("payments")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.keyboard.press("Escape")
     page.keyboard.press("j")
-    expect(page.get_by_role("row", name="orders").get_by_role("link")).to_be_focused()
+    expect(page.get_by_role("row", name="payments").get_by_role("link")).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    expect(page.get_by_role("heading", level=1)).to_have_text("payments")
 
 
 def test_a_busy_minute(window_of, shop):
     """Groups that read, one that falls behind; also where the documentation's pictures are taken."""
-    traffic.write_progress(shop, range(60, 80))
-    traffic.write_statuses(shop)
+    parts.write_reports(shop, range(60, 80))
     looks = 45 if SCREENSHOTS else 5
     with traffic.steady(shop), DashboardServer(settings(shop, allow_writes=True, token=TOKEN)) as server:
         window = window_of(server, viewport={"width": 1360, "height": 900})

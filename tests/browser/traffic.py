@@ -12,11 +12,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
-from headrace.client.coordinators import Coordinators
 from headrace.client.writer import NewRecord, Writer
-from headrace.connect.offsets import OFFSETS_TOPIC, ensure_offsets_topic
-from headrace.connect.sink import Place
-from headrace.connect.sync.places import Condition, State, publish
+from headrace.connect.capture.condition import Condition, Teller
+from headrace.connect.sync.dead_letters import write_letters
+from headrace.connect.sync.reduction import BrokenRecord
+from headrace.pipelines.views.status import publish as publish_view
+from headrace.records import Record
 
 CITIES = ("Ghent", "Porto", "Graz", "Turku", "Brno")
 
@@ -74,16 +75,6 @@ def read_some(bootstrap: str, group: str, topic: str, count: int) -> None:
     consumer.close()
 
 
-def progress(job: str, batch: int, rows: int, **facts: object) -> dict[str, object]:
-    return {
-        "job": job, "output": "out", "batch": batch, "time": "2026-05-01T12:00:00.000Z", "rows": rows,
-        "input_rate": rows * 1.0, "processing_rate": rows * 2.5,
-        "batch_ms": 240 + rows // 4 + (900 if batch % 23 == 22 else 0),
-        "watermark": "2026-05-01T11:59:30.000Z", "state_rows": 1200 + batch * 15, "state_bytes": 400_000 + batch * 2000,
-        "late_rows": batch // 10, "lag_records": 0, "lag_ms": 120, "sources": [],
-    } | facts  # fmt: skip
-
-
 def write_json(bootstrap: str, topic: str, entries: list[tuple[str, object, int]]) -> None:
     """Reports, each under a name, at a time."""
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
@@ -95,39 +86,29 @@ def write_json(bootstrap: str, topic: str, entries: list[tuple[str, object, int]
         writer.flush()
 
 
-def write_progress(bootstrap: str, batches: range = range(60)) -> None:
-    """Reports of two jobs, the last one just now."""
-    rng = random.Random(7)
-    entries: list[tuple[str, object, int]] = []
-    for batch in batches:
-        at_ms = now_ms() - (batches[-1] - batch) * 2000
-        entries.append(("revenue", progress("revenue", batch, 700 + rng.randrange(600)), at_ms))
-        stateless = progress("enrich", batch, 300 + rng.randrange(200), state_rows=0, state_bytes=0, watermark=None)
-        entries.append(("enrich", stateless, at_ms))
-    write_json(bootstrap, "__headrace_progress", entries)
+def write_dead_letter(bootstrap: str, topic: str) -> None:
+    """A record that a job could not use."""
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        write_letters(cluster, f"{topic}.dead-letters", topic, "orders-table", [_broken()], "json")
+
+
+def _broken() -> BrokenRecord:
+    return BrokenRecord(0, Record(5, now_ms(), b"c7", b"not JSON"), "not JSON: line 1, column 1")
 
 
 def write_statuses(bootstrap: str) -> None:
-    end = now_ms()
-    shop = {
-        "kind": "postgres", "state": "snapshot", "slot": "headrace_shop", "slot_lag_bytes": 44_000_000,
-        "slot_lag_limit_bytes": 1_000_000_000, "tables": ["public.orders", "public.customers", "public.products"],
-        "snapshot_done": 740_000, "snapshot_total": 1_000_000, "lag_ms": 840, "password": "hunter2",
+    """A capture that is at work on its snapshot, as its own writer reports it, and a view."""
+    facts = {
+        "slot": "headrace_archive", "slot_lag_bytes": 44_000_000, "slot_lag_limit_bytes": 1_000_000_000,
+        "tables": ["public.orders", "public.customers"], "snapshot_done": 740_000, "snapshot_total": 1_000_000,
+        "password": "hunter2",
     }  # fmt: skip
-    write_json(bootstrap, "__headrace_connect_status", [("shop", shop, end)])
-    cache = {"kind": "redis", "state": "running", "lag_records": 12, "lag_ms": 90, "source": "shop.orders",
-             "target": "redis orders:*", "verified_ms": end - 40_000, "differences": 0}  # fmt: skip
-    index = {"kind": "search", "state": "running", "lag_records": 220, "lag_ms": 1900, "source": "shop.products",
-             "target": "products", "verified_ms": end - 90_000, "differences": 3}  # fmt: skip
-    write_json(bootstrap, "__headrace_sync_status", [("orders-cache", cache, end), ("products-index", index, end)])
-    with Cluster(parse_bootstrap(bootstrap)) as cluster:
-        publish(Coordinators(cluster), "orders-cache", Place("orders", dict.fromkeys(range(4), 4_000)),
-                Condition(State.RUNNING, end))  # fmt: skip
-        ensure_offsets_topic(cluster)
-    write_json(bootstrap, OFFSETS_TOPIC, [('{"connector": "shop"}', {"lsn": "0/1A2B3C8", "snapshot": "orders"}, end)])
+    position = {"lsn": "0/1A2B3C8", "tables": {"public.orders": [1, 2]}}
     view = {"kind": "table", "state": "running", "rows": 1440, "lag_ms": 450, "lag_records": 3, "source": "revenue",
             "url": "http://127.0.0.1:8090/revenue"}  # fmt: skip
-    write_json(bootstrap, "__headrace_view_status", [("revenue-per-minute", view, end)])
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        Teller(cluster).tell(Condition("archive", "postgresql", "running", position=position, facts=facts))
+        publish_view(cluster, "revenue-per-minute", view)
 
 
 @contextmanager

@@ -59,6 +59,7 @@ def dashboard() -> None:
     "--every", "interval_s", type=click.FloatRange(0.2, 60), default=2.0, show_default=True,
     help="How often to look at the cluster, in seconds.",
 )  # fmt: skip
+@click.option("--registry", default="", metavar="URL", help="A schema registry, to show the schemas of Avro topics.")
 @json_option
 def start(
     bootstrap: tuple[Address, ...],
@@ -68,6 +69,7 @@ def start(
     token: str | None,
     host_names: tuple[str, ...],
     interval_s: float,
+    registry: str,
     as_json: bool,
 ) -> None:
     """Serve the dashboard until SIGTERM or Ctrl-C; prints the address to open.
@@ -93,6 +95,7 @@ def start(
         host_names,
         interval_s,
         ConnectionSettings(client_id="headrace-dashboard"),
+        registry,
     )
     server = DashboardServer(settings)
     if as_json:

@@ -59,7 +59,8 @@ def shown_address(url: str) -> str:
     """A URL as others may see it: host, port and path, without user, password and parameters."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    return f"{host}{parts.path if host else parts.path.removeprefix('//')}".rstrip("/")
+    path = parts.path if host or not parts.scheme else parts.path[1:]  # as in sqlite:///relative, sqlite:////absolute
+    return f"{host}{path}".rstrip("/")
 
 
 def _fitting(name: str, value: Any, kind: type) -> Any:

@@ -85,12 +85,12 @@ def partitions(known: Known) -> Iterator[Alert]:
         if lost:
             yield Alert(
                 f"leader:{topic.name}", Severity.DANGER, topic.name,
-                f"{_partitions(lost)} no leader: nothing can be read or written there.", topic_link(topic.name),
+                f"{_partitions(lost)} no leader and cannot be read or written.", topic_link(topic.name),
             )  # fmt: skip
         if thin:
             yield Alert(
                 f"replicas:{topic.name}", Severity.WARNING, topic.name,
-                f"{_partitions(thin)} fewer copies in step than it should have.", topic_link(topic.name),
+                f"{_partitions(thin)} fewer in-sync replicas than configured.", topic_link(topic.name),
             )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def groups(known: Known) -> Iterator[Alert]:
         if removed:
             yield Alert(
                 f"removed:{group.name}", Severity.DANGER, group.name,
-                f"{count(removed)} records were removed by retention before this group read them.", link,
+                f"{count(removed)} records were deleted by retention before this group read them.", link,
             )  # fmt: skip
         places = known.history.places.get(group.name, {})
         dangers = [danger_of(lag, places.get(lag.partition, ()), known.now_ms) for lag in group.partitions]
@@ -112,26 +112,26 @@ def groups(known: Known) -> Iterator[Alert]:
             first = min(near, key=lambda danger: danger.left_ms or 0)
             yield Alert(
                 f"loss:{group.name}", Severity.DANGER, group.name,
-                f"reads {first.lag.partition} too slowly: in {duration(first.left_ms)} {first.setting} begins to "
-                "remove what it has not read.", link,
+                f"reads {first.lag.partition} too slowly: in {duration(first.left_ms)} {first.setting} starts to "
+                "delete records that it has not read.", link,
             )  # fmt: skip
         if owner_of(group.name) is not None:
             continue  # a derived system reads without members, and reports its state itself
         if Trouble.BEYOND_END in troubles.values():
             yield Alert(
                 f"beyond:{group.name}", Severity.WARNING, group.name,
-                "its place is behind the end of the log, which was emptied or made anew: reset its offsets.", link,
+                "its offset is past the end of the log, which was truncated or recreated: reset its offsets.", link,
             )  # fmt: skip
         lag = group.lag_records or 0
         if lag and not group.members and group.state.lower() == "empty":
             yield Alert(
                 f"unread:{group.name}", Severity.NOTE, group.name,
-                f"has no members, and {count(lag)} records wait for it.", link,
+                f"has no members, and {count(lag)} records are unread.", link,
             )  # fmt: skip
         elif is_growing(known.history.group_lags.get(group.name, ())):
             yield Alert(
                 f"growing:{group.name}", Severity.WARNING, group.name,
-                f"falls behind: its lag grows, and is {count(lag)} records now.", link,
+                f"is falling behind: its lag grows and is now {count(lag)} records.", link,
             )  # fmt: skip
 
 
@@ -145,8 +145,8 @@ def jobs(known: Known) -> Iterator[Alert]:
         if silent_ms > SILENT_MS and waiting:
             yield Alert(
                 f"silent:{key}", Severity.WARNING, last.name,
-                f"finished no batch for {duration(silent_ms)}, and {count(waiting)} records wait for it: it failed or "
-                "was stopped.", link,
+                f"has finished no batch for {duration(silent_ms)}, and {count(waiting)} records are unread: it failed "
+                "or was stopped.", link,
             )  # fmt: skip
         elif len(reports) >= 5 and all(
             later.batch_ms > 0 and later.processing_rate and later.input_rate > later.processing_rate * 1.05
@@ -154,7 +154,7 @@ def jobs(known: Known) -> Iterator[Alert]:
         ):
             yield Alert(
                 f"slow:{key}", Severity.WARNING, last.name,
-                "takes in more rows than it processes: it falls behind.", link,
+                "receives more rows than it processes and is falling behind.", link,
             )  # fmt: skip
 
 
@@ -174,13 +174,13 @@ def reported(known: Known) -> Iterator[Alert]:
             if held is not None and limit and held > limit / 2:
                 yield Alert(
                     f"slot:{status.name}", Severity.DANGER if held > limit * 0.8 else Severity.WARNING, status.name,
-                    f"its slot holds back {size(held)} of the database's log; at {size(limit)} it is given up.", page,
+                    f"its slot retains {size(held)} of the database's log; at {size(limit)} the slot is dropped.", page,
                 )  # fmt: skip
             differences = status.number("differences")
             if differences:
                 yield Alert(
                     f"differs:{topic}:{status.name}", Severity.WARNING, status.name,
-                    f"differs from its source in {count(differences)} keys.", page,
+                    f"differs from its source in {count(differences)} rows.", page,
                 )  # fmt: skip
 
 

@@ -157,11 +157,11 @@ class Dashboard:
     def _action(self, action: Action) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             if not self._settings.allow_writes:
-                raise HTTPException(403, "This dashboard only looks: start it with --allow-writes to change things.")
+                raise HTTPException(403, "This dashboard is read-only: start it with --allow-writes to change things.")
             form = await read_form(request)
             if not is_same_origin(request.headers) or not self._proofs.is_csrf(form.get(CSRF_FIELD, "")):
                 raise HTTPException(
-                    403, "This form is not from here, or is from before a restart: load its page again."
+                    403, "This form is from another site or from before a restart: load its page again."
                 )
             return await action.run(self.desk, request.path_params, form, self._show())
 
@@ -174,7 +174,7 @@ class Dashboard:
             form = await read_form(request)
             if is_same_origin(request.headers) and self._proofs.is_token(form.get(TOKEN_FIELD, "").strip()):
                 return with_cookie(RedirectResponse("/", 303), self._proofs)
-            problem = "That is not the token of this dashboard."
+            problem = "Wrong token."
         return HTMLResponse(self._templates.part("enter.html", {"problem": problem}), 401)
 
     # --- what went wrong
@@ -201,7 +201,7 @@ async def read_form(request: Request) -> dict[str, str]:
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM_BYTES:
-            raise HTTPException(413, "This form is larger than 2 MiB: use headrace produce for values of that size.")
+            raise HTTPException(413, "The form is larger than 2 MiB: use headrace produce for values of that size.")
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
     except ValueError:

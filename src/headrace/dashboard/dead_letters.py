@@ -30,12 +30,12 @@ def dead_letter_topics(state: State) -> dict[str, DeadLetters]:
     }
     for (job, _), reports in state.jobs.items():
         last = reports[-1]
-        for name in last.dead_letters:
+        for name in last.dead_letter_topics:
             if name in topics:
                 known = found.get(name, DeadLetters(last.topics[0] if len(last.topics) == 1 else ""))
                 found[name] = replace(known, jobs=tuple(sorted({*known.jobs, job})))
     for status in state.statuses.get(COPIES_TOPIC, {}).values():
-        name = status.text("dead_letters") or status.text("source") + SUFFIX
+        name = status.text("dead_letters_topic") or status.text("source") + SUFFIX
         if name in found:
             found[name] = replace(found[name], syncs=(*found[name].syncs, status.name))
     return found

@@ -145,7 +145,7 @@ def _jobs(flow: Flow, state: State) -> None:
         elif last.writes and last.writes.kind == "store":
             store = Part(f"store:{last.writes.text}", "store", last.writes.text, "", "idle", job_link(last.job))
             flow.link(Edge(reader, flow.add(store)))
-        for topic in last.dead_letters:
+        for topic in last.dead_letter_topics:
             flow.link(Edge(reader, _topic(topic)))
 
 

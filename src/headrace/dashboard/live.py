@@ -27,7 +27,7 @@ class LivePages:
     async def events(self, parts: Parts) -> AsyncGenerator[Event, None]:
         """An event for each part of a page whenever it changes."""
         if self._clients >= MAX_CLIENTS:
-            yield Event("full", f"{MAX_CLIENTS} pages are open already: close one, and load this one again")
+            yield Event("full", f"{MAX_CLIENTS} pages are open already: close one and reload this one")
             return
         self._clients += 1
         sent: dict[str, bytes] = {}

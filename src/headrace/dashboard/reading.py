@@ -44,7 +44,7 @@ class Readers:
     async def events(self, query: Query, rows: Rows) -> AsyncGenerator[Event, None]:
         """`records` as rows of HTML, `progress`, and at the end `done` or `problem`."""
         if self._running >= MAX_READERS:
-            yield Event("problem", f"{MAX_READERS} searches run already: close one of them, and try again")
+            yield Event("problem", f"{MAX_READERS} searches are running already: close one and try again")
             return
         queue: asyncio.Queue[Step | str | None] = asyncio.Queue(_AHEAD)
         stopped = threading.Event()

@@ -33,7 +33,7 @@ class Templates:
         env.filters |= {
             "count": shown.count, "short": shown.short, "size": shown.size, "duration": shown.duration,
             "moment": shown.moment, "points": _points, "sentence": shown.sentence, "clock": shown.clock_time,
-            "brief": shown.brief, "words": shown.words, "tone": tone, "sign": sign,
+            "brief": shown.brief, "pretty": shown.pretty, "words": shown.words, "tone": tone, "sign": sign,
         }  # fmt: skip
         env.globals |= {
             "cluster_name": settings.cluster_name,

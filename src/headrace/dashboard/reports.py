@@ -56,7 +56,7 @@ class BatchReport:
     places: Mapping[TopicPartition, int] = field(default_factory=dict)
     late_rows_total: int = 0
     writes: Written | None = None
-    dead_letters: tuple[str, ...] = ()
+    dead_letter_topics: tuple[str, ...] = ()
     read_rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, of each topic
 
     @property
@@ -114,7 +114,7 @@ def batch_report(read: ReadRecord) -> BatchReport | None:
             _places(found.get("sources") or []),
             int(found.get("late_rows_total") or found.get("late_rows") or 0),  # once the one was the other
             _written(found.get("writes")),
-            tuple(str(topic) for topic in found.get("dead_letters") or ()),
+            tuple(str(topic) for topic in found.get("dead_letter_topics") or ()),
             _read_rates(found.get("sources") or []),
         )
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -75,7 +75,7 @@ def read_query(topic: str, given: Mapping[str, str], language: Language, now_ms:
 
 def _number(name: str, text: str) -> int:
     if not text.isdecimal() or len(text) > 9:
-        raise BadForm(f"{name} {text!r} is no whole number: write for example 0")
+        raise BadForm(f"{name} {text!r} is not a whole number: write for example 0")
     return int(text)
 
 

@@ -36,6 +36,7 @@ class Settings:
     host_names: tuple[str, ...] = ()  # besides the machine itself: the names under which others come
     interval_s: float = 2.0
     connection: ConnectionSettings = PLAIN
+    registry: str = ""  # the URL of a schema registry; without one, schemas are read from the cluster's own topic
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.token:

@@ -8,7 +8,8 @@ from headrace.dashboard.reports import Status
 STALE_MS = 100_000  # who runs says so every half minute
 _SHOWN = frozenset(
     {
-        "kind", "position", "state", "problem", "lag_records", "lag_ms", "updated_ms", "slot", "slot_lag_bytes",
+        "kind", "position", "state", "problem", "waiting", "dead_letters", "dead_letter_reasons", "database", "topics",
+        "per_s", "records", "name", "lag_records", "lag_ms", "updated_ms", "slot", "slot_lag_bytes",
         "slot_lag_limit_bytes", "tables", "snapshot_done", "snapshot_total", "source", "target", "verified_ms",
         "differences", "rows", "url",
     }
@@ -41,7 +42,12 @@ def row(status: Status, now_ms: int) -> dict[str, Any]:
         "name": status.name,
         "kind": status.text("kind"),
         "state": _state(status.text("state"), is_stale=ago_ms > STALE_MS),
-        "position": status.text("position"),
+        "position": _position(status.facts.get("position")),
+        "waiting": status.text("waiting"),
+        "database": status.text("database"),
+        "per_s": status.number("per_s"),
+        "dead_letters": status.number("dead_letters"),
+        "reasons": _counts(status.facts.get("dead_letter_reasons")),
         "problem": status.text("problem"),
         "lag_records": status.number("lag_records"),
         "lag_ms": status.number("lag_ms"),
@@ -75,6 +81,18 @@ def _state(said: str, *, is_stale: bool) -> str:
 def rows(statuses: Mapping[str, Status], now_ms: int) -> list[dict[str, Any]]:
     """All of a kind, by name."""
     return sorted((row(status, now_ms) for status in statuses.values()), key=lambda found: found["name"])
+
+
+def _position(value: object) -> str:
+    """A position in words: its plain members by name; what is nested inside is for programs."""
+    if not isinstance(value, Mapping):
+        return str(value or "")
+    members = {name: member for name, member in value.items() if isinstance(member, str | int | float) and member != ""}
+    return ", ".join(f"{str(name).replace('_', ' ')} {member}" for name, member in members.items())
+
+
+def _counts(value: object) -> dict[str, float]:
+    return {str(name): number for name, number in value.items()} if isinstance(value, Mapping) else {}
 
 
 def _listed(value: object) -> list[str]:

@@ -78,7 +78,8 @@ def test_who_is_silent_is_not_believed_to_run() -> None:
     [
         ("postgresql://me:hunter2@db:5433/shop?sslmode=require", "db:5433/shop"),
         ("mysql://me:hunter2@db/shop", "db/shop"),
-        ("sqlite:///data/shop.db", "/data/shop.db"),
+        ("sqlite:///data/shop.db", "data/shop.db"),
+        ("sqlite:////data/shop.db", "/data/shop.db"),
     ],
 )
 def test_a_database_is_shown_without_its_secrets(url: str, shown: str) -> None:

@@ -38,8 +38,8 @@ def test_a_reader_close_to_losing_records_and_one_that_lost_some():
     lost = lag(committed=5, start=40)
     found = alerts(snapshot(groups=[group("slow", [near]), group("late", [lost])]))
     assert [alert.key for alert in found] == ["loss:slow", "removed:late"]
-    assert "in 1 h retention.ms begins to remove" in found[0].sentence
-    assert "35 records were removed" in found[1].sentence
+    assert "in 1 h retention.ms starts to delete" in found[0].sentence
+    assert "35 records were deleted" in found[1].sentence
 
 
 def test_nobody_reads_and_a_place_behind_the_end():

@@ -40,11 +40,11 @@ def test_a_page_shows_what_is_known(path):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_page_before_the_first_look_and_without_a_broker(path):
-    assert "Looking at the cluster" in client(State()).get(path).text
+    assert "Connecting to the cluster" in client(State()).get(path).text
     away = State(1, NOW, problem=Problem("cannot reach a broker at 127.0.0.1:1", NOW, is_away=True))
     answer = client(away).get(path)
     assert answer.status_code == 503
-    assert "No broker answers" in answer.text
+    assert "No broker is reachable" in answer.text
     assert "Cannot reach a broker at 127.0.0.1:1." in answer.text
 
 
@@ -54,7 +54,7 @@ def test_a_page_keeps_what_was_seen_while_the_broker_is_away(path):
 
     answer = client(replace(full(), problem=Problem("gone", NOW, is_away=True))).get(path)
     assert answer.status_code == 200
-    assert "The broker is away." in answer.text
+    assert "The broker is unreachable." in answer.text
 
 
 def test_a_danger_is_told_on_every_page():
@@ -66,8 +66,8 @@ def test_a_danger_is_told_on_every_page():
     ("path", "words"),
     [("/", "No topics yet"), ("/topics", "No topics yet"), ("/groups", "No groups yet"),
      ("/pipelines", "headrace pipeline run"), ("/changes", "No captures yet"), ("/derived", "No derived systems yet"),
-     ("/views", "No views yet"), ("/alerts", "All is well"), ("/topics?q=zzz", "No topic is called so"),
-     ("/groups?q=zzz", "No group is called so")],
+     ("/views", "No views yet"), ("/alerts", "No problems"), ("/topics?q=zzz", "No topic matches"),
+     ("/groups?q=zzz", "No group matches")],
 )  # fmt: skip
 def test_an_empty_page_says_what_to_do(path, words):
     found = snapshot() if "q=" in path else snapshot(topics=[], groups=[])
@@ -153,7 +153,7 @@ def test_records_by_hand():
 @pytest.mark.parametrize(
     ("form", "reason"),
     [
-        ({"partition": "x"}, "no number"),
+        ({"partition": "x"}, "not a number"),
         ({"headers": "nonsense"}, "not name: value"),
         ({"tombstone": "1"}, "needs a key"),
     ],
@@ -176,4 +176,4 @@ def test_a_group_that_lost_records_and_one_that_never_said_where_it_is():
     found = snapshot(groups=[group(partitions=[lag(0, 5, start=40), lag(1, None)])])
     html = client(state(found)).get("/groups/billing").text
     assert "lost 35" in html
-    assert "no place yet" in html
+    assert "no offset yet" in html

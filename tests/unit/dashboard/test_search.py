@@ -39,7 +39,7 @@ def test_fields():
 def test_a_mistake_is_told(fields):
     with pytest.raises(HeadraceError):
         query(**fields)
-    with pytest.raises(BadForm, match="no whole number"):
+    with pytest.raises(BadForm, match="not a whole number"):
         query(partition="one")
 
 

@@ -26,7 +26,7 @@ def group_in(snapshot: Snapshot, name: str) -> GroupSample:
     """The group of this name."""
     group = snapshot.groups.get(name)
     if group is None:
-        raise NotThere(f"There is no group {name!r}: it was deleted, or the name is another.")
+        raise NotThere(f"There is no group {name!r}: it was deleted, or the name is misspelt.")
     return group
 
 
@@ -81,11 +81,11 @@ async def plan(desk: Desk, path: Params, form: Params, show: Show) -> Response:
     name, place, topic = path["name"], form.get("to", "").strip(), form.get("topic", "").strip()
     check_movable(name)
     if not place:
-        raise BadForm("say where the group shall go on: earliest, latest, an offset, a time, or how long ago")
+        raise BadForm("say where to start: earliest, latest, an offset, a time, or how long ago")
     target = desk.settings.language.target(place, SystemClock().now_ms())
     chosen = {topic: ()} if topic else None
     moves = await desk.ask(lambda cluster: plan_reset(Coordinators(cluster), name, chosen, target))
-    model = {"name": name, "moves": moves, "to": place, "packed": pack(moves), "title": f"Move {name}"}
+    model = {"name": name, "moves": moves, "to": place, "packed": pack(moves), "title": f"Reset {name}"}
     return show.whole("reset.html", model)
 
 
@@ -111,7 +111,7 @@ def unpack(text: str) -> list[Move]:
     try:
         return [Move(TopicPartition(str(topic), int(index)), None, int(new)) for topic, index, new in json.loads(text)]
     except (TypeError, ValueError):
-        raise BadForm("the plan in this form cannot be read: plan the move again") from None
+        raise BadForm("the plan in this form cannot be read: preview the reset again") from None
 
 
 PAGE = Page(

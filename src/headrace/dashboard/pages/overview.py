@@ -30,6 +30,7 @@ def model(snapshot: Snapshot, history: History) -> Model:
         "written": smoothed(history.written),
         "read": smoothed(history.read),
         "lag": sum(group.lag_records or 0 for group in groups) if groups else None,
+        "lag_ms": max((group.lag_ms for group in groups if group.lag_ms is not None), default=None),
         "throughput": chart("Throughput", "records/s", [("written", history.written), ("read", history.read)]),
         "lags": chart(
             "Lag",

@@ -11,6 +11,7 @@ from headrace.dashboard.history import Point, Series
 from headrace.dashboard.page import Asked, Menu, Model, Page
 from headrace.dashboard.reports import BatchReport, instant
 from headrace.dashboard.snapshot import Snapshot
+from headrace.dashboard.watch import JobAges
 
 
 def series(reports: Sequence[BatchReport], fact: str) -> Series:
@@ -27,7 +28,7 @@ def state_of(last: BatchReport, waiting: int | None, now_ms: int) -> str:
     return "silent" if waiting else "ended"
 
 
-def row(reports: Sequence[BatchReport], snapshot: Snapshot, now_ms: int) -> dict[str, Any]:
+def row(reports: Sequence[BatchReport], snapshot: Snapshot, ages: JobAges, now_ms: int) -> dict[str, Any]:
     """One output of a job."""
     last = reports[-1]
     waiting = snapshot.waiting(last.places)
@@ -37,15 +38,16 @@ def row(reports: Sequence[BatchReport], snapshot: Snapshot, now_ms: int) -> dict
         "last": last,
         "watermark_ms": instant(last.watermark),
         "state": state_of(last, waiting, now_ms),
+        "lag_ms": max(ages.get((last.job, last.output), {}).values(), default=last.lag_ms),
         "waiting": last.lag_records if waiting is None else waiting,
         "ago_ms": max(now_ms - last.at_ms, 0),
         "spark": sparkline(series(reports, "processing_rate")),
     }
 
 
-def model(snapshot: Snapshot, jobs: Jobs, now_ms: int) -> Model:
+def model(snapshot: Snapshot, jobs: Jobs, ages: JobAges, now_ms: int) -> Model:
     """What the page shows."""
-    rows = [row(reports, snapshot, now_ms) for reports in jobs.values()]
+    rows = [row(reports, snapshot, ages, now_ms) for reports in jobs.values()]
     return {"rows": sorted(rows, key=lambda found: found["name"])}
 
 
@@ -53,7 +55,7 @@ async def view(desk: Desk, _: Asked) -> Model:
     """What the page shows now."""
     state = desk.state
     assert state.snapshot is not None
-    return model(state.snapshot, state.jobs, state.at_ms)
+    return model(state.snapshot, state.jobs, state.job_ages_ms, state.at_ms)
 
 
 PAGE = Page("/pipelines", "Pipelines", "pipelines.html", view, Menu("Processing", "Pipelines", "p", "pipelines"))

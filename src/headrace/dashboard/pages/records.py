@@ -17,6 +17,7 @@ from headrace.dashboard.page import Action, Asked, Model, Page, Params, Show, St
 from headrace.dashboard.pages.topic import topic_in
 from headrace.dashboard.search import read_query
 from headrace.dashboard.stream import Event, EventStream
+from headrace.dashboard.values import difference_of
 from headrace.errors import HeadraceError
 from headrace.records import Header
 
@@ -36,6 +37,7 @@ def row(read: ReadRecord) -> Model:
         "key": text(record.key),
         "value": None if value is None else value[:SHOWN_CHARACTERS],
         "whole": whole,
+        "difference": difference_of(record.value),
         "is_cut": value is not None and len(value) > WHOLE_CHARACTERS,
         "size_bytes": 0 if record.value is None else len(record.value),
         "headers": [(header.key, text(header.value)) for header in record.headers],
@@ -84,7 +86,7 @@ def new_record(form: Params, now_ms: int) -> NewRecord:
     """The record that a form describes."""
     partition = form.get("partition", "").strip()
     if partition and not (partition.isdecimal() and len(partition) < 10):
-        raise BadForm(f"partition {partition!r} is no number: leave it empty to let the key decide")
+        raise BadForm(f"partition {partition!r} is not a number: leave it empty to choose by key")
     headers = []
     for line in form.get("headers", "").splitlines():
         if line.strip():
@@ -95,7 +97,7 @@ def new_record(form: Params, now_ms: int) -> NewRecord:
     is_tombstone = form.get("tombstone") == "1"
     key = form.get("key", "")
     if is_tombstone and not key:
-        raise BadForm("a tombstone needs a key: it says that the key is gone")
+        raise BadForm("a tombstone needs a key: it deletes that key")
     return NewRecord(
         key.encode() if key else None,
         None if is_tombstone else form.get("value", "").replace("\r\n", "\n").encode(),

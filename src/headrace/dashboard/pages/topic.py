@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from headrace.client.admin import Config, describe_configs
 from headrace.client.errors import ClientError
 from headrace.dashboard.charts import chart
+from headrace.dashboard.dead_letters import dead_letter_topics
 from headrace.dashboard.desk import Desk
 from headrace.dashboard.errors import NotThere
 from headrace.dashboard.format import setting, setting_meaning
-from headrace.dashboard.history import History, smoothed
+from headrace.dashboard.history import smoothed
 from headrace.dashboard.page import Asked, Model, Page
+from headrace.dashboard.pages.groups import owner
+from headrace.dashboard.pages.pipelines import state_of
 from headrace.dashboard.snapshot import Snapshot, TopicSample
+from headrace.dashboard.watch import State
 
 CONFIG_SECONDS = 15.0
 
@@ -19,13 +23,16 @@ def topic_in(snapshot: Snapshot, name: str) -> TopicSample:
     """The topic of this name."""
     topic = snapshot.topics.get(name)
     if topic is None:
-        raise NotThere(f"There is no topic {name!r}: it was deleted, or the name is another.")
+        raise NotThere(f"There is no topic {name!r}: it was deleted, or the name is misspelt.")
     return topic
 
 
-def model(snapshot: Snapshot, history: History, name: str, configs: Sequence[Config], problem: str = "") -> Model:
+def model(state: State, name: str, configs: Sequence[Config], problem: str = "") -> Model:
     """What the page shows."""
+    snapshot, history = state.snapshot, state.history
+    assert snapshot is not None
     topic = topic_in(snapshot, name)
+    letters = dead_letter_topics(state)
     readers = [group for group in snapshot.groups.values() if name in group.topics]
     return {
         "topic": topic,
@@ -37,9 +44,23 @@ def model(snapshot: Snapshot, history: History, name: str, configs: Sequence[Con
             {
                 "name": group.name,
                 "state": group.state,
+                "owner": owner(group, state.statuses, snapshot.at_ms),
                 "lag": sum(lag.records or 0 for lag in group.partitions if lag.partition.topic == name),
+                "lag_ms": max((age for where, age in group.ages_ms().items() if where.topic == name), default=None),
             }
             for group in readers
+        ],
+        "letters": letters.get(name),
+        "letter_topics": [found for found, known in letters.items() if known.source == name],
+        "jobs": [
+            {
+                "name": reports[-1].job,
+                "state": state_of(reports[-1], snapshot.waiting(reports[-1].places), state.at_ms),
+                "lag": snapshot.waiting({at: to for at, to in reports[-1].places.items() if at.topic == name}),
+                "lag_ms": state.job_ages_ms.get(key, {}).get(name),
+            }
+            for key, reports in sorted(state.jobs.items())
+            if name in reports[-1].topics
         ],
         "configs": [
             {
@@ -68,7 +89,7 @@ async def view(desk: Desk, asked: Asked) -> Model:
             )
         except ClientError as error:  # the settings may be kept from us; the rest is worth showing
             problem = str(error)
-    return model(state.snapshot, state.history, name, configs, problem)
+    return model(state, name, configs, problem)
 
 
 PAGE = Page("/topics/{name}", "Topic", "topic.html", view, parent="/topics")

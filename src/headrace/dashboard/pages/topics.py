@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.dashboard.charts import sparkline
+from headrace.dashboard.dead_letters import dead_letter_topics
 from headrace.dashboard.desk import Desk
-from headrace.dashboard.history import History, smoothed
+from headrace.dashboard.history import smoothed
 from headrace.dashboard.page import Asked, Menu, Model, Page, Params
-from headrace.dashboard.snapshot import Snapshot
+from headrace.dashboard.watch import State
 
 MOST = 500  # rows on the page; the filter finds the others
 
@@ -19,14 +20,18 @@ SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-def model(snapshot: Snapshot, history: History, query: Params) -> Model:
+def model(state: State, query: Params) -> Model:
     """What the page shows."""
+    snapshot, history = state.snapshot, state.history
+    assert snapshot is not None
+    letters = dead_letter_topics(state)
     wanted, sort = query.get("q", "").strip().lower(), query.get("sort", "name")
     with_internal = query.get("internal") == "1"
     rows = [
         {
             "name": topic.name,
             "is_internal": topic.is_internal,
+            "letters": letters.get(topic.name),
             "partitions": len(topic.partitions),
             "replicas": max((len(partition.replicas) for partition in topic.partitions), default=0),
             "is_whole": all(partition.is_whole for partition in topic.partitions),
@@ -54,8 +59,7 @@ def model(snapshot: Snapshot, history: History, query: Params) -> Model:
 
 async def view(desk: Desk, asked: Asked) -> Model:
     """What the page shows now."""
-    assert desk.state.snapshot is not None
-    return model(desk.state.snapshot, desk.state.history, asked.query)
+    return model(desk.state, asked.query)
 
 
 PAGE = Page("/topics", "Topics", "topics.html", view, Menu("Log", "Topics", "t", "topics"))

@@ -33,7 +33,7 @@
     source.addEventListener("reload", () => { source.close(); location.reload(); });
     source.addEventListener("full", (event) => { source.close(); say("off", JSON.parse(event.data)); });
     source.addEventListener("error", () => {
-      say("lost", "dashboard away, trying again");
+      say("lost", "dashboard unreachable, retrying");
       // The browser tries again by itself after a lost connection, but not after an answer that is no stream.
       if (source.readyState === EventSource.CLOSED) { clearTimeout(watchdog); watchdog = setTimeout(connect, 2000); }
     });

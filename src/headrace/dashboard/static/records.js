@@ -29,12 +29,12 @@
     if (words !== undefined) state.textContent = words;
     if (!rows.childElementCount) {
       nothing.hidden = false;
-      nothingText.textContent = fields().length ? "Nothing matches" : "No records";
+      nothingText.textContent = fields().length ? "No record matches" : "No records";
     }
   }
 
   function count() {
-    return `${number.format(last.found)} found in ${number.format(last.read)} of ${number.format(last.total)} records`;
+    return `${number.format(last.found)} matches in ${number.format(last.read)} of ${number.format(last.total)} records`;
   }
 
   function run(shouldFollow) {
@@ -66,7 +66,7 @@
       bar.value = last.total ? last.read / last.total : 1;
       if (isFollowing) {
         nothing.hidden = rows.childElementCount > 0 || last.read < last.total;
-        nothingText.textContent = "Nothing yet: records show up here as they are written";
+        nothingText.textContent = "No records yet. New records appear here as they are written";
         state.textContent = "following";
       } else state.textContent = count();
     });
@@ -80,7 +80,7 @@
     source.addEventListener("error", () => {
       // A search begun anew by itself would show its finds twice; what is followed goes on as soon as it can.
       const wasFollowing = isFollowing;
-      stop(wasFollowing ? "connection lost, trying again" : "connection lost: search again");
+      stop(wasFollowing ? "connection lost, retrying" : "connection lost, search again");
       if (wasFollowing) setTimeout(() => { if (!source) run(true); }, 2000);
     });
   }

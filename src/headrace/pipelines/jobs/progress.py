@@ -49,7 +49,7 @@ class Progress:
     lag_ms: int | None = None
     late_rows_total: int = 0  # since the run began
     writes: Written | None = None
-    dead_letters: tuple[str, ...] = ()  # topics for records of its inputs that it cannot decode
+    dead_letter_topics: tuple[str, ...] = ()  # topics for records of its inputs that it cannot decode
 
     @property
     def lag_records(self) -> int | None:
@@ -76,7 +76,7 @@ class Progress:
             "lag_records": self.lag_records,
             "lag_ms": self.lag_ms,
             "writes": self.writes._asdict() if self.writes else None,
-            "dead_letters": list(self.dead_letters),
+            "dead_letter_topics": list(self.dead_letter_topics),
             "sources": [
                 {
                     "name": source.name,

@@ -137,7 +137,7 @@ class Runner:
                 progress = replace(
                     read(running.name, word, inputs, dict(report), late),
                     writes=written(running.prepared.job.outputs[word]),
-                    dead_letters=dead_letter_topics(running.prepared.job, running.prepared.bootstrap),
+                    dead_letter_topics=dead_letter_topics(running.prepared.job, running.prepared.bootstrap),
                 )
                 running.last_batch[word] = progress.batch
                 running.late_rows[word] = progress.late_rows_total

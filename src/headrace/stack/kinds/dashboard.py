@@ -41,6 +41,7 @@ def _command(values: Mapping[str, Any], token: str, bootstrap: str) -> Command:
     arguments = ["dashboard", "start", "--json", "--bootstrap", bootstrap]
     arguments += ["--port", str(values["port"]), "--host", values["host"], "--every", str(values["every_s"])]
     arguments += ["--allow-writes"] if values["allow_writes"] else []
+    arguments += ["--registry", values["registry"]] if values.get("registry") else []
     for name in values.get("host_names", ()):
         arguments += ["--host-name", name]
     return Command((*COMMAND, *arguments), environment={"HEADRACE_DASHBOARD_TOKEN": token} if token else {})
@@ -68,6 +69,7 @@ port = {DEFAULT_PORT}
         Key("allow_writes", bool, "Let it produce records and reset groups; a token is made for it.", False),
         Key("token", str, "Let in only who has this, 16 characters or more: best as ${VARIABLE}.", is_secret=True),
         Key("host_names", list, "Further names under which it answers."),
+        Key("registry", str, "The URL of a schema registry, to show the schemas of Avro topics."),
         Key("every_s", float, "How often to look at the cluster, in seconds.", 2.0, least=0.2, most=60),
     ),
     check=_check,

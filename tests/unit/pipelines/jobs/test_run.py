@@ -126,4 +126,4 @@ def test_a_report_names_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None
     (report,) = world.runner.news()
     told = report.as_json()
     assert told["writes"] == {"kind": "topic", "name": "sums", "text": "topic sums"}
-    assert told["dead_letters"] == ["numbers.dead-letters"]
+    assert told["dead_letter_topics"] == ["numbers.dead-letters"]
