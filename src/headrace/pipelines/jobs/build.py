@@ -27,6 +27,7 @@ from headrace.pipelines.jobs.inputs import check_input, input_frame
 from headrace.pipelines.jobs.lag import lag_of
 from headrace.pipelines.jobs.outputs import check_output, start_query
 from headrace.pipelines.jobs.place import Place
+from headrace.pipelines.jobs.steps import check_steps
 from headrace.pipelines.keyed.spark_plan import has_watermark
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def start(prepared: Prepared) -> dict[str, "StreamingQuery"]:
             if stage is Stage.DRAINED:
                 check_over(prepared.job, prepared.place, prepared.bootstrap, prepared.trigger)
                 continue
+            check_steps(frame, prepared.place.checkpoint(word))
             started[word] = start_query(
                 frame,
                 f"{prepared.job.name}.{word}",

@@ -48,6 +48,19 @@ def test_real_time_mode_names_what_it_cannot_do_and_what_to_choose() -> None:
     assert "org.apache" not in said
 
 
+def test_changed_state_is_one_sentence_with_the_remedy_and_not_tried_again() -> None:
+    spark = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: [STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided "
+        "key schema does not match existing state key schema.\nExisting … SQLSTATE: XXKST\n=== Streaming Query ==="
+    )
+    said = sentence_of(RuntimeError(spark))
+    assert said.startswith("its state was kept by other steps than the query now has (Spark's STATE_STORE_KEY_SCHEMA")
+    assert "headrace pipeline reset" in said
+    assert will_last(RuntimeError(spark))
+    ours = "headrace.pipelines.keyed.errors.BadState: the stored state has 4 buckets and the query asks for 8"
+    assert will_last(RuntimeError(f"[X] Failed\n{ours}"))
+
+
 def test_only_what_could_go_well_is_tried_again() -> None:
     assert [will_last(RuntimeError(text)) for text in (LOST, UNRESOLVED, NOT_IN_REAL_TIME)] == [True, True, True]
     assert not will_last(RuntimeError(GONE))
