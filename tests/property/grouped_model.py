@@ -65,8 +65,10 @@ def changes(table: Table, writes: Sequence[tuple[int, Row | None]], second: int)
 class Groups:
     """`group_changes` with its operators one behind the other, and the table that its output adds up to."""
 
-    def __init__(self, by: Sequence[str], aggregates: Mapping[str, Aggregate], **run: Any) -> None:
-        made = grouping(aggregates, SCHEMA)
+    def __init__(
+        self, by: Sequence[str], aggregates: Mapping[str, Aggregate], *, inserts: bool = False, **run: Any
+    ) -> None:
+        made = grouping(aggregates, SCHEMA, inserts=inserts)
         self.runners, schema = [], SCHEMA
         for mark, field in made.marked.items():
             keys = list(dict.fromkeys([*by, field]))

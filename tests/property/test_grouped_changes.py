@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.tables.top_n import top_n
-from tests.property.grouped_model import Groups, Table, batches, changes, queried
+from headrace.pipelines.operators.top_n import top_n
+from tests.property.grouped_model import Groups, Table, batches, changes, queried, rows
 from tests.property.storage_model import examples
 
 SUMS = {
@@ -37,13 +37,22 @@ ORDERED = {
     "all": agg.collect("x"),
     "best": top_n(2, ["-x", "s"], "s", "i"),
     "first": top_n(3, "f"),
+    "dearest": agg.max_by("s", "i"),
+    "cheapest": agg.min_by("x", "i"),
+    "ranked": top_n(2, "-i", "s", ties="rank"),
+    "dense": top_n(2, "i", "s", ties="dense_rank"),
 }
 ORDERED_SQL = """select h, min(x) least_x, max(f) + 0.0 most_f, min(f) + 0.0 least_f, max(s) most_s, min(d) least_d,
     count(distinct s) different, count(distinct f) "values", count(distinct h) again,
     coalesce(list(x order by x) filter (x is not null), []) "all",
     list({'s': s, 'i': i} order by x desc nulls last, s nulls last, i nulls last)[:2] best,
-    list({'f': f + 0.0} order by f nulls last)[:3] "first"
-    from t group by h"""
+    list({'f': f + 0.0} order by f nulls last)[:3] "first",
+    (list(s order by i desc, s desc nulls last) filter (i is not null))[1] dearest,
+    (list(x order by i, x nulls last) filter (i is not null))[1] cheapest,
+    list({'s': s, 'rank': down} order by down, s nulls last) filter (down <= 2) ranked,
+    list({'s': s, 'rank': up} order by up, s nulls last) filter (up <= 2) dense
+    from (select *, rank() over (partition by h order by i desc nulls last) down,
+        dense_rank() over (partition by h order by i nulls last) up from t) group by h"""
 
 runs = st.fixed_dictionaries({"buckets": st.integers(1, 3), "call_rows": st.none() | st.integers(1, 5)})
 
@@ -82,3 +91,20 @@ def test_what_goes_by_order(given_batches: Any, run: Any, restarts: bool) -> Non
 @given(batches, runs, st.booleans())
 def test_different_rows(given_batches: Any, run: Any, restarts: bool) -> None:
     check(given_batches, run, restarts, ["g", "s"], {}, "select distinct g, s from t")
+
+
+@examples(6)
+@given(st.lists(st.lists(rows, max_size=10, min_size=1), min_size=1, max_size=6), runs, st.booleans())
+def test_a_table_that_only_grows(given_batches: Any, run: Any, restarts: bool) -> None:
+    """It keeps no more rows than are shown, and says the same."""
+    groups, table = Groups(["h"], ORDERED, inserts=True, **run), Table()
+    kinds = groups.runners[-1].output
+    kinds = pa.schema([field for field in kinds if not field.name.startswith("_")])
+    for second, new in enumerate(given_batches):
+        groups.batch(changes(table, [(len(table) + place, row) for place, row in enumerate(new)], second))
+        assert plain(groups.view) == plain(queried(table, ORDERED_SQL, kinds))
+        if restarts:
+            groups.restart()
+    tables = [table.name for table in groups.runners[-1].plan.tables]
+    assert not any(name.endswith(".tail") for name in tables)
+    assert len(groups.runners[-1].state("least_x.head")) <= len({row["h"] for row in table.values()})

@@ -13,11 +13,19 @@ from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.grouped_aggregates import grouping
 from headrace.pipelines.operators.tables.grouped_rows import REVISION, GroupedRows
-from headrace.pipelines.operators.tables.top_n import top_n
+from headrace.pipelines.operators.top_n import top_n
 from tests.property.storage_model import examples
 
 SCHEMA = pa.schema([("g", pa.int64()), ("x", pa.int64()), (WEIGHT, WEIGHT_TYPE), (TIME, TIME_TYPE)])
-AGGREGATES = {"least": agg.min("x"), "most": agg.max("x"), "first": top_n(3, "x"), "last": top_n(2, "-x", "x")}
+AGGREGATES = {
+    "least": agg.min("x"),
+    "most": agg.max("x"),
+    "first": top_n(3, "x"),
+    "last": top_n(2, "-x", "x"),
+    "ranked": top_n(3, "x", ties="rank"),
+    "dense": top_n(2, "-x", ties="dense_rank"),
+}
+SHOWN = ("first", "last", "ranked", "dense")
 
 
 def small_heads() -> GroupedRows:
@@ -30,7 +38,9 @@ def expected(table: list[tuple[int, int]]) -> dict[int, Any]:
     found = {}
     for group in {g for g, _ in table}:
         xs = sorted(x for g, x in table if g == group)
-        found[group] = (xs[0], xs[-1], xs[:3], xs[::-1][:2])
+        ranked = [x for x in xs if xs.index(x) < 3]
+        dense = [x for x in xs[::-1] if len({y for y in xs if y > x}) < 2]
+        found[group] = (xs[0], xs[-1], xs[:3], xs[::-1][:2], ranked, dense)
     return found
 
 
@@ -68,7 +78,7 @@ def test_heads_answer_for_the_whole(seed: int, steps: Any, call_rows: int | None
         weighted = [(*row, -1) for row in gone + fleeting] + [(*row, 1) for row in new + fleeting]
         rows = [dict(zip(SCHEMA.names, (*weighted[at], None), strict=True)) for at in random.permutation(len(weighted))]
         for row in sorted(runner.batch(rows).to_pylist(), key=lambda row: (row[REVISION], -row[WEIGHT])):
-            shown = (row["least"], row["most"], *([cell["x"] for cell in row[name]] for name in ("first", "last")))
+            shown = (row["least"], row["most"], *([cell["x"] for cell in row[name]] for name in SHOWN))
             if row[WEIGHT] < 0:
                 assert view.pop(row["g"]) == shown
             else:

@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.operators.closing import Closing
+from headrace.pipelines.operators.deduplicate import FirstWithin
 from headrace.pipelines.operators.hops import Hops
+from headrace.pipelines.operators.ordering import RANKINGS
 from headrace.pipelines.operators.paned_windows import PanedWindows
 from headrace.pipelines.operators.session_windows import SessionWindows
 from headrace.pipelines.operators.sliding_rows import SlidingRows
 from headrace.pipelines.operators.stragglers import correct, drop
+from headrace.pipelines.operators.top_n import TopN
 from tests.property.storage_model import examples
 from tests.property.windows_model import (
     AGGREGATES,
@@ -117,6 +120,55 @@ def test_sessions_with_a_maximum(found: list[Event], run: Run, gap: int, maximum
 def test_sliding(found: list[Event], run: Run, seconds: int) -> None:
     out = emitted(sliding(seconds), found, run, honest(found, run))
     assert comparable(out) == comparable(in_intervals(found, seconds))
+
+
+@pytest.mark.parametrize("ties", RANKINGS)
+@examples(20)
+@given(events, runs, hops)
+def test_the_first_rows_of_windows(ties: str, found: list[Event], run: Run, shape: Hops) -> None:
+    """Ranked as SQL ranks them, however rows are cut into batches, calls and panes."""
+    aggregates = {"top": TopN("p", 2, (("u", True),), ("w", "u"), ties)}
+    out = emitted(PanedWindows("t", shape, aggregates, drop(), ONCE, SCHEMA), found, run, honest(found, run))
+    size, slide = shape.size, shape.slide
+    equal = ", p.w" if ties == "row_number" else ""
+    expected = asked(
+        found,
+        f"""WITH placed AS (SELECT *, epoch_us(t) AS us, unnest(range(0, {size}, {slide})) AS back FROM events),
+            windowed AS (SELECT *, (us - back) - (((us - back) % {slide}) + {slide}) % {slide} AS start FROM placed),
+            ranks AS (SELECT *, {ties}() OVER (PARTITION BY k, start, p IS NULL ORDER BY p.u DESC{equal}) AS place
+                FROM windowed WHERE start <= us AND us < start + {size})
+        SELECT k, make_timestamp(start) window_start, coalesce(list({{'w': p.w, 'u': p.u, 'rank': place}}
+            ORDER BY place, p.w) FILTER (p IS NOT NULL AND place <= 2), []) top FROM ranks GROUP BY k, start""",
+    )
+    shown = [
+        sorted(repr((row["k"], naive(row["window_start"]), row["top"])) for row in rows) for rows in (out, expected)
+    ]
+    assert shown[0] == shown[1]
+
+
+def naive(time: Any) -> Any:
+    return time.replace(tzinfo=None)
+
+
+@examples(50)
+@given(events, runs, marks, st.integers(1, 20))
+def test_of_rows_that_are_near_one_is_let_through(
+    found: list[Event], run: Run, watermarks: list[int], within: int
+) -> None:
+    """None that is let through is near another; each other one is, or is late and counted. Nothing is kept."""
+    carried = tuple(name for name in SCHEMA.names if name != "k")
+    numbered = [{**event, "x": number} for number, event in enumerate(found)]
+    out = emitted(FirstWithin("t", within * SECOND, carried, drop(), SCHEMA), numbered, run, watermarks)
+    through = {row["x"] for row in out if row["_aside"] is None}
+    late = sum(row["_aside"]["rows"] for row in out if row["_aside"] is not None)
+
+    def near(one: Event, other: Event) -> bool:
+        return one["k"] == other["k"] and abs(one["t"] - other["t"]) <= within * SECOND
+
+    first = [event for event in numbered if event["x"] in through]
+    assert not any(near(one, other) for place, one in enumerate(first) for other in first[:place])
+    lone = [event for event in numbered if event["x"] not in through and not any(near(event, one) for one in first)]
+    assert len(lone) <= late <= len(numbered) - len(through)
 
 
 def standing(out: list[Event]) -> list[Event]:

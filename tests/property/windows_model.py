@@ -24,6 +24,8 @@ SCHEMA = pa.schema(
         ("d", pa.decimal128(10, 2)),
         ("s", pa.string()),
         ("f", pa.float64()),
+        ("p", pa.struct([("u", pa.int64()), ("w", pa.string())])),
+        ("l", pa.list_(pa.int64())),
     ]
 )
 AGGREGATES = {
@@ -39,11 +41,18 @@ AGGREGATES = {
     "last": agg.last("x"),
     "distinct": agg.count_distinct("s"),
     "all": agg.collect("x"),
+    "max_p": agg.max("p"),
+    "min_l": agg.min("l"),
+    "first_l": agg.first("l"),
+    "distinct_p": agg.count_distinct("p"),
+    "all_p": agg.collect("p"),
 }
 SQL = """count(*) n, count(x) nx, sum(x)::bigint sum_x, sum(d)::decimal(20, 2) sum_d, avg(f) avg_f, min(s) min_s,
     max(d) max_d, stddev_samp(x) dev,
     (min({'t': t, 's': s}) FILTER (s IS NOT NULL)).s AS first, (max({'t': t, 'x': x}) FILTER (x IS NOT NULL)).x AS last,
-    count(DISTINCT s) "distinct", coalesce(list(x ORDER BY t, x) FILTER (x IS NOT NULL), []) AS "all" """
+    count(DISTINCT s) "distinct", coalesce(list(x ORDER BY t, x) FILTER (x IS NOT NULL), []) AS "all", max(p) max_p,
+    min(l) min_l, (list(l ORDER BY t, l) FILTER (l IS NOT NULL))[1] first_l, count(DISTINCT p) distinct_p,
+    coalesce(list(p ORDER BY t, p) FILTER (p IS NOT NULL), []) AS all_p """
 Event = dict[str, Any]
 
 events = st.lists(
@@ -55,6 +64,8 @@ events = st.lists(
             "d": st.none() | st.integers(-(10**9), 10**9).map(lambda n: Decimal(n) / 100),
             "s": st.none() | st.sampled_from(["", "a", "b", "é", "z\x00", "zz"]),
             "f": st.none() | st.integers(-(2**20), 2**20).map(lambda n: n / 8),
+            "p": st.none() | st.fixed_dictionaries({"u": st.integers(0, 3), "w": st.sampled_from("xyz")}),
+            "l": st.none() | st.lists(st.integers(-2, 2), max_size=3),
         }
     ),
     max_size=40,

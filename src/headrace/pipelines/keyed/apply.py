@@ -68,6 +68,9 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
         )
     if plan.clock is not Clock.NONE and (reason := lost_watermark(frame)):
         raise BadOption(f"the operator would wait for ever: {reason}")
+    if not frame.isStreaming:
+        # What serves state is started with the first stream, and state is needed here too.
+        _ = frame.sparkSession.streams
     output = from_arrow_schema(pa.schema([*keys, *plan.output]))
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
     packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)

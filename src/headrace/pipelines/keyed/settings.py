@@ -18,6 +18,7 @@ from headrace.pipelines.keyed.operator import Plan, Rows, Table, Values
 
 VERSION: Final = 1
 KINDS: Final[dict[str, type[Values] | type[Rows]]] = {"values": Values, "rows": Rows}
+LATER: Final = {"later": True}
 SETTINGS_BUCKET: Final = -1
 """The bucket that no key has: its record holds the settings."""
 
@@ -83,9 +84,15 @@ def check_same(stored: Settings, now: Settings) -> None:
 
 
 def told(value: object) -> str:
-    """A parameter as text, the same in every process: functions are left out, and fields that are not for `repr`."""
+    """A parameter as text, the same in every process: functions are left out, and fields that are not for `repr`.
+
+    A field that a class got only later has metadata `LATER`: as long as it has its default, texts are as before.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         shown = {each.name: getattr(value, each.name) for each in fields(value) if each.repr}
+        for each in fields(value):
+            if each.metadata == LATER and shown[each.name] == each.default:
+                del shown[each.name]
         parts = [f"{name}={told(each)}" for name, each in shown.items() if not callable(each)]
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, pa.Schema):

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import Keyed
 from headrace.pipelines.operators.grouping import Longs
+from headrace.pipelines.operators.partials import PREPARED
 from headrace.pipelines.operators.stragglers import ASIDE, LATE, NO_TIME, Stragglers
 
 TIME = pa.timestamp("us", "UTC")
@@ -21,7 +22,7 @@ def aside_field(rows: pa.Schema, choice: Stragglers) -> pa.Field:
             pa.field("window_start", TIME),
             pa.field("window_end", TIME),
             pa.field("lateness_ms", pa.int64()),
-            pa.field("row", pa.struct(list(rows))),
+            pa.field("row", pa.struct([field for field in rows if not field.name.startswith(PREPARED)])),
         ]
     return pa.field(ASIDE, pa.struct(parts))
 
@@ -48,7 +49,7 @@ def set_aside(
     chosen = np.flatnonzero(late | timeless)
     is_late = late[chosen]
     nothing = ~is_late
-    picked = rows.take(pa.array(chosen))
+    picked, row = rows.take(pa.array(chosen)), kind.field("row").type
     start, end = (np.where(is_late, edge[chosen], 0) for edge in window)
     lateness = np.where(is_late, reached_us - end, 0) // 1000
     made = pa.StructArray.from_arrays(
@@ -58,7 +59,7 @@ def set_aside(
             pa.array(start, pa.int64(), mask=nothing).view(pa.timestamp("us")).cast(TIME),
             pa.array(end, pa.int64(), mask=nothing).view(pa.timestamp("us")).cast(TIME),
             pa.array(lateness, pa.int64(), mask=nothing),
-            pa.StructArray.from_arrays(picked.columns, fields=list(rows.schema)),
+            pa.StructArray.from_arrays([picked.column(field.name) for field in row], fields=list(row)),
         ],
         fields=list(kind),
     )

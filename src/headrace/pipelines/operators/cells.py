@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.pipelines.operators.grouping import Groups, Longs
+from headrace.pipelines.operators.ordering import first_ranked
 
 Array = NDArray[Any]
 
@@ -193,14 +194,27 @@ class Moments(Cell):
 
 
 @dataclass(frozen=True)
+class Cut:
+    """Only values whose rank is at most `limit`; those are equal in rank whose places have the same `tie`."""
+
+    limit: int
+    ranking: str | None
+    tie: Longs
+
+
+@dataclass(frozen=True)
 class Bag(Cell):
-    """Lists of values, put together; `distinct` keeps each value once. Values are numbers: places in a dictionary."""
+    """Lists of values, put together; `distinct` keeps each value once, `cut` the first ones.
+
+    Values are numbers: places in a dictionary.
+    """
 
     lists: pa.ListArray
     distinct: bool
+    cut: Cut | None = None
 
     def take(self, rows: Longs) -> "Bag":
-        return Bag(self.lists.take(pa.array(rows)), self.distinct)
+        return Bag(self.lists.take(pa.array(rows)), self.distinct, self.cut)
 
     def reduce(self, groups: Groups) -> "Bag":
         group = np.empty(len(groups.order), np.int64)
@@ -224,5 +238,9 @@ class Bag(Cell):
         if self.distinct and len(codes):
             keep = np.append(True, (owner[1:] != owner[:-1]) | (codes[1:] != codes[:-1]))
             owner, codes = owner[keep], codes[keep]
+        if self.cut is not None:
+            each = np.ones(len(codes), np.int64)
+            first, _ = first_ranked(owner, self.cut.tie[codes], each, self.cut.limit, self.cut.ranking)
+            owner, codes = owner[first], codes[first]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))]).astype(np.int32)
-        return Bag(pa.ListArray.from_arrays(pa.array(offsets), pa.array(codes)), self.distinct)
+        return Bag(pa.ListArray.from_arrays(pa.array(offsets), pa.array(codes)), self.distinct, self.cut)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.operators.cells import Cell
 from headrace.pipelines.operators.grouping import Groups, Longs
-from headrace.pipelines.operators.partials import Aggregate, Arrays, Loaded
+from headrace.pipelines.operators.partials import PREPARED, Aggregate, Arrays, Loaded, valid_in
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ class Custom(Aggregate):
         return self.given
 
     def lift(self, values: pa.Array, time: Longs) -> Arrays:
-        return [self.make(values).cast(self.kept)]
+        states = self.make(values).cast(self.kept)
+        if (self.field or "").startswith(PREPARED):  # what a condition leaves out is null, whatever is made of a null
+            states = states.take(pa.array(np.arange(len(states)), mask=~valid_in(values)))
+        return [states]
 
     def load(self, columns: Sequence[pa.Array]) -> Loaded:
         return Loaded((Made(columns[0], self.join),))

@@ -8,14 +8,14 @@ import pyarrow as pa
 from headrace.pipelines.keyed.apply import BUCKETS, keyed
 from headrace.pipelines.keyed.operator import Operator
 from headrace.pipelines.keyed.spark_plan import has_watermark, lost_watermark, stateful_step
-from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
+from headrace.pipelines.operators.errors import BadAggregate, BadField, BadTime, BadWindow
 from headrace.pipelines.operators.fields import nearest, require
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import ASIDE
 from headrace.pipelines.operators.time_marks import TimeMark, time_mark, time_marks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 _ALL = "_all"
@@ -95,8 +95,28 @@ def check_names(
     for name, each in aggregates.items():
         if name in by or name in taken:
             raise BadField(f"an aggregate is called {name!r}, as another column of the output is: call it otherwise")
-        if isinstance(each, Aggregate) and each.field is not None and each.field not in frame.columns:
-            raise BadField(f"{name}: there is no column {each.field!r}: {nearest(each.field, frame.columns)}")
+        for column in each.names if isinstance(each, Aggregate) else ():
+            if column not in frame.columns:
+                raise BadField(f"{name}: there is no column {column!r}: {nearest(column, frame.columns)}")
+
+
+def prepared(
+    frame: "DataFrame", aggregates: Mapping[str, Aggregate], *, of_table: bool = False
+) -> "tuple[DataFrame, dict[str, Aggregate]]":
+    """The columns that aggregates are computed of added to a frame, and the aggregates over them."""
+    from pyspark.errors import AnalysisException
+
+    made: dict[str, Aggregate] = {}
+    columns: dict[str, Column] = {}
+    for name, each in aggregates.items():
+        try:
+            made[name], given = each.prepared(of_table=of_table)
+            frame.select(*given.values())
+        except AnalysisException as error:
+            why = str(error).partition("\n")[0].partition(" SQLSTATE")[0]
+            raise BadAggregate(f"{name}: where={each.where!r} cannot be evaluated: {why}") from None
+        columns |= given
+    return frame.withColumns(columns) if columns else frame, made
 
 
 def needed(frame: "DataFrame", by: Sequence[str], time: str, aggregates: Mapping[str, Aggregate]) -> "DataFrame":

@@ -48,10 +48,10 @@ def hopping(
     def apply(frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as fn
 
-        rows, at = chosen.timed(frame)
-        if not frame.isStreaming:
+        rows, made, at = chosen.over(frame)
+        if not frame.isStreaming and made.is_native(frame, at):
             window = fn.window(f"`{at.column}`", spelt(size_us), spelt(slide_us), spelt(offset_us))
-            return chosen.natively(rows, at, window)
-        return hop(rows, at, Hops(size_us, slide_us, offset_us), chosen)
+            return made.natively(rows, at, window)
+        return hop(rows, at, Hops(size_us, slide_us, offset_us), made)
 
     return apply

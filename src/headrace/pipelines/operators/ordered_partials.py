@@ -1,16 +1,17 @@
-"""Aggregates that go by the order of values or of time: least and greatest, first and last, all, different ones."""
+"""Aggregates that go by an order: least and greatest, of a value or by another, first and last, all, different ones."""
 
 # ruff: noqa: D102, ARG002 - what the methods do is said once, in `Aggregate`; not each needs all it is given
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.operators.cells import Bag, Extreme
+from headrace.pipelines.operators.cells import Bag, Cut, Extreme
+from headrace.pipelines.operators.errors import BadAggregate
 from headrace.pipelines.operators.grouping import Longs
 from headrace.pipelines.operators.ordering import as_numbers, from_numbers, is_direct, is_ordered, ranks
 from headrace.pipelines.operators.partials import Aggregate, Arrays, Loaded, valid_in
@@ -61,7 +62,56 @@ class Best(Aggregate):
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        return (fn.max if self.greatest else fn.min)(self.field or "")
+        return (fn.max if self.greatest else fn.min)(self.column)
+
+
+@dataclass(frozen=True)
+class BestBy(Best):
+    """The value of the row with the least or the greatest `by`; among equal ones the least or greatest value, not null.
+
+    In windows it is computed of a column of both: `by`, whether there is a value, the value.
+    """
+
+    by: str
+    present: str | None = None
+    """In groups of a table, a column that is null where the condition does not hold."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.field or "", self.by)
+
+    @property
+    def named(self) -> str:
+        return f"{'max' if self.greatest else 'min'}_by({self.field}, {self.by})"
+
+    def prepared(self, *, of_table: bool = False) -> "tuple[Self, dict[str, Column]]":
+        from pyspark.sql import functions as fn
+
+        if of_table:
+            if self.where is None:
+                return self, {}
+            name, column = self.held(fn.lit(True), "*")
+            return replace(self, where=None, present=name), {name: column}
+        by, value = fn.col(f"`{self.by}`"), self.column
+        there = value.isNotNull() if self.greatest else value.isNull()
+        both = fn.struct(by.alias("by"), there.alias("there"), value.alias("value"))
+        name, column = self.held(fn.when(by.isNotNull(), both), f"{self.field} by {self.by}")
+        return replace(self, field=name, where=None), {name: column}
+
+    def state(self, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
+        for part in kind:
+            if not is_ordered(part.type):
+                raise BadAggregate(f"{self.named}: {part.type} has no order, so that rows could not be told apart")
+        return [("best", kind)]
+
+    def result(self, kind: pa.DataType) -> pa.DataType:
+        return kind.field("value").type
+
+    def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
+        return pc.struct_field(self.store(loaded, kind)[0], "value")
+
+    def native(self, time: "Column") -> "Column":
+        return super().native(time)["value"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +147,7 @@ class Edge(Aggregate):
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        value = fn.col(self.field or "")
+        value = self.column
         pair = fn.when(value.isNotNull(), fn.struct(time.alias("at"), value.alias("value")))
         return (fn.max if self.latest else fn.min)(pair)["value"]
 
@@ -126,19 +176,19 @@ class Collected(Aggregate):
         pairs = lists.flatten()
         parts = pairs.flatten()
         places, rows = ranks(parts)
-        return Loaded((_bag(lists, places, distinct=False),), (pairs.take(pa.array(rows)),))
+        return Loaded((as_bag(lists, places, distinct=False),), (pairs.take(pa.array(rows)),))
 
     def store(self, loaded: Loaded, kind: pa.DataType) -> Arrays:
-        return [_unbagged(loaded)]
+        return [from_bag(loaded)]
 
     def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
-        lists = _unbagged(loaded)
+        lists = from_bag(loaded)
         return pa.ListArray.from_arrays(lists.offsets, pc.struct_field(lists.values, "value"))
 
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        value = fn.col(self.field or "")
+        value = self.column
         pair = fn.when(value.isNotNull(), fn.struct(time.alias("at"), value.alias("value")))
         return fn.transform(fn.array_sort(fn.collect_list(pair)), lambda each: each["value"])
 
@@ -163,27 +213,29 @@ class Distinct(Aggregate):
         (lists,) = columns
         values = lists.flatten()
         places, rows = ranks([values])
-        return Loaded((_bag(lists, places, distinct=True),), (values.take(pa.array(rows)),))
+        return Loaded((as_bag(lists, places, distinct=True),), (values.take(pa.array(rows)),))
 
     def store(self, loaded: Loaded, kind: pa.DataType) -> Arrays:
-        return [_unbagged(loaded)]
+        return [from_bag(loaded)]
 
     def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
-        return _unbagged(loaded).value_lengths().cast(pa.int64())
+        return from_bag(loaded).value_lengths().cast(pa.int64())
 
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        return fn.size(fn.collect_set(self.field or "")).cast("bigint")
+        return fn.size(fn.collect_set(self.column)).cast("bigint")
 
 
-def _bag(lists: pa.ListArray, places: Longs, *, distinct: bool) -> Bag:
+def as_bag(lists: pa.ListArray, places: Longs, *, distinct: bool, cut: Cut | None = None) -> Bag:
+    """Lists with places instead of their values."""
     sizes = np.asarray(lists.value_lengths().fill_null(0))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return Bag(pa.ListArray.from_arrays(pa.array(offsets), pa.array(places)), distinct)
+    return Bag(pa.ListArray.from_arrays(pa.array(offsets), pa.array(places)), distinct, cut)
 
 
-def _unbagged(loaded: Loaded) -> pa.ListArray:
+def from_bag(loaded: Loaded) -> pa.ListArray:
+    """The way back."""
     (cell,) = loaded.cells
     assert isinstance(cell, Bag)
     # `flatten` and lengths instead of the raw parts: taken rows may share or skip what lies under them.

@@ -1,13 +1,18 @@
 """Each aggregate as partial results: what is kept of it, how rows become it, how it combines, what comes out.
 
 Here: what an aggregate is, and those that count and add.
+
+An aggregate leaves nulls out. So a condition (`where`) needs nothing of it: before the operator it becomes a column
+that is null where the condition does not hold, and the aggregate is computed of that column, whose name says what it
+is.
 """
 
 # ruff: noqa: D102, ARG002 - what the methods do is said once, in `Aggregate`; not each needs all it is given
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, Union
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Arrays = list[pa.Array]
+Where = Union[str, "Column", None]
+"""A condition on rows: SQL text, or a column of Spark's."""
+PREPARED = "(agg) "
+"""What the names of columns begin with that are made for an aggregate."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +46,44 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """What is computed of a field (or of none)."""
+    """What is computed of a field (or of none), of the rows that a condition holds for."""
 
     field: str | None
+    where: Where = dataclasses.field(
+        default=None, kw_only=True, repr=False
+    )  # in what is computed it is part of the field
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that it looks at."""
+        return () if self.field is None else (self.field,)
+
+    def prepared(self, *, of_table: bool = False) -> "tuple[Self, dict[str, Column]]":
+        """The aggregate as it is computed, and the columns that have to be made for it before, by name."""
+        if self.where is None:
+            return self, {}
+        from pyspark.sql import functions as fn
+
+        value = fn.lit(True) if self.field is None else fn.col(f"`{self.field}`")
+        name, column = self.held(value, self.field or "*")
+        return replace(self, field=name, where=None), {name: column}
+
+    def held(self, value: "Column", called: str) -> "tuple[str, Column]":
+        """A column of a value where the condition holds, and its name."""
+        from pyspark.sql import functions as fn
+
+        if self.where is None:
+            return f"{PREPARED}{called}", value
+        condition = fn.expr(self.where) if isinstance(self.where, str) else self.where
+        text = self.where if isinstance(self.where, str) else str(self.where)
+        return f"{PREPARED}{called} where {text}".replace("`", ""), fn.when(condition, value)
+
+    @property
+    def column(self) -> "Column":
+        """The field, for Spark."""
+        from pyspark.sql import functions as fn
+
+        return fn.col(f"`{self.field}`")
 
     def state(self, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
         """The columns in which a partial result is kept, for a field of that type; `BadAggregate` if it cannot be."""
@@ -72,10 +116,10 @@ class Aggregate:
     @property
     def named(self) -> str:
         """As a user wrote it."""
-        return f"{type(self).__name__.lower()}({self.field or ''})"
+        return f"{type(self).__name__.lower()}({(self.field or '').removeprefix(PREPARED)})"
 
     def _refuse(self, kind: pa.DataType, want: str) -> BadAggregate:
-        return BadAggregate(f"{self.named}: field {self.field!r} is {kind}, and {want}")
+        return BadAggregate(f"{self.named}: field {(self.field or '').removeprefix(PREPARED)!r} is {kind}, and {want}")
 
 
 def valid_in(values: pa.Array) -> Any:
@@ -112,7 +156,7 @@ class Count(Aggregate):
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        return fn.count(self.field) if self.field else fn.count(fn.lit(1))
+        return fn.count(self.column if self.field else fn.lit(1))
 
 
 @dataclass(frozen=True)
@@ -168,7 +212,7 @@ class Total(_Numbers):
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        return fn.sum(self.field or "")
+        return fn.sum(self.column)
 
 
 @dataclass(frozen=True)
@@ -192,7 +236,7 @@ class Mean(_Numbers):
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        return fn.avg(self.field or "")
+        return fn.avg(self.column)
 
 
 def _adjusted(precision: int, scale: int) -> pa.DataType:
@@ -232,4 +276,4 @@ class Deviation(Aggregate):
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        return fn.stddev_samp(self.field or "")
+        return fn.stddev_samp(self.column)

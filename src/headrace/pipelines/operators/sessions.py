@@ -47,16 +47,16 @@ def sessions(
     def apply(frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as fn
 
-        rows, at = chosen.timed(frame)
-        if maximum_us is None and chosen.by and (chosen.is_plain(at) or not frame.isStreaming):
-            return chosen.natively(rows, at, fn.session_window(f"`{at.column}`", spelt(gap_us)))
-        found = chosen.on_state(
-            rows if chosen.stragglers.hands_on else needed(rows, chosen.by, at.column, chosen.aggregates),
+        rows, made, at = chosen.over(frame)
+        if maximum_us is None and made.by and made.is_native(frame, at):
+            return made.natively(rows, at, fn.session_window(f"`{at.column}`", spelt(gap_us)))
+        found = made.on_state(
+            rows if made.stragglers.hands_on else needed(rows, made.by, at.column, made.aggregates),
             lambda schema: SessionWindows(
-                at.column, gap_us, maximum_us, chosen.aggregates, chosen.stragglers, chosen.closing, schema
+                at.column, gap_us, maximum_us, made.aggregates, made.stragglers, made.closing, schema
             ),
             at.ends_lag_us,
         )
-        return chosen.results(found, at)
+        return made.results(found, at)
 
     return apply

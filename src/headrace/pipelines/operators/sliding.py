@@ -42,18 +42,18 @@ def sliding(
 
     def apply(frame: "DataFrame") -> "DataFrame":
         require(kept, frame.columns, "keep")
-        timed, at = chosen.timed(frame)
-        fields = [each.field for each in chosen.aggregates.values() if each.field is not None]
-        columns = dict.fromkeys([*chosen.by, at.column, *kept, *fields])
-        found = chosen.on_state(
-            timed if chosen.stragglers.hands_on else timed.select(*(f"`{name}`" for name in columns)),
+        timed, made, at = chosen.over(frame)
+        fields = [each.field for each in made.aggregates.values() if each.field is not None]
+        columns = dict.fromkeys([*made.by, at.column, *kept, *fields])
+        found = made.on_state(
+            timed if made.stragglers.hands_on else timed.select(*(f"`{name}`" for name in columns)),
             lambda schema: SlidingRows(
-                at.column, size_us, kept, chosen.aggregates, chosen.stragglers, chosen.closing, schema
+                at.column, size_us, kept, made.aggregates, made.stragglers, made.closing, schema
             ),
             at.lag_us,
         )
-        again = (RETRACTED,) if chosen.stragglers.corrects else ()
+        again = (RETRACTED,) if made.stragglers.corrects else ()
         # A row's interval ends with the row, and has its time.
-        return found.transform(TimeMark("window_end", lag_us=at.lag_us + chosen.stragglers.allowed_us, again=again).put)
+        return found.transform(TimeMark("window_end", lag_us=at.lag_us + made.stragglers.allowed_us, again=again).put)
 
     return apply

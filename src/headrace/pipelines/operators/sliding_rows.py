@@ -49,7 +49,7 @@ class SlidingRows(Windowed):
     @property
     def carried(self) -> list[pa.Field]:
         """The columns to keep."""
-        return [self.rows.field(name) for name in self.keep]
+        return [self.rows.field(name).with_nullable(True) for name in self.keep]
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """Tables and columns."""

@@ -42,10 +42,10 @@ def tumbling(
     def apply(frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as fn
 
-        rows, at = chosen.timed(frame)
-        if chosen.is_plain(at) or not frame.isStreaming:
+        rows, made, at = chosen.over(frame)
+        if made.is_native(frame, at):
             length = spelt(size_us)
-            return chosen.natively(rows, at, fn.window(f"`{at.column}`", length, length, spelt(offset_us)))
-        return hop(rows, at, Hops(size_us, size_us, offset_us), chosen)
+            return made.natively(rows, at, fn.window(f"`{at.column}`", length, length, spelt(offset_us)))
+        return hop(rows, at, Hops(size_us, size_us, offset_us), made)
 
     return apply

@@ -1,7 +1,7 @@
 """What the window functions share: reading their keywords, and choosing between Spark's own windows and keyed state."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.observed import LATE_ROWS
@@ -10,12 +10,13 @@ from headrace.pipelines.operators.custom_partials import Custom
 from headrace.pipelines.operators.errors import BadAggregate
 from headrace.pipelines.operators.fields import as_names
 from headrace.pipelines.operators.fold import fold
-from headrace.pipelines.operators.frames import arrow_schema, check_names, event_time_of, over_keys
+from headrace.pipelines.operators.frames import arrow_schema, check_names, event_time_of, over_keys, prepared
 from headrace.pipelines.operators.intervals import Interval, microseconds, positive
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, counted, drop
 from headrace.pipelines.operators.telling import FINAL, RETRACTED, REVISION
 from headrace.pipelines.operators.time_marks import WINDOW_TIME, TimeMark
+from headrace.pipelines.operators.top_n import TopN
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,11 +39,21 @@ class Windowing:
     buckets: int | None
     aggregates: Mapping[str, Aggregate]
 
-    def timed(self, frame: "DataFrame") -> "tuple[DataFrame, TimeMark]":
-        """The frame with its time at hand, once everything named is known to be there and of a fitting type."""
+    def over(self, frame: "DataFrame") -> "tuple[DataFrame, Windowing, TimeMark]":
+        """The frame with its time and what aggregates are computed of at hand, and the settings for it.
+
+        By then everything named is known to be there and of a fitting type.
+        """
+        made, settings = self.computed(frame)
+        rows, at = event_time_of(frame, self.time, self.what).at_hand(made)
+        return rows, settings, at
+
+    def computed(self, frame: "DataFrame") -> "tuple[DataFrame, Windowing]":
+        """The frame with what aggregates are computed of, and the settings for it."""
         check_names(frame, self.by, self.aggregates, _TAKEN)
-        fold(self.aggregates, arrow_schema(frame))
-        return event_time_of(frame, self.time, self.what).at_hand(frame)
+        made, aggregates = prepared(frame, self.aggregates)
+        fold(aggregates, arrow_schema(made))
+        return made, replace(self, aggregates=aggregates)
 
     def on_state(self, frame: "DataFrame", make: "Callable[[pa.Schema], Operator]", lag_us: int) -> "DataFrame":
         """An operator of windows on keyed state; late rows are counted."""
@@ -58,11 +69,11 @@ class Windowing:
         lag = max(at.lag_us, 1) + self.stragglers.allowed_us
         return found.transform(TimeMark("window_end", back_us=1, lag_us=lag, again=again).put)
 
-    def is_plain(self, at: TimeMark) -> bool:
-        """Whether Spark can do it by itself, which has one watermark for all rows."""
+    def is_native(self, frame: "DataFrame", at: TimeMark) -> bool:
+        """Whether Spark does it by itself, which has one watermark for all rows and not all aggregates."""
         once = not at.ends_lag_us and not self.stragglers.corrects and not self.stragglers.hands_on
-        custom = any(isinstance(each, Custom) for each in self.aggregates.values())
-        return once and not custom and self.closing == Closing()
+        ours = any(isinstance(each, Custom | TopN) for each in self.aggregates.values())
+        return not ours and ((once and self.closing == Closing()) or not frame.isStreaming)
 
     def natively(self, frame: "DataFrame", mark: TimeMark, window: "Column") -> "DataFrame":
         """Spark's own aggregation, with the columns that keyed state would give; late rows are counted by Spark."""

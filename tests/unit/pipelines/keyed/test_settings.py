@@ -32,7 +32,7 @@ from headrace.pipelines.operators.tables.form import TIME_TYPE, VERSION, VERSION
 from headrace.pipelines.operators.tables.grouped_aggregates import grouping
 from headrace.pipelines.operators.tables.grouped_rows import GroupedRows
 from headrace.pipelines.operators.tables.join_operator import TableJoin
-from headrace.pipelines.operators.tables.top_n import top_n
+from headrace.pipelines.operators.top_n import top_n
 
 MINUTE = 60_000_000
 ROWS = pa.schema([("k", pa.string()), ("t", TIME), ("u", TIME), ("x", pa.int64()), ("y", pa.int64())])

@@ -14,6 +14,8 @@ from headrace.pipelines.operators.fold import fold
 from headrace.pipelines.operators.grouping import grouped
 
 NAN = float("nan")
+SMALL, LARGE = {"a": 0, "b": "q"}, {"a": 1, "b": "z"}
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
 LONG = Decimal("-1000000000.001")
 OF_VALUES = [agg.sum, agg.avg, agg.min, agg.max, agg.first, agg.last, agg.stddev]
 
@@ -44,6 +46,9 @@ def computed(kind: pa.DataType, values: list[Any], aggregate: Any, times: list[i
         (pa.binary(), [b"b", b"", None], b"", b"b"),
         (pa.bool_(), [True, None, False], False, True),
         (pa.decimal128(20, 3), [Decimal("1.5"), LONG, None], LONG, Decimal("1.500")),
+        (pa.list_(pa.int64()), [[2], [1, 9], None, [1], []], [], [2]),
+        (pa.list_(pa.string()), [["b"], ["a", None], ["a", "z"]], ["a", None], ["b"]),
+        (PAIR, [LARGE, {"a": 1, "b": None}, None, SMALL], SMALL, LARGE),
         (pa.date32(), [date(2026, 1, 1), date(1969, 1, 1)], date(1969, 1, 1), date(2026, 1, 1)),
         (
             pa.timestamp("us", "UTC"),
@@ -104,6 +109,13 @@ def test_first_and_last_go_by_time_and_then_by_value() -> None:
     assert computed(pa.string(), ["c", "b", None, "a"], agg.last("v"), [2, 1, 9, 2]) == "c"
     assert computed(pa.int64(), [3, None, 1, 2], agg.collect("v"), [5, 4, 3, 3]) == [1, 2, 3]
     assert computed(pa.int64(), [None], agg.collect("v")) == []
+    assert computed(PAIR, [{"a": 2, "b": "x"}, {"a": 1, "b": "y"}], agg.first("v"), [1, 1]) == {"a": 1, "b": "y"}
+    assert computed(pa.list_(pa.int64()), [[2], None, [1, 1]], agg.collect("v"), [1, 0, 1]) == [[1, 1], [2]]
+    assert computed(PAIR, [{"a": 2, "b": None}, {"a": 2, "b": None}, {"a": 1, "b": None}], agg.count_distinct("v")) == 2
+
+
+def test_zero_is_zero() -> None:
+    assert computed(pa.float64(), [0.0, -0.0, NAN, NAN], agg.count_distinct("v")) == 2
 
 
 def test_one_of_your_own() -> None:
@@ -119,7 +131,7 @@ def test_one_of_your_own() -> None:
     assert computed(pa.int64(), [None], product) is None
 
 
-ROWS = pa.schema([("amount", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string()))])
+ROWS = pa.schema([("amount", pa.int64()), ("name", pa.string()), ("tags", pa.map_(pa.string(), pa.string()))])
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,7 @@ class DistinctMarks:
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         """How many rows each value has."""
-        others = [field for field in self.rows if field.name not in keys.names]
-        return Plan(pa.schema([*others, pa.field(self.mark, pa.int32())]), (Values(ROWS, _COUNT),))
+        return Plan(self._output(keys), (Values(ROWS, _COUNT),))
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Every row as it came, behind it the marks."""
@@ -92,7 +91,7 @@ class DistinctMarks:
             columns.append(pa.concat_arrays([column, marked]))
         signs = np.where(after[flipped] > 0, 1, -1).astype(np.int32)
         columns.append(pa.concat_arrays([pa.nulls(len(batch), pa.int32()), pa.array(signs)]))
-        schema = pa.schema([*(self.rows.field(name) for name in others), pa.field(self.mark, pa.int32())])
+        schema = self._output(batch.keys.schema)
         emit = Keyed(np.concatenate([batch.key, flipped]), pa.RecordBatch.from_arrays(columns, schema=schema))
         put = np.flatnonzero((after != 0) & (after != before))
         kept = Keyed(put, pa.RecordBatch.from_arrays([pa.array(after[put])], schema=_COUNT))
@@ -101,3 +100,8 @@ class DistinctMarks:
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """No timer is ever set."""
         return NOTHING
+
+    def _output(self, keys: pa.Schema) -> pa.Schema:
+        """The columns of rows, which are null in a mark, and the mark."""
+        others = [field.with_nullable(True) for field in self.rows if field.name not in keys.names]
+        return pa.schema([*others, pa.field(self.mark, pa.int32())])

@@ -12,16 +12,21 @@ the version of a row that disappears only by table and key, and leave its offset
 """
 
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from headrace.pipelines.operators.errors import BadField
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 WEIGHT: Final = "_weight"
 VERSION: Final = "_version"
 VERSIONS: Final = "_versions"
 TIME: Final = "_time"
+INSERTS: Final = "headrace.inserts"
+"""Noted on `_weight` where it is never -1: a table that only grows."""
 NAMES: Final = frozenset({WEIGHT, VERSION, VERSIONS, TIME})
 
 WEIGHT_TYPE: Final = pa.int32()
@@ -66,6 +71,11 @@ def version_column(columns: Collection[str]) -> str:
     return VERSIONS if VERSIONS in columns else VERSION
 
 
+def only_grows(frame: "DataFrame") -> bool:
+    """Whether rows of a table as changes appear only, and none is ever taken back."""
+    return WEIGHT in frame.columns and bool(frame.schema[WEIGHT].metadata.get(INSERTS))
+
+
 def check_form(schema: pa.Schema, what: str) -> None:
     """Refuse a DataFrame that is no table as changes; `what` says whose input it is."""
     names = schema.names
@@ -75,7 +85,8 @@ def check_form(schema: pa.Schema, what: str) -> None:
     if missing:
         raise BadField(
             f"{what} is no table as changes, because it has no column {' and no '.join(sorted(missing))}: write "
-            f".transform(table_changes(key=[…])) before it, and keep these columns in every select"
+            f".transform(table_changes(key=[…])) before it, or .transform(appended()) if its rows are events that only "
+            "come, and keep these columns in every select"
         )
     if VERSION in names and VERSIONS in names:
         raise BadField(f"{what} has both {VERSION} and {VERSIONS}: drop one of them")

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from headrace.pipelines.operators.errors import BadAggregate, BadField
 from headrace.pipelines.operators.fields import as_names, require
-from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys
+from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys, prepared
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.tables.distinct import DistinctMarks
-from headrace.pipelines.operators.tables.form import NAMES, TIME, WEIGHT, check_form
-from headrace.pipelines.operators.tables.grouped_aggregates import Grouping, grouping
+from headrace.pipelines.operators.tables.form import NAMES, TIME, WEIGHT, check_form, only_grows
+from headrace.pipelines.operators.tables.grouped_aggregates import Grouping, grouping, looked_at
 from headrace.pipelines.operators.tables.grouped_form import in_form
 from headrace.pipelines.operators.tables.grouped_native import Upserts, marked, natively, why_not_native
 from headrace.pipelines.operators.tables.grouped_rows import REVISION, GroupedRows
@@ -24,11 +24,11 @@ def group_changes(
     """A row for each group, kept up to date: a table as changes in, one out.
 
     A group's row disappears (`_weight` -1) and appears with other results (+1) in the micro-batch that altered it; a
-    group that has lost all its rows only disappears. Aggregates: `count`, `sum`, `avg`, `min`, `max`, `count_distinct`,
-    `collect` (in the order of values; with each change it rewrites all of them) and `top_n`. Sums are exact, also of
-    doubles, so nothing is left of a row that is gone. `_version` is the group's: its key, and a number that grows with
-    every row it is told by, for which a group that is gone is remembered. `_time` is the latest of the changes that led
-    to the row.
+    group that has lost all its rows only disappears. Aggregates: `count`, `sum`, `avg`, `min`, `max`, `min_by`,
+    `max_by`, `count_distinct`, `collect` (in the order of values; with each change it rewrites all of them) and
+    `top_n`. Sums are exact, also of doubles, so nothing is left of a row that is gone. `_version` is the group's: its
+    key, and a number that grows with every row it is told by, for which a group that is gone is remembered. `_time` is
+    the latest of the changes that led to the row.
 
     `native=True` leaves the work to Spark's own aggregation, for count, sum and avg of whole numbers and decimals as
     the last step of a query in output mode `update`. It gives upserts: `_weight` +1, this is the group's row from now
@@ -43,12 +43,14 @@ def group_changes(
             raise BadAggregate(f"group_changes: {name}={each!r} is no aggregate: write for example {name}=agg.count()")
 
     def apply(frame: "DataFrame") -> "DataFrame":
-        rows = arrow_schema(frame)
-        check_form(rows, "the input of group_changes")
+        check_form(arrow_schema(frame), "the input of group_changes")
         _check_names(keys, aggregates, frame.columns)
-        made = grouping(aggregates, rows)
-        reason = why_not_native(frame, aggregates) if native is not False else ""
-        upserts = Upserts(keys, lambda: natively(frame, keys, aggregates))
+        for name, each in aggregates.items():
+            looked_at(name, each, frame.columns)
+        frame, computed = prepared(frame, aggregates, of_table=True)
+        made = grouping(computed, arrow_schema(frame), inserts=only_grows(frame))
+        reason = why_not_native(frame, computed) if native is not False else ""
+        upserts = Upserts(keys, lambda: natively(frame, keys, computed))
         if native:
             if reason:
                 raise BadAggregate(f"group_changes cannot be native: {reason}")

@@ -1,17 +1,17 @@
 """Which part keeps which aggregate of a group, and which aggregates cannot be kept."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from headrace.pipelines.operators.errors import BadAggregate, BadField
 from headrace.pipelines.operators.fields import nearest
-from headrace.pipelines.operators.ordered_partials import Best, Collected, Distinct
+from headrace.pipelines.operators.ordered_partials import Best, BestBy, Collected, Distinct
 from headrace.pipelines.operators.partials import Aggregate, Count, Mean, Total
 from headrace.pipelines.operators.tables.grouped_heads import Ordered
 from headrace.pipelines.operators.tables.grouped_parts import DecimalMean, Doubles, Marks, Part, Sums, WholeMean
-from headrace.pipelines.operators.tables.top_n import TopN
+from headrace.pipelines.operators.top_n import TopN
 
 
 @dataclass(frozen=True)
@@ -24,29 +24,33 @@ class Grouping:
     """Every column that is looked at."""
 
 
-def grouping(aggregates: Mapping[str, Aggregate], rows: pa.Schema) -> Grouping:
-    """Aggregates over rows of that schema; refuses what is not there, has the wrong type, or cannot be subtracted."""
+def grouping(aggregates: Mapping[str, Aggregate], rows: pa.Schema, *, inserts: bool = False) -> Grouping:
+    """Aggregates over rows of that schema; refuses what is not there, has the wrong type, or cannot be subtracted.
+
+    With `inserts` the table only grows.
+    """
     parts: dict[str, Part] = {}
     marks: dict[str, str] = {}
     fields: list[str] = []
     for name, each in aggregates.items():
-        fields += looked_at(name, each, rows)
+        fields += looked_at(name, each, rows.names)
         if isinstance(each, Distinct) and each.field is not None:
             each.state(rows.field(each.field).type)
             mark = marks.setdefault(each.field, f"_mark_{len(marks)}")
             parts[name] = Marks(mark)
         else:
-            parts[name] = part_of(name, each, rows)
+            part = part_of(name, each, rows)
+            parts[name] = replace(part, inserts=inserts) if isinstance(part, Ordered) else part
     return Grouping(parts, {mark: field for field, mark in marks.items()}, tuple(dict.fromkeys(fields)))
 
 
-def looked_at(name: str, each: Aggregate, rows: pa.Schema) -> tuple[str, ...]:
+def looked_at(name: str, each: Aggregate, columns: Collection[str]) -> tuple[str, ...]:
     """The columns of an aggregate, which have to be there."""
-    found = each.names if isinstance(each, TopN) else (each.field,) if each.field is not None else ()
-    for column in found:
-        if column not in rows.names:
-            raise BadField(f"{name}: there is no column {column!r}: {nearest(column, rows.names)}")
-    return found
+    for column in each.names:
+        if column not in columns:
+            raise BadField(f"{name}: there is no column {column!r}: {nearest(column, columns)}")
+    present = each.present if isinstance(each, TopN | BestBy) else None
+    return each.names if present is None else (*each.names, present)
 
 
 def part_of(name: str, each: Aggregate, rows: pa.Schema) -> Part:
@@ -58,8 +62,13 @@ def part_of(name: str, each: Aggregate, rows: pa.Schema) -> Part:
     if each.field is None or not isinstance(each, Total | Mean | Best | Collected):
         raise BadAggregate(
             f"{name}: {each.named} cannot be kept of a table, because it cannot take back a row that is gone: use "
-            "count, sum, avg, min, max, count_distinct, collect or top_n"
+            "count, sum, avg, min, max, min_by, max_by, count_distinct, collect or top_n"
         )
+    if isinstance(each, BestBy):
+        both = tuple(pa.field(column, rows.field(column).type) for column in dict.fromkeys((each.by, each.field)))
+        each.state(pa.struct(both))
+        wanted = (each.by, *([each.present] if each.present else []))
+        return Ordered(name, both, (each.greatest,) * len(both), 1, (each.field,), wanted, single=True)
     kind = rows.field(each.field).type
     each.state(kind)
     field = pa.field(each.field, kind)

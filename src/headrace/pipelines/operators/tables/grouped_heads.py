@@ -9,7 +9,8 @@ their groups.
 
 What always holds: a key that has a tail has a head, and every row of the tail comes after every row of the head. So the
 last of the head says where a change belongs. It may come nearer, when the last is taken away; it moves on only when
-the tail is read.
+the tail is read. Where rows are ranked with ties, those that are equal in the order are never parted, so that a rank is
+known from the head alone.
 """
 
 # ruff: noqa: D102 - what the methods do is said once, in `Part`
@@ -21,31 +22,29 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import Keyed, Rows, Table, Values
+from headrace.pipelines.keyed.settings import LATER
 from headrace.pipelines.operators.grouping import Longs, highest
-from headrace.pipelines.operators.tables.grouped_order import (
-    Flags,
-    Net,
-    Pile,
-    differing,
-    first_of,
-    net,
-    piled,
-    places,
-    rank_in_key,
-)
+from headrace.pipelines.operators.ordering import DENSE_RANK, first_of, first_ranked, places, rank_in_key
+from headrace.pipelines.operators.tables.grouped_order import Flags, Net, Pile, differing, net, piled
 from headrace.pipelines.operators.tables.grouped_parts import Call, Step
 
 TIMES: Final = "(times)"
 """How often a row is there."""
+RANK_FIELD: Final = pa.field("rank", pa.int64())
+"""The rank of a row, where it is asked for."""
 _SHARE: Final = 256
 _AT: Final = pa.field("(at)", pa.int64(), nullable=False)
 
 
 class _Split(NamedTuple):
-    """Rows put together, and which of these are the head; of the keys in `whole` the tail is among them."""
+    """Rows put together, and which of these are the head; of the keys in `whole` the tail is among them.
+
+    `tie` is the place of each row of the pile by the order alone, which is the same for rows that are equal in it.
+    """
 
     pile: Pile
     place: Longs
+    tie: Longs
     net: Net
     is_head: Flags
     whole: Flags
@@ -56,7 +55,9 @@ class Ordered:
     """The first `limit` rows (all, if None) of `fields`, in their order; rows with a null in `wanted` do not count.
 
     What comes out is a list of rows with the columns `shown`; with `bare` a list of values, with `single` one value.
-    A head is filled with some rows more than asked for: `spare`, and the more the larger the group is.
+    A head is filled with some rows more than asked for: `spare`, and the more the larger the group is. With a `ranking`
+    the limit is one of ranks, by the first `order` fields, and rows come out with their rank. Where a table only grows
+    (`inserts`) there is no tail: what is not shown now never will be.
     """
 
     name: str
@@ -68,6 +69,9 @@ class Ordered:
     bare: bool = False
     single: bool = False
     spare: int = field(default=16, repr=False)  # how much more is kept changes nothing of what it means
+    ranking: str | None = field(default=None, metadata=LATER)
+    order: int | None = field(default=None, metadata=LATER)
+    inserts: bool = field(default=False, metadata=LATER)
 
     @property
     def result(self) -> pa.DataType:
@@ -76,23 +80,28 @@ class Ordered:
             return kinds[self.shown[0]]
         if self.bare:
             return pa.list_(kinds[self.shown[0]])
-        return pa.list_(pa.struct([(name, kinds[name]) for name in self.shown]))
+        shown = [pa.field(name, kinds[name]) for name in self.shown]
+        return pa.list_(pa.struct([*shown, *([RANK_FIELD] if self.ranking else [])]))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return () if self.limit is None else ("rows", "tail")
+        return ("rows", "tail") if self._has_tail else ()
 
     @property
     def tables(self) -> tuple[Table, ...]:
         rows = [*self.fields, pa.field(TIMES, pa.int64(), nullable=False)]
         head = Values(f"{self.name}.head", pa.schema(rows))
-        return (head,) if self.limit is None else (head, Rows(f"{self.name}.tail", pa.schema([_AT, *rows]), _AT.name))
+        return (head, Rows(f"{self.name}.tail", pa.schema([_AT, *rows]), _AT.name)) if self._has_tail else (head,)
+
+    @property
+    def _has_tail(self) -> bool:
+        return self.limit is not None and not self.inserts
 
     def step(self, call: Call, held: list[Longs]) -> Step:
         head = _as_pile(call.state.read(self.tables[0].name), 0)
         fresh = self._fresh(call)
         none = np.zeros(call.count, np.bool_)
-        if self.limit is None:
+        if not self._has_tail:
             return self._stepped(call.count, head, self._split([head, fresh], none, none, held), held)
         rows = held[0] + np.bincount(fresh.key, fresh.weight, call.count).astype(np.int64)
         numbers = [rows, held[1]]
@@ -121,16 +130,21 @@ class Ordered:
         """All rows put together; the head is the first of the piles."""
         pile = piled(piles)
         place = places(pile.columns, self.descending)
+        tie = place if self.order is None else places(pile.columns[: self.order], self.descending[: self.order])
         found = net(pile, place)
         if self.limit is None:
-            return _Split(pile, place, found, np.ones(len(found.key), np.bool_), whole)
+            return _Split(pile, place, tie, found, np.ones(len(found.key), np.bool_), whole)
+        if self.inserts:
+            is_head = np.zeros(len(found.key), np.bool_)
+            is_head[first_ranked(found.key, tie[found.row], found.weight, self.limit, self.ranking)[0]] = True
+            return _Split(pile, place, tie, found, is_head, whole)
         count, heads, size = len(whole), len(piles[0]), self._size(numbers[0])
-        last = highest(count, pile.key[:heads], place[:heads], -1)
-        is_head = (whole | ~has_tail)[found.key] | (found.place <= last[found.key])
+        last = highest(count, pile.key[:heads], tie[:heads], -1)
+        is_head = (whole | ~has_tail)[found.key] | (tie[found.row] <= last[found.key])
         rank = np.zeros(len(is_head), np.int64)
-        rank[is_head] = rank_in_key(found.key[is_head])
+        rank[is_head] = _first_rank(found.key[is_head], tie[found.row[is_head]])
         cut = whole | (np.bincount(found.key[is_head], minlength=count) > 2 * size)
-        return _Split(pile, place, found, is_head & ((rank < size[found.key]) | ~cut[found.key]), whole)
+        return _Split(pile, place, tie, found, is_head & ((rank < size[found.key]) | ~cut[found.key]), whole)
 
     def _worn(self, split: _Split, numbers: list[Longs]) -> Flags:
         """Keys whose head cannot answer any more, or whose tail is mostly rows that cancel out.
@@ -140,18 +154,25 @@ class Ordered:
         rows, tail = numbers
         count, size, limit = len(rows), self._size(rows), self.limit or 0
         head = split.net.take(split.is_head)
-        there = np.bincount(head.key, np.maximum(head.weight, 0), count)
+        there = self._ranks(count, head, split.tie)
         behind = np.maximum(rows - np.bincount(head.key, head.weight, count), 0)
         if not ((tail > 0) & ((there < limit) | (tail > 2 * behind + size))).any():
             return np.zeros(count, np.bool_)
         worn: Flags = (tail > 0) & ((there < limit + (size - limit) // 4) | (tail > 1.5 * behind + size // 2))
         return worn
 
+    def _ranks(self, count: int, head: Net, tie: Longs) -> Longs:
+        """How many ranks the rows of a head have: as many as there are rows, or different ones among them."""
+        if self.ranking != DENSE_RANK:
+            return np.bincount(head.key, np.maximum(head.weight, 0), count).astype(np.int64)
+        some = head.take(head.weight > 0)
+        return np.bincount(some.key[_first_rank(some.key, tie[some.row]) == rank_in_key(some.key)], minlength=count)
+
     def _stepped(self, count: int, head: Pile, split: _Split, numbers: list[Longs]) -> Step:
         kept, moved = split.net.take(split.is_head), split.net.take(~split.is_head)
-        old = first_of(head.key, head.weight, self.limit)
-        new = first_of(kept.key, kept.weight, self.limit)
         stored = split.place[: len(head)]
+        old, was = self._first(head.key, split.tie[: len(head)], head.weight)
+        new, now = self._first(kept.key, split.tie[kept.row], kept.weight)
         dirty = differing(count, (head.key, stored), (kept.key, kept.place))
         dirty |= differing(count, (head.key, head.weight), (kept.key, kept.weight))
         put = kept.take(dirty[kept.key])
@@ -160,22 +181,29 @@ class Ordered:
         writes = {tables[0]: _as_rows(split.pile, put, self.tables[0])}
         deletes = {tables[0]: np.flatnonzero(empty)}
         appends = {}
-        if self.limit is not None:
+        if self._has_tail:
             rows, tail = numbers
             appends[tables[1]] = _as_rows(split.pile, moved, self.tables[1])
             deletes[tables[1]] = np.flatnonzero(split.whole)
             numbers = [rows, np.where(split.whole, 0, tail) + np.bincount(moved.key, minlength=count)]
         return Step(
             numbers,
-            self._results(count, split.pile, head.key[old], old),
-            self._results(count, split.pile, kept.key[new], kept.row[new]),
+            self._results(count, split.pile, head.key[old], old, was),
+            self._results(count, split.pile, kept.key[new], kept.row[new], now),
             differing(count, (head.key[old], stored[old]), (kept.key[new], kept.place[new])),
             put=writes,
             append=appends,
             delete=deletes,
         )
 
-    def _results(self, count: int, pile: Pile, key: Longs, row: Longs) -> pa.Array:
+    def _first(self, key: Longs, tie: Longs, weight: Longs) -> tuple[Longs, Longs]:
+        """The rows that are shown, and their ranks."""
+        if self.limit is None:
+            rows = first_of(key, weight, None)
+            return rows, rows
+        return first_ranked(key, tie, weight, self.limit, self.ranking)
+
+    def _results(self, count: int, pile: Pile, key: Longs, row: Longs, rank: Longs) -> pa.Array:
         """The rows of a pile that each key shows."""
         names = [each.name for each in self.fields]
         columns = [pile.columns[names.index(name)] for name in self.shown]
@@ -183,11 +211,18 @@ class Ordered:
             index = np.full(count, -1, np.int64)
             index[key] = row
             return columns[0].take(pa.array(index, mask=index < 0))
-        taken = [column.take(pa.array(row)) for column in columns]
+        taken = [*(column.take(pa.array(row)) for column in columns), *([pa.array(rank)] if self.ranking else [])]
         kind = self.result.value_type
         cells = taken[0] if self.bare else pa.StructArray.from_arrays(taken, fields=list(kind))
         ends = np.cumsum(np.bincount(key, minlength=count))
         return pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), cells, type=self.result)
+
+
+def _first_rank(key: Longs, tie: Longs) -> Longs:
+    """0, 1, 2 … within each stretch of equal keys, of rows that tie the first one's."""
+    rank = rank_in_key(key)
+    fresh = np.append(True, (key[1:] != key[:-1]) | (tie[1:] != tie[:-1])) if len(key) else np.zeros(0, np.bool_)
+    return rank[np.maximum.accumulate(np.where(fresh, np.arange(len(key)), 0))] if len(key) else rank
 
 
 def _as_pile(held: Keyed, skipped: int) -> Pile:

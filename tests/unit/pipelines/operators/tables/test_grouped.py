@@ -23,7 +23,7 @@ SCHEMA = pa.schema(
         ("f", pa.float64()),
         ("d", pa.decimal128(10, 2)),
         ("s", pa.string()),
-        ("l", pa.list_(pa.int64())),
+        ("m", pa.map_(pa.string(), pa.int64())),
         (WEIGHT, WEIGHT_TYPE),
         (TIME, TIME_TYPE),
     ]
@@ -124,8 +124,8 @@ def test_a_change_far_behind_is_only_noted() -> None:
         (agg.sum("s"), "field 's' is string, and only numbers can be summed: cast it to one first"),
         (agg.stddev("x"), "cannot take back a row that is gone: use count, sum, avg, min"),
         (agg.last("x"), "cannot take back a row that is gone"),
-        (agg.min("l"), "has no order: take a field of it"),
-        (agg.count_distinct("l"), "cannot be compared: take a field of it"),
+        (agg.min("m"), "has no order: take a field of it"),
+        (agg.count_distinct("m"), "cannot be compared: take a field of it"),
     ],
     ids=lambda each: getattr(each, "named", ""),
 )

@@ -7,18 +7,17 @@ import pytest
 
 from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.errors import BadAggregate, BadField
-from headrace.pipelines.operators.fold import fold
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.grouped_aggregates import grouping
 from headrace.pipelines.operators.tables.grouped_rows import GroupedRows
-from headrace.pipelines.operators.tables.top_n import TopN, top_n
+from headrace.pipelines.operators.top_n import TopN, top_n
 
 SCHEMA = pa.schema(
     [
         ("g", pa.int32()),
         ("score", pa.float64()),
         ("name", pa.string()),
-        ("tags", pa.list_(pa.string())),
+        ("tags", pa.map_(pa.string(), pa.string())),
         (WEIGHT, WEIGHT_TYPE),
         (TIME, TIME_TYPE),
     ]
@@ -57,7 +56,22 @@ def test_what_cannot_be_is_refused() -> None:
         top_n(1, [])
     with pytest.raises(BadField, match="top: there is no column 'scor': did you mean 'score'"):
         grouping({"top": top_n(1, "-scor")}, SCHEMA)
-    with pytest.raises(BadAggregate, match=r"column 'tags' is list<.*which has none: take a field"):
+    with pytest.raises(BadAggregate, match=r"column 'tags' is map<.*which has none: take a field"):
         grouping({"top": top_n(1, "score", "tags")}, SCHEMA)
-    with pytest.raises(BadAggregate, match="is an aggregate of tables: use it in group_changes"):
-        fold({"top": top_n(1, "score")}, SCHEMA)
+    with pytest.raises(BadAggregate, match="ties='dense' in top_n: write one of row_number, rank, dense_rank"):
+        top_n(1, "score", ties="dense")
+    with pytest.raises(BadField, match="adds a column 'rank', and there is one already: rename it"):
+        top_n(1, "score", "rank", ties="rank")
+
+
+@pytest.mark.parametrize(
+    ("ties", "expected"),
+    [
+        ("row_number", [("a", 1), ("b", 2), ("c", 3)]),
+        ("rank", [("a", 1), ("b", 1), ("c", 3), ("d", 3)]),
+        ("dense_rank", [("a", 1), ("b", 1), ("c", 2), ("d", 2), ("e", 3)]),
+    ],
+)
+def test_ranks_are_sqls(ties: str, expected: list[tuple[str, int]]) -> None:
+    rows = [(9.0, "a", 1), (9.0, "b", 1), (5.0, "c", 1), (5.0, "d", 1), (1.0, "e", 1), (0.0, "f", 1)]
+    assert shown(top_n(3, "-score", "name", ties=ties), *rows) == expected
