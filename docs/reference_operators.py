@@ -114,7 +114,13 @@ def _module(name: str, module: ModuleType) -> list[str]:
         thing = getattr(module, word)
         if inspect.isfunction(thing):
             given = ", ".join(parameters(thing))
-            lines.append(f"| `{word}({given})` | {' '.join((inspect.getdoc(thing) or '').split())} |")
+            said = inspect.getdoc(thing) or ""
+            # What has an example has a section of its own.
+            short = f"{said.partition(chr(10))[0]} [More](#{name}{word})." if "```" in said else said
+            lines.append(f"| `{word}({given})` | {' '.join(short.split())} |")
+    for word in module.__all__:
+        if "```" in (said := inspect.getdoc(getattr(module, word)) or ""):
+            lines += [f"\n### `{name}.{word}`\n", said]
     return [*lines, ""]
 
 

@@ -14,7 +14,7 @@ from headrace.pipelines.operators.errors import BadAggregate, BadField
 from headrace.pipelines.operators.tables.distinct import distinct_changes
 from headrace.pipelines.operators.tables.form import FORM_DDL, TIME, VERSION, WEIGHT
 from headrace.pipelines.operators.tables.grouped import group_changes
-from headrace.pipelines.operators.tables.top_n import top_n
+from headrace.pipelines.operators.top_n import top_n
 
 pytestmark = pytest.mark.java
 

@@ -7,8 +7,9 @@
         tumbling("1 minute", by="shop", total=agg.sum("amount"), stragglers=correct("1 hour"))
     )
 
-Joins and tables: `join_streams` (events with events), `enrich` (events with a table's row), and over tables as changes
-`table_changes`, `join_tables`, `group_changes`, `distinct_changes`, in `tables/`.
+Behind windows: `per_window`, `top_rows`, `compare`. Joins and tables: `join_streams` and `join_windows` (events with
+events), `enrich` (events with a table's row), and over tables as changes `table_changes`, `appended`, `join_tables`,
+`group_changes`, `distinct_changes`, in `tables/`; `latest` and `top_rows` are groups of a row or several.
 
 What a row adds up to is in `aggregates`, which are kept as partial results (`partials`, `cells`); where windows lie is
 pure arithmetic (`hops`, `session_cuts`); operators over keyed state are pure as well (`paned_windows`,
@@ -20,26 +21,33 @@ itself is left to it: tumbling windows and sessions whose late rows are dropped.
 from headrace.pipelines.operators import aggregates
 from headrace.pipelines.operators.compare import compare
 from headrace.pipelines.operators.correct_clock import correct_clock
+from headrace.pipelines.operators.deduplicate import deduplicate
 from headrace.pipelines.operators.event_time import event_time
 from headrace.pipelines.operators.hopping import hopping
 from headrace.pipelines.operators.interval_join import join_streams
+from headrace.pipelines.operators.join_windows import join_windows
+from headrace.pipelines.operators.per_window import per_window
+from headrace.pipelines.operators.ranking import latest, ranked, top_rows
 from headrace.pipelines.operators.sessions import sessions
 from headrace.pipelines.operators.sliding import sliding
 from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
+from headrace.pipelines.operators.tables.appended import appended
 from headrace.pipelines.operators.tables.changes import row_versions, table_changes
 from headrace.pipelines.operators.tables.changes_schema import envelope_schema, row_schema
 from headrace.pipelines.operators.tables.distinct import distinct_changes
 from headrace.pipelines.operators.tables.enrich import enrich
 from headrace.pipelines.operators.tables.grouped import group_changes
 from headrace.pipelines.operators.tables.join import join_tables
-from headrace.pipelines.operators.tables.top_n import top_n
+from headrace.pipelines.operators.top_n import top_n
 from headrace.pipelines.operators.tumbling import tumbling
 
 __all__ = [
     "aggregates",
+    "appended",
     "compare",
     "correct",
     "correct_clock",
+    "deduplicate",
     "distinct_changes",
     "drop",
     "enrich",
@@ -49,8 +57,12 @@ __all__ = [
     "hopping",
     "join_streams",
     "join_tables",
+    "join_windows",
     "late_rows",
+    "latest",
     "on_time",
+    "per_window",
+    "ranked",
     "routed",
     "row_schema",
     "row_versions",
@@ -59,5 +71,6 @@ __all__ = [
     "sliding",
     "table_changes",
     "top_n",
+    "top_rows",
     "tumbling",
 ]

@@ -1,12 +1,19 @@
-"""What can be computed of the rows of a window. Declared once, and rendered for Spark and for keyed state alike.
+"""What can be computed of the rows of a window or of a group.
 
     from headrace.pipelines.operators import aggregates as agg
 
-    tumbling("1 minute", by="shop", total=agg.sum("amount"), orders=agg.count())
+    tumbling("1 minute", by="shop", total=agg.sum("amount"), paid=agg.count(where="status = 'paid'"))
 
 Nulls are left out, as in SQL: a sum of nothing is null, a count of nothing 0. `first`, `last` and `collect` go by event
-time, and among rows of the same time by value, so that no result depends on the order in which rows came.
+time, and among rows of the same time by value, so that no result depends on the order in which rows came. Numbers,
+texts, times, and rows (structs) and arrays of them have an order, column by column and value by value; maps have none.
+
+`where` computes an aggregate of the rows alone that a condition holds for, as SQL's FILTER does: SQL text, or a column
+of Spark's. With `group_changes` there are `count`, `sum`, `avg`, `min`, `max`, `min_by`, `max_by`, `count_distinct`,
+`collect` and `top_n`, because the others cannot take back a row that is gone.
 """
+
+# Declared once, and rendered for Spark and for keyed state alike.
 
 # ruff: noqa: A001 - `agg.sum` is what everybody would write
 
@@ -16,61 +23,72 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.pipelines.operators import custom_partials, ordered_partials, partials
-from headrace.pipelines.operators.partials import Aggregate
+from headrace.pipelines.operators.partials import Aggregate, Where
 
 __all__ = [
-    "Aggregate", "avg", "collect", "count", "count_distinct", "custom", "first", "last", "max", "min", "stddev", "sum",
+    "Aggregate", "avg", "collect", "count", "count_distinct", "custom", "first", "last", "max", "max_by", "min",
+    "min_by", "stddev", "sum",
 ]  # fmt: skip
 
 
-def count(field: str | None = None) -> Aggregate:
+def count(field: str | None = None, *, where: Where = None) -> Aggregate:
     """How many rows; with a field, in how many it is not null."""
-    return partials.Count(field)
+    return partials.Count(field, where=where)
 
 
-def sum(field: str) -> Aggregate:
+def sum(field: str, *, where: Where = None) -> Aggregate:
     """Whole numbers and decimals exactly, and refused where the sum does not fit; as wide as Spark's."""
-    return partials.Total(field)
+    return partials.Total(field, where=where)
 
 
-def avg(field: str) -> Aggregate:
+def avg(field: str, *, where: Where = None) -> Aggregate:
     """A double; of decimals a decimal with four more digits."""
-    return partials.Mean(field)
+    return partials.Mean(field, where=where)
 
 
-def min(field: str) -> Aggregate:
+def min(field: str, *, where: Where = None) -> Aggregate:
     """The least; text by its bytes."""
-    return ordered_partials.Best(field, greatest=False)
+    return ordered_partials.Best(field, greatest=False, where=where)
 
 
-def max(field: str) -> Aggregate:
+def max(field: str, *, where: Where = None) -> Aggregate:
     """The greatest; NaN is greater than every number."""
-    return ordered_partials.Best(field, greatest=True)
+    return ordered_partials.Best(field, greatest=True, where=where)
 
 
-def stddev(field: str) -> Aggregate:
+def min_by(field: str, by: str, *, where: Where = None) -> Aggregate:
+    """The field of the row with the least `by`; of several the least that is not null. A null `by` is left out."""
+    return ordered_partials.BestBy(field, False, by, where=where)
+
+
+def max_by(field: str, by: str, *, where: Where = None) -> Aggregate:
+    """The field of the row with the greatest `by`; of several the greatest. A null `by` is left out."""
+    return ordered_partials.BestBy(field, True, by, where=where)
+
+
+def stddev(field: str, *, where: Where = None) -> Aggregate:
     """The sample's standard deviation; null of fewer than two values."""
-    return partials.Deviation(field)
+    return partials.Deviation(field, where=where)
 
 
-def first(field: str) -> Aggregate:
+def first(field: str, *, where: Where = None) -> Aggregate:
     """The earliest value by event time."""
-    return ordered_partials.Edge(field, latest=False)
+    return ordered_partials.Edge(field, latest=False, where=where)
 
 
-def last(field: str) -> Aggregate:
+def last(field: str, *, where: Where = None) -> Aggregate:
     """The latest value by event time."""
-    return ordered_partials.Edge(field, latest=True)
+    return ordered_partials.Edge(field, latest=True, where=where)
 
 
-def count_distinct(field: str) -> Aggregate:
+def count_distinct(field: str, *, where: Where = None) -> Aggregate:
     """How many different values; all of them are kept as long as the window is."""
-    return ordered_partials.Distinct(field)
+    return ordered_partials.Distinct(field, where=where)
 
 
-def collect(field: str) -> Aggregate:
+def collect(field: str, *, where: Where = None) -> Aggregate:
     """All values as an array, in the order of event time."""
-    return ordered_partials.Collected(field)
+    return ordered_partials.Collected(field, where=where)
 
 
 def custom(
@@ -81,10 +99,71 @@ def custom(
     lift: Callable[[pa.Array], pa.Array],
     merge: Callable[[pa.Array], Any],
     finish: Callable[[pa.Array], pa.Array],
+    where: Where = None,
 ) -> Aggregate:
-    """One of your own, over Arrow: a sketch, a quantile.
+    """One of your own, over Arrow, for windows: a sketch, a quantile, a mean of another kind.
 
-    `lift` makes a state of each value (a column in, a column of type `state` out, null for what is left out), `merge`
-    one state of several (called once a window or pane, in any grouping and order), `finish` results of states.
+    - `lift` makes a state of each value: a column in, a column of type `state` out, null for what is left out.
+    - `merge` makes one state of several: a column of states in, none of them null, one state out (a scalar of Arrow's
+      or a Python value). It is called once for each key and pane, in any grouping and order, also on what it gave
+      before: `merge([a, merge([b, c])])` has to be `merge([a, b, c])`.
+    - `finish` makes results of states: a column of type `state` in, a column of type `result` out. A window of which
+      nothing was lifted has a null state.
+
+    They run on Spark's workers and may use what your file defines and imports. A state is written down between
+    micro-batches, so it should stay small: a list of all values grows with the window. Under a checkpoint its type
+    cannot change.
+
+    ```python
+    import json
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from confluent_kafka import Producer
+
+    import headrace
+    from headrace.pipelines import session
+    from headrace.pipelines.operators import aggregates as agg
+    from headrace.pipelines.operators import event_time, tumbling
+
+    STATE = pa.struct([("n", pa.int64()), ("logs", pa.float64())])
+
+
+    def lift(prices):
+        ones = pa.array([1] * len(prices))
+        return pa.StructArray.from_arrays([ones, pc.ln(prices)], fields=list(STATE), mask=prices.is_null())
+
+
+    def merge(states):
+        return {name: pc.sum(pc.struct_field(states, name)).as_py() for name in ("n", "logs")}
+
+
+    def finish(states):
+        return pc.exp(pc.divide(pc.struct_field(states, "logs"), pc.struct_field(states, "n")))
+
+
+    geometric = agg.custom("price", state=STATE, result=pa.float64(), lift=lift, merge=merge, finish=finish)
+
+    with headrace.Broker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for minute, price in [(0, 2.0), (1, 8.0), (2, None), (59, 1.0)]:
+            producer.produce("prices", json.dumps({"price": price, "at": f"2026-01-01T10:{minute:02d}:00Z"}))
+        producer.flush()
+
+        spark = session("custom", master="local[2]")
+        topics = spark.readStream.format("headrace").option("bootstrap", broker.bootstrap_servers)
+        prices = topics.option("format", "json").option("startingOffsets", "earliest")
+        means = (
+            prices.schema("price double, at timestamp")
+            .load("prices")
+            .transform(event_time("at", delay="1 minute"))
+            .transform(tumbling("10 minutes", mean=geometric))
+        )
+        query = means.writeStream.format("memory").queryName("means").trigger(availableNow=True).start()
+        query.awaitTermination()
+        first = spark.table("means").orderBy("window_start").first()
+        assert round(first["mean"], 9) == 4.0
+        spark.stop()
+    ```
     """
-    return custom_partials.Custom(field, state, result, lift, merge, finish)
+    return custom_partials.Custom(field, state, result, lift, merge, finish, where=where)

@@ -57,17 +57,17 @@ def join_streams(
     """
     if how not in KINDS:
         raise BadField(f"how={how!r} in join_streams: write one of {', '.join(KINDS)}")
-    interval, pairs, choice = bounds(within), key_pairs(on), stragglers or drop()
+    interval, pairs, choice = bounds(within), key_pairs(on, "join_streams"), stragglers or drop()
 
     def apply(left: "DataFrame") -> "DataFrame":
         from headrace.pipelines.operators.interval_join_keyed import keyed_join
         from headrace.pipelines.operators.interval_join_native import native_join
 
-        _check_sides(left, right)
-        times = _time(left, time, "left", "time"), _time(right, right_time, "right", "right_time")
-        _check_times(left, right, *times)
+        check_sides(left, right, "join_streams")
+        times = side_times(left, right, time, right_time, "join_streams")
         made = ((ASIDE,) if choice.hands_on else ()) + ((RETRACTED,) if choice.corrects else ())
-        names = columns(pairs, _types(left), _types(right), prefix=prefix, only_left=how in ONLY_LEFT, made=made)
+        types = (column_types(left, "join_streams"), column_types(right, "join_streams"))
+        names = columns(pairs, *types, prefix=prefix, only_left=how in ONLY_LEFT, made=made)
         join = StreamJoin(left, right, how, interval, *times, names, choice, buckets)
         # Spark's own join is fast, drops late rows and knows one watermark; the rest is for the one on keyed state.
         is_plain = not (choice.hands_on or choice.corrects or any(mark.back_us or mark.lag_us for mark in times))
@@ -99,20 +99,30 @@ def _times(join: StreamJoin) -> list[TimeMark]:
     return found
 
 
-def _check_sides(left: "DataFrame", right: "DataFrame") -> None:
+def check_sides(left: "DataFrame", right: "DataFrame", what: str) -> None:
+    """Refuse to join a stream with what is none."""
     if left.isStreaming == right.isStreaming:
         return
     which = "right" if left.isStreaming else "left"
     raise BadWindow(
-        f"join_streams joins two streams, and the {which} side is none: read it with readStream, or join "
+        f"{what} joins two streams, and the {which} side is none: read it with readStream, or join "
         "a table that does not change with .join(…)"
     )
 
 
-def _time(frame: "DataFrame", named: str | None, side: str, keyword: str) -> TimeMark:
+def side_times(
+    left: "DataFrame", right: "DataFrame", time: str | None, right_time: str | None, what: str
+) -> tuple[TimeMark, TimeMark]:
+    """The time columns of both sides, which can be compared."""
+    found = _time(left, time, "left", "time", what), _time(right, right_time, "right", "right_time", what)
+    _check_times(left, right, *found)
+    return found
+
+
+def _time(frame: "DataFrame", named: str | None, side: str, keyword: str, what: str) -> TimeMark:
     """The time column of a side; the sentence says which side lacks it."""
     try:
-        return event_time_of(frame, named, f"the {side} side of join_streams")
+        return event_time_of(frame, named, f"the {side} side of {what}")
     except BadWindow as error:
         raise BadWindow(str(error).replace("time=…", f"{keyword}=…")) from None
 
@@ -127,9 +137,10 @@ def _check_times(left: "DataFrame", right: "DataFrame", at_left: TimeMark, at_ri
         )
 
 
-def _types(frame: "DataFrame") -> dict[str, str]:
+def column_types(frame: "DataFrame", what: str) -> dict[str, str]:
+    """The columns of a side and their types; each name once."""
     names = frame.columns
     for place, name in enumerate(names):
         if name in names[:place]:
-            raise BadField(f"there are two columns {name!r} on one side of join_streams: rename one of them")
+            raise BadField(f"there are two columns {name!r} on one side of {what}: rename one of them")
     return {field.name: field.dataType.simpleString() for field in frame.schema.fields}

@@ -22,11 +22,11 @@ class Columns:
     right: tuple[tuple[str, str], ...]
 
 
-def key_pairs(on: On) -> tuple[tuple[str, str], ...]:
+def key_pairs(on: On, what: str) -> tuple[tuple[str, str], ...]:
     """`on=` as pairs of a left and a right column."""
     pairs = tuple(on.items()) if isinstance(on, Mapping) else tuple((name, name) for name in as_names(on))
     if not pairs:
-        raise BadField('join_streams joins on no column: write on="order", or on={"order": "order_id"} (left: right)')
+        raise BadField(f'{what} joins on no column: write on="order", or on={{"order": "order_id"}} (left: right)')
     for side, names in (("left", [one for one, _ in pairs]), ("right", [other for _, other in pairs])):
         for place, name in enumerate(names):
             if name in names[:place]:
@@ -56,7 +56,7 @@ def columns(
     theirs = [] if only_left else [name for name in right if name not in {other for _, other in keys}]
     for name in made:
         if name in left:
-            raise BadField(f"the left side has a column {name!r}, as join_streams makes one: rename it before the join")
+            raise BadField(f"the left side has a column {name!r}, as the join makes one: rename it before the join")
     taken = {*left, *made}
     called = [f"{prefix}{name}" if name in taken else name for name in theirs]
     for place, name in enumerate(called):

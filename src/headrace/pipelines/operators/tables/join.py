@@ -12,7 +12,16 @@ from headrace.pipelines.keyed.nested import is_comparable
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.fields import require
 from headrace.pipelines.operators.frames import Transform, arrow_schema
-from headrace.pipelines.operators.tables.form import TIME, VERSIONS, WEIGHT, check_form, row_names, version_column
+from headrace.pipelines.operators.tables.form import (
+    INSERTS,
+    TIME,
+    VERSIONS,
+    WEIGHT,
+    check_form,
+    only_grows,
+    row_names,
+    version_column,
+)
 from headrace.pipelines.operators.tables.join_operator import LEFT, RIGHT, TableJoin
 from headrace.pipelines.operators.tables.row_bytes import check_columns
 
@@ -96,7 +105,9 @@ def _joined(
     places = {each.left: key for each, key in zip(on, keys, strict=True) if each.is_shared}
     wanted = [fn.col(f"`{places.get(name, name)}`").alias(name) for name in row_names(left.columns)]
     wanted += [fn.col(f"`{prefix}{name}`") for name in theirs]
-    return told.select(*wanted, WEIGHT, VERSIONS, TIME)
+    grows = how == "inner" and only_grows(left) and only_grows(right)
+    weight = fn.col(WEIGHT).alias(WEIGHT, metadata={INSERTS: True}) if grows else fn.col(WEIGHT)
+    return told.select(*wanted, weight, VERSIONS, TIME)
 
 
 def _side(frame: "DataFrame", names: Sequence[str]) -> "Column":

@@ -1,0 +1,81 @@
+"""`appended`: a stream of events as a table that only grows."""
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.operators.errors import BadField
+from headrace.pipelines.operators.event_time import IDLE
+from headrace.pipelines.operators.fields import require
+from headrace.pipelines.operators.frames import Transform
+from headrace.pipelines.operators.tables.form import (
+    INSERTS,
+    TIME,
+    VERSION,
+    WEIGHT,
+    check_row_names,
+)
+from headrace.pipelines.operators.time_marks import time_marks
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+EVENTS = "events"
+"""What versions call the table, if nothing else is known of it."""
+
+
+def appended(*, time: str | None = None, table: str | None = None) -> Transform:
+    """Events as rows that appear and never disappear: a table as changes, for joins, groups and views.
+
+    For a topic without a key, each record of which is a row of its own: `bids.transform(appended())`. `_weight` is 1.
+    `_time` is the column `time`, or else the one that has a watermark, or else `_timestamp`, or null. `_version` names
+    the `table`, by default the topic if there is a column `_topic`; and the record, if `_partition` and `_offset` are
+    among the columns, which it does not need: rows that are equal count as often as they are there.
+
+    Groups of such a table keep only what they show, because nothing is ever taken back: `max`, `top_n` and `latest` no
+    more rows than they give.
+    """
+
+    def apply(frame: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as fn
+
+        if WEIGHT in frame.columns:
+            raise BadField(f"appended makes a table of events, and this is one already ({WEIGHT}): leave it out")
+        check_row_names(frame.columns, "the stream before appended")
+        if IDLE in frame.columns:
+            frame = frame.where(~fn.col(IDLE).eqNullSafe(True)).drop(IDLE)
+        weight = fn.lit(1).cast("int").alias(WEIGHT, metadata={INSERTS: True})
+        return frame.select("*", weight, _version(frame, table).alias(VERSION), _time(frame, time).alias(TIME))
+
+    return apply
+
+
+def _time(frame: "DataFrame", named: str | None) -> "Column":
+    from pyspark.sql import functions as fn
+
+    if named is not None:
+        require([named], frame.columns, "time in appended")
+    marked = time_marks(frame)
+    if named is None and len(marked) == 1:
+        return marked[0].value().cast("timestamp")
+    found = named or ("_timestamp" if "_timestamp" in frame.columns else None)
+    if found is None:
+        return fn.lit(None).cast("timestamp")
+    kind = frame.schema[found].dataType.simpleString()
+    if kind not in ("timestamp", "timestamp_ntz", "date"):
+        raise BadField(f"time in appended names {found!r}, which is {kind} and not a time: name a timestamp")
+    return fn.col(f"`{found}`").cast("timestamp")
+
+
+def _version(frame: "DataFrame", table: str | None) -> "Column":
+    from pyspark.sql import functions as fn
+
+    def known(name: str, otherwise: Any) -> "Column":
+        return fn.col(name) if name in frame.columns else otherwise
+
+    place = {"partition", "offset"} <= {name.removeprefix("_") for name in frame.columns if name.startswith("_")}
+    record = fn.struct(fn.col("_partition").alias("partition"), fn.col("_offset").alias("offset")) if place else None
+    return fn.struct(
+        (known("_topic", fn.lit(EVENTS)) if table is None else fn.lit(table)).cast("string").alias("table"),
+        (fn.lit("{}") if record is None else fn.to_json(record)).alias("key"),
+        known("_offset", fn.lit(None)).cast("bigint").alias("offset"),
+        fn.lit(None).cast("string").alias("lsn"),
+    )
