@@ -51,6 +51,7 @@ _KEPT = ("retracted", "revision", "final", "_aside", "_weight", "_version", "_ve
 
 # Times of a shop differ, and lie on no edge of a window.
 CLICKS = [("abc"[n % 3], n + 1, n * 4.013 + 0.1 + (n // 20) * 31) for n in range(60)]
+CLICKS[24] = ("a", 25, 125.938)  # where the watermark stands after the first batch, by the views
 VIEWS = [("abc"[n % 3], n + 1, n * 9.017 + 1.7) for n in range(30)]
 RATES = [("abc"[n % 3], 100 * (n + 1), -30 + n * 21.003) for n in range(12)]
 NAMES = [("a", 7, -60.0), ("b", 9, -60.0)]

@@ -70,7 +70,7 @@ def join_streams(
         names = columns(pairs, *types, prefix=prefix, only_left=how in ONLY_LEFT, made=made)
         join = StreamJoin(left, right, how, interval, *times, names, choice, buckets)
         # Spark's own join is fast, drops late rows and knows one watermark; the rest is for the one on keyed state.
-        is_plain = not (choice.hands_on or choice.corrects or any(mark.back_us or mark.lag_us for mark in times))
+        is_plain = not (choice.hands_on or choice.corrects or any(_is_held_up(mark, pairs) for mark in times))
         is_native = is_plain or not left.isStreaming
         found, marks = keeps_input_watermarks((native_join if is_native else keyed_join)(join)), _times(join)
         found = without_marks(found, set(found.columns) - {mark.column for mark in marks})
@@ -78,6 +78,15 @@ def join_streams(
         return found if is_native else reduce(lambda frame, mark: mark.put(frame), marks, found)
 
     return apply
+
+
+def _is_held_up(mark: TimeMark, keys: tuple[tuple[str, str], ...]) -> bool:
+    """Whether rows come further behind the watermark than Spark's join can be made to take them.
+
+    Events that were enriched as of their time come a microsecond behind it.
+    """
+    is_key = any(mark.column in pair for pair in keys)
+    return bool(mark.back_us or mark.lag_us > 1 or (mark.lag_us and is_key))
 
 
 def _times(join: StreamJoin) -> list[TimeMark]:

@@ -6,9 +6,11 @@ from operator import and_
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.observed import LATE_ROWS
+from headrace.pipelines.operators.interval_join_bounds import Bounds
 from headrace.pipelines.operators.interval_join_rows import LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT
 from headrace.pipelines.operators.stragglers import NO_TIME
 from headrace.pipelines.operators.telling import RETRACTED
+from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.windowing import next_number
 
 if TYPE_CHECKING:
@@ -21,7 +23,28 @@ _SPARKS = {"inner": "inner", "left": "left", "right": "right", "full": "full", "
 
 
 def native_join(join: "StreamJoin") -> "DataFrame":
-    """The join with Spark's own operator, and the columns that keyed state would give."""
+    """The join with Spark's own operator, and the columns that keyed state would give.
+
+    Spark knows one watermark, so a side that may be behind it is moved ahead by so much, and back in what comes out.
+    """
+    if not join.left.isStreaming or not (join.left_time.lag_us or join.right_time.lag_us):
+        return _joined(join)
+    apart = join.right_time.lag_us - join.left_time.lag_us
+    within = Bounds(join.within.low_us + apart, join.within.high_us + apart)
+    found = _joined(replace(join, left=_moved(join.left, join.left_time), right=_moved(join.right, join.right_time),
+                            within=within))  # fmt: skip
+    called = dict(join.columns.right).get(join.right_time.column, "")
+    for mark in (join.left_time, replace(join.right_time, column=called)):
+        if mark.lag_us and mark.column in found.columns:
+            found = mark.put(found.withColumn(mark.column, mark.value() + _interval(-mark.lag_us)))
+    return found
+
+
+def _moved(frame: "DataFrame", mark: TimeMark) -> "DataFrame":
+    return mark.for_spark(frame.withColumn(mark.column, mark.value() + _interval(mark.lag_us)))
+
+
+def _joined(join: "StreamJoin") -> "DataFrame":
     from pyspark.sql import functions as fn
 
     # Names of our own on both sides, so that a stream can be joined with itself.
