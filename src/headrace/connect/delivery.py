@@ -126,12 +126,11 @@ class Delivery:
     def _partitions_of(self, topic: str, *, has_key: bool) -> int:
         count = self._partitions.get(topic)
         if count is None:
-            # What has no key cannot be compacted.
-            configs = {
-                name: value
-                for name, value in self._topics.configs
-                if has_key or (name, value) != ("cleanup.policy", "compact")
-            }
+            configs = dict(self._topics.configs)
+            if not has_key and configs.get("cleanup.policy") == "compact":
+                # What has no key cannot be compacted; every record counts, so none goes by its age or size either.
+                del configs["cleanup.policy"]
+                configs = {"retention.ms": "-1", "retention.bytes": "-1"} | configs
             ensure_topic(self._cluster, topic, partitions=self._topics.partitions, configs=configs)
             count = self._partitions[topic] = len(self._cluster.topic(topic).partitions)
         return count

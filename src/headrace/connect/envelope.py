@@ -227,8 +227,9 @@ class EnvelopeWriter:
     ) -> Iterator[OutRecord]:
         if op == TRUNCATE:
             return  # a row alone cannot say it; who needs it reads the envelope
-        if before is not None and (after is None or writers.key_differs(before, after)):
-            key = writers.key(before)
+        key = None if before is None else writers.key(before)
+        # A row without a key is known by its values alone: the old one goes, and the new one comes.
+        if before is not None and (after is None or key is None or writers.key_differs(before, after)):
             if self._settings.unwrap == "rewrite":
                 yield OutRecord(writers.topic, key, writers.flat(before, True), ts_ms, writers.headers)
             if key is not None:

@@ -5,6 +5,10 @@ says between the two is newer than the chunk, or in it already: rows of the chun
 and the others are handed out where the high watermark stands. So a key's changes stay in the order of commits. If the
 table changed its shape between the two, nobody knows in which of its shapes the chunk was read, and it is read again.
 
+Rows of a table without a key cannot be told apart, so none of a chunk can be dropped. Such a table is read whole, and
+where the high watermark stands it is emptied and told anew: its rows, and behind them the changes between the marks
+that its reader did not see yet, which the chunk's transactions tell.
+
 One race is closed besides, for databases that have it: a transaction whose commit stands in the log before the low
 watermark may, for an instant, be invisible to the chunk all the same. Such a chunk says which transactions it saw as
 running; if one of them has already gone by in the log, it is read again.
@@ -34,6 +38,14 @@ class ReadChunk:
     last_key: Key | None  # None if there is no row left in the range
     is_last: bool
     running: frozenset[str] = _NOTHING
+    next_transaction: int | None = None  # this one and later ones had not begun; its lower 32 bits
+
+    def has_seen(self, transaction_id: str | None) -> bool:
+        """Whether the rows are those after this transaction; numbers go round, so half of them are later."""
+        if transaction_id is None or self.next_transaction is None:
+            return True
+        is_later = (int(transaction_id) - self.next_transaction) & 0xFFFFFFFF < 0x80000000
+        return not is_later and transaction_id not in self.running
 
 
 # Reads the next rows of a range between watermarks of this name; None if the table is not there any more.
@@ -64,6 +76,7 @@ class Incremental:
         self._is_open = False
         self._is_stale = False
         self._changed: set[Row] = set()
+        self._later: list[Change] = []  # of a table without a key: what the chunk has not seen
 
     @property
     def is_active(self) -> bool:
@@ -83,6 +96,7 @@ class Incremental:
             self._is_open = False
             self._is_stale = any(xid in chunk.running for xid in self._went_by)
             self._changed.clear()
+            self._later.clear()
 
     def through(self, events: Iterable[Event], origin: Callable[[], tuple[Origin, str]]) -> Iterator[Event]:
         """The events without the watermarks, and with the rows of a chunk where its high watermark stands."""
@@ -111,6 +125,10 @@ class Incremental:
             self._is_stale = True
 
     def _note_change(self, change: Change, chunk: ReadChunk) -> None:
+        if not chunk.table.key:
+            if not chunk.has_seen(change.origin.transaction_id):
+                self._later.append(change)
+            return
         if change.op == TRUNCATE:
             self._chunk = replace(chunk, rows=[])
         # A table that has no key of its own is read in the order of the one that was chosen for it.
@@ -137,6 +155,9 @@ class Incremental:
                 self.remaining, _ = self.remaining.moved(self._range, chunk.last_key)
             where, place = origin()
             key_of = chunk.table.key_of
+            if not chunk.table.key:
+                yield Change(chunk.table, TRUNCATE, None, None, where, place)
             for row in chunk.rows:
                 if not chunk.table.key or key_of(row) not in self._changed:
                     yield Change(chunk.table, READ, None, row, where, place)
+            yield from self._later

@@ -29,6 +29,8 @@ def refusal(url: str, **settings: Any) -> str:
 def test_refusals_say_what_mends_them(database: CdcPostgres) -> None:
     database.execute(
         "create table keyless (v text)",
+        "insert into keyless values ('a')",
+        "update keyless set v = 'b'",  # as long as it was published, the server would refuse this
         "drop role if exists reader",
         "create role reader login password 'right'",
     )

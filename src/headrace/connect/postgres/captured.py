@@ -43,8 +43,8 @@ class CapturedTables:
         self._settings = settings
         self._catalog = Catalog(connection)
         known: dict[str, str] = stored.get("shapes", {})
+        self.refused: dict[str, str] = {}  # tables that are left out, and why; any thread may look
         self._listed = {table.full_name: table for table in self._every(known)}
-        self._refused: set[str] = set()
         self._tables: dict[str, Table] = {}
         self._pending: set[str] = set()  # what was found of these stands in the log, and was not read there yet
         self._settle_xid = 0  # transactions before this one may have written to a table before it was published
@@ -87,7 +87,12 @@ class CapturedTables:
         return {name for (name,) in rows}
 
     def _every(self, known: dict[str, str]) -> list[CatalogTable]:
-        found = self._catalog.captured(self._settings.filters, known)
+        found = []
+        for table in self._catalog.captured(self._settings.filters, known):
+            if table.can_be_captured or table.full_name in known:
+                found.append(table)
+            else:  # one table holds up no other; it is looked at again and again
+                self._refuse(table.full_name, str(table.refusal))
         name = self._settings.signal_table
         if name and all(table.full_name != name for table in found):
             found += [table for table in self._catalog.tables() if table.full_name == name]
@@ -216,17 +221,19 @@ class CapturedTables:
             now = seen.states.get(name)
             if now is None or name in self._pending:
                 continue
-            lacks = "" if table.can_be_captured else "it has no primary key, so the log would not say which row changed"
+            lacks = "" if table.can_be_captured else str(table.refusal)
             old = self.states.get(name)
             if old is None:
                 if lacks or because:
                     self._refuse(name, lacks or because)
                 else:
+                    self.refused = {other: why for other, why in self.refused.items() if other != name}
                     found[name] = {"state": now.as_json(), "new": True}
             elif what := unseen_between(old, now, seen.changed.get(name, ())) or self._came_back(
                 table, is_changed=old.shape != now.shape
             ):
-                reason = lacks or (because if old.id != now.id else "")
+                lost = "it has no primary key any more, and its topic takes no record without one"
+                reason = lost if old.key and not now.key else lacks or (because if old.id != now.id else "")
                 found[name] = {"state": now.as_json(), "what": what, "because": reason}
             elif parts := new_parts(old, now):
                 found[name] = {"state": now.as_json(), "parts": parts}
@@ -271,9 +278,9 @@ class CapturedTables:
         return self._settings.filters.captures(name) or name == self._settings.signal_table
 
     def _refuse(self, name: str, why: str) -> None:
-        if name not in self._refused:
-            self._refused.add(name)
-            log.warning("new table not captured", table=name, reason=why, slot=self._settings.slot)
+        if self.refused.get(name) != why:
+            self.refused = {**self.refused, name: why}
+            log.warning("table not captured", table=name, reason=why, slot=self._settings.slot)
 
     def act(self, event: Event, rereading: Rereading) -> Iterator[Event]:
         """The event itself, or what follows from it if it is what a look found."""

@@ -14,7 +14,9 @@ from headrace.connect.postgres.types import TypeInfo
 
 _TABLES: Final = """
 select c.oid, n.nspname, c.relname, c.relreplident::text, coalesce(k.names, '{}'), coalesce(i.names, '{}'),
-       greatest(c.reltuples, 0)::bigint, c.relkind = 'p'
+       greatest(c.reltuples, 0)::bigint, c.relkind = 'p',
+       coalesce((select sum(pg_stat_get_tuples_updated(part.id) + pg_stat_get_tuples_deleted(part.id)) from (
+           select c.oid union select tree.relid::oid from pg_partition_tree(c.oid) tree) part(id)), 0) > 0
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 left join lateral (select array_agg(a.attname::text order by o.place) as names
     from pg_index x cross join unnest(x.indkey::int2[]) with ordinality o(number, place)
@@ -61,6 +63,7 @@ class CatalogTable:
     key: tuple[str, ...]  # in the order of its index, which is the order to read it in
     rows: int  # about
     is_partitioned: bool
+    is_altered: bool = False  # whether rows of it were ever updated or deleted, as far as the server's statistics tell
 
     @property
     def full_name(self) -> str:
@@ -69,8 +72,21 @@ class CatalogTable:
 
     @property
     def can_be_captured(self) -> bool:
-        """Whether the log says which row was changed; without that the server refuses updates of a published table."""
-        return self.identity == FULL or (self.identity != NOTHING and bool(self.key))
+        """Whether the log says which row was changed, or none ever is.
+
+        Without that the server refuses updates and deletes of a published table: who makes none does not miss them.
+        """
+        return self.identity == FULL or (self.identity != NOTHING and bool(self.key)) or not self.is_altered
+
+    @property
+    def refusal(self) -> SourceRefused:
+        """Why it cannot be captured, and what mends it."""
+        lacks = "index of its replica identity any more" if self.identity == INDEX else "primary key"
+        return SourceRefused(
+            f"table {self.full_name} has no {lacks} and its rows are updated or deleted, of which the log would not "
+            "say which row it was",
+            f"ALTER TABLE {self.quoted} ADD PRIMARY KEY (…), or ALTER TABLE {self.quoted} REPLICA IDENTITY FULL",
+        )
 
     @property
     def quoted(self) -> str:
@@ -99,12 +115,12 @@ class Catalog:
         """Every table of the database that could be captured."""
         return [
             # Of a row that is deleted the log tells its identity, so that is the key: in the snapshot as well.
-            CatalogTable(id_, schema, name, identity, tuple(index if identity == INDEX else key), rows, is_partitioned)
-            for id_, schema, name, identity, key, index, rows, is_partitioned in self._connection.execute(_TABLES)
+            CatalogTable(id_, schema, name, identity, tuple(index if identity == INDEX else key), *rest)
+            for id_, schema, name, identity, key, index, *rest in self._connection.execute(_TABLES)
         ]
 
     def captured(self, filters: Filters, known: Collection[str] = ()) -> list[CatalogTable]:
-        """The tables that the filters let through; what cannot be captured among them is refused.
+        """The tables that the filters let through, also those that cannot be captured; refused if none of them can.
 
         A table that was captured before, as `known` has it, may be gone.
         """
@@ -119,13 +135,8 @@ class Catalog:
         check_key_columns(key_columns, {table.full_name: self.nullable(table) for table in found})
         for table in found:
             check_identity(table, filters.key_of(table.full_name))
-            if not table.can_be_captured:
-                lacks = "index of its replica identity any more" if table.identity == INDEX else "primary key"
-                raise SourceRefused(
-                    f"table {table.full_name} has no {lacks}, so the log would not say which row was changed",
-                    f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…), "
-                    f"or ALTER TABLE {table.quoted} REPLICA IDENTITY FULL",
-                )
+        if found and not any(table.can_be_captured for table in found):
+            raise found[0].refusal
         return found
 
     def nullable(self, table: CatalogTable) -> dict[str, bool]:

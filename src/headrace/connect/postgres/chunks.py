@@ -53,7 +53,7 @@ def read_between(
     if found is None:
         return None
     part = ""
-    if wanted.part:
+    if wanted.part and found.key:  # of one without a key a part cannot be told anew
         part = catalog.partition(found, wanted.part)
         if not part:
             return None
@@ -67,9 +67,11 @@ def read_between(
         rows = list(read_rows(connection, query.statement(wanted, limit)))
     _emit(connection, mark_of(name, HIGH))
     # xmin:xmax:running, with 64 bits each; the log has the lower 32 of them.
-    running = frozenset(str(int(xid) & 0xFFFFFFFF) for xid in row[0].split(":")[2].split(",") if xid)
+    _, xmax, in_progress = row[0].split(":")
+    running = frozenset(str(int(xid) & 0xFFFFFFFF) for xid in in_progress.split(",") if xid)
     last_key = query.key_of(rows[-1]) if rows and query.has_key else None
-    return ReadChunk(table, rows, last_key, len(rows) < limit or not query.has_key, running)
+    is_last = len(rows) < limit or not query.has_key
+    return ReadChunk(table, rows, last_key, is_last, running, int(xmax) & 0xFFFFFFFF)
 
 
 def _emit(connection: psycopg.Connection[tuple[Any, ...]], content: str) -> None:

@@ -330,9 +330,12 @@ class PostgresSource:
         """The slot, what the server keeps for it, and how far the snapshot is; any thread may ask."""
         tables = [] if self._tables is None else self._tables.every
         self._facts.tables = tuple(table.full_name for table in tables)
+        refused = {} if self._tables is None else self._tables.refused
         if self._decoder is not None:
             self._facts.snapshot_left = tuple(self._rereading.incremental.remaining.tables)
-            self._facts.stopped_tables = self._rereading.stopped.as_json()
+            self._facts.stopped_tables = refused | self._rereading.stopped.as_json()
+        else:
+            self._facts.stopped_tables = dict(refused)
         return self._facts.as_json()
 
     def acknowledge(self, position: Position) -> None:

@@ -167,6 +167,8 @@ def unseen_between(before: TableState, now: TableState, changed: Collection[Chan
     if is_partitioned and any(file.written_by != before.truncated for file in written):
         return "a partition of it was truncated or written anew by itself"
     is_one_dropped = any(column.is_dropped for column in changed)
+    if is_one_dropped and not now.key:
+        return "a column of it was dropped, and its rows are known by their values alone"
     for column in changed:
         if column.is_dropped:
             continue
