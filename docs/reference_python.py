@@ -55,6 +55,10 @@ PROGRESS: Mapping[str, str] = {
     "late_rows_total": "The same, since the run began.",
     "lag_records": "Records in all inputs that were not read when the batch began; null where a source does not know.",
     "lag_ms": "How long the next record that is not read yet has waited; asked for once a second.",
+    "writes": "What the output is: its `kind` (topic, view or store), its `name`, and a `text` for people.",
+    "dead_letter_topics": "The topics that take records of its inputs which it cannot decode.",
+    "dead_letters": "How many dead letters the job has.",
+    "dead_letter_reasons": "The reasons that most of them have, and how many.",
     "sources": "Each input by itself, see below.",
 }
 SOURCES: Mapping[str, str] = {

@@ -13,11 +13,9 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
-from headrace.connect.capture.condition import Condition, Teller
-from headrace.connect.sync.dead_letters import write_letters
-from headrace.connect.sync.reduction import BrokenRecord
+from headrace.dead_letters import Letter, write_letters
 from headrace.pipelines.views.status import publish as publish_view
-from headrace.records import Record
+from headrace.status import CAPTURES, Condition, StatusWriter
 
 CITIES = ("Ghent", "Porto", "Graz", "Turku", "Brno")
 
@@ -89,11 +87,9 @@ def write_json(bootstrap: str, topic: str, entries: list[tuple[str, object, int]
 def write_dead_letter(bootstrap: str, topic: str) -> None:
     """A record that a job could not use."""
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
-        write_letters(cluster, f"{topic}.dead-letters", topic, "orders-table", [_broken()], "json")
-
-
-def _broken() -> BrokenRecord:
-    return BrokenRecord(0, Record(5, now_ms(), b"c7", b"not JSON"), "not JSON: line 1, column 1")
+        reason = "not JSON: line 1, column 1"
+        letter = Letter(topic, 0, 5, now_ms(), b"c7", b"not JSON", reason, "json", "orders-table")
+        write_letters(cluster, f"{topic}.dead-letters", [letter])
 
 
 def write_statuses(bootstrap: str) -> None:
@@ -107,7 +103,9 @@ def write_statuses(bootstrap: str) -> None:
     view = {"kind": "table", "state": "running", "rows": 1440, "lag_ms": 450, "lag_records": 3, "source": "revenue",
             "url": "http://127.0.0.1:8090/revenue"}  # fmt: skip
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
-        Teller(cluster).tell(Condition("archive", "postgresql", "running", position=position, facts=facts))
+        StatusWriter(cluster, CAPTURES).write(
+            Condition("archive", "postgresql", "running", position=position, facts=facts)
+        )
         publish_view(cluster, "revenue-per-minute", view)
 
 

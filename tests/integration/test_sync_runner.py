@@ -326,7 +326,7 @@ def test_what_cannot_be_used_goes_to_the_dead_letters(derived: Derived) -> None:
     ]
     for letter in letters:
         assert letter["topic"] == derived.topic.encode()
-        assert letter["sink"] == derived.settings.name.encode()
+        assert letter["job"] == derived.settings.name.encode()
         assert {"partition", "offset", "timestamp", "key", "format"} < set(letter)
 
 
@@ -359,8 +359,9 @@ def test_a_target_that_is_down_is_waited_for(derived: Derived) -> None:
     derived.path.rename(derived.path.with_suffix(".away"))
     derived.path.mkdir()  # nothing can be opened under its name now
     with derived.running():
-        wait_until(lambda: derived.status().state == "retrying", "it did not say that it waits")
+        wait_until(lambda: derived.status().state == "waiting", "it did not say that it waits")
         assert "unable to open" in derived.status().error
+        assert derived.status().waiting == "for its target"
         assert derived.status().lag_records == 1
         derived.path.rmdir()
         derived.path.with_suffix(".away").rename(derived.path)
@@ -382,7 +383,7 @@ def test_several_sinks_of_one_topic_each_at_its_own_place(bootstrap: str, topic:
             "the good sink was held up",
         )
         wait_until(lambda: status_of(cluster, good, NOW_MS).lag_records == 0, "its place was not told")
-        wait_until(lambda: status_of(cluster, bad, NOW_MS).state == "retrying", "the bad one did not say so")
+        wait_until(lambda: status_of(cluster, bad, NOW_MS).state == "waiting", "the bad one did not say so")
         assert status_of(cluster, bad, NOW_MS).lag_records == 20
     stop.set()
     thread.join(30)

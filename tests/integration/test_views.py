@@ -36,8 +36,8 @@ from headrace.pipelines.views.declare import views_in
 from headrace.pipelines.views.errors import BadView
 from headrace.pipelines.views.question import everything
 from headrace.pipelines.views.sink import ViewSink
-from headrace.pipelines.views.status import STATUS_TOPIC
 from headrace.pipelines.views.values import key_text, loaded_row
+from headrace.status import VIEWS
 
 pytestmark = [pytest.mark.java, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -181,7 +181,7 @@ class World:
 
     def told(self, name: str) -> dict[str, Any]:
         """The last status of a view, once it was told that its query has ended."""
-        feed = TopicFeed(STATUS_TOPIC)
+        feed = TopicFeed(VIEWS)
         statuses: Any = {}
         while True:
             seen = SimpleNamespace(topics=[topic.name for topic in self.cluster.topics()])

@@ -12,14 +12,13 @@ from typing import Any
 
 import click
 
-from headrace.cli.cdc_view import View
+from headrace.cli.condition_view import View, capture_table
 from headrace.cli.output import human_bytes, human_duration, json_option, print_json, print_table
 from headrace.cli.parameters import PAIR, bootstrap_option, connect
 from headrace.cli.sections import read_sections
 from headrace.client.address import Address
 from headrace.clock import SystemClock
 from headrace.connect.avro.serving import SchemaServer
-from headrace.connect.capture.condition import RUNNING, WAITING, Condition, conditions
 from headrace.connect.capture.history import rebuild
 from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, give
 from headrace.connect.capture.running import run_captures
@@ -30,6 +29,7 @@ from headrace.connect.errors import ConnectError
 from headrace.connect.references import all_resolved
 from headrace.connect.sections import DEFAULT_FILE
 from headrace.connect.sync.verification import Kind
+from headrace.status import CAPTURES, RUNNING, WAITING, Condition, conditions
 
 _STOP_PATIENCE_S = 60.0
 # The table is what is right here, so a row that the topic lacks is missing there.
@@ -91,7 +91,7 @@ def start(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with View(as_json=as_json) as view:
+    with View(capture_table, as_json=as_json) as view:
         failures = run_captures(wanted, bootstrap, stop, view.show)
     for name, error in failures.items():
         click.echo(f"headrace: {name}: {error}", err=True)
@@ -140,7 +140,7 @@ def status(names: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: bool
     """Show how captures stand: state, rate, snapshot, and how much log the database keeps for them."""
     now_ms = SystemClock().now_ms()
     with connect(bootstrap) as cluster:
-        every = {name: found.seen_at(now_ms) for name, found in sorted(conditions(cluster).items())}
+        every = {name: found.seen_at(now_ms) for name, found in sorted(conditions(cluster, CAPTURES).items())}
     for name in names:
         if name not in every:
             known = f"known are {', '.join(every)}" if every else "there is none yet: headrace cdc start"
@@ -160,7 +160,7 @@ def _row(one: Condition, now_ms: int) -> tuple[str, ...]:
     return (
         one.name,
         one.kind,
-        one.state,
+        one.state_text,
         f"{one.records:,}",
         f"{one.per_s:,.0f}",
         one.snapshot,
@@ -175,6 +175,7 @@ def _as_json(one: Condition) -> dict[str, Any]:
         "name": one.name,
         "kind": one.kind,
         "state": one.state,
+        "waiting": one.waiting,
         "records": one.records,
         "per_s": one.per_s,
         "problem": one.problem,
@@ -191,7 +192,7 @@ def _as_json(one: Condition) -> dict[str, Any]:
 def snapshot(name: str, tables: Sequence[str], bootstrap: tuple[Address, ...]) -> None:
     """Have a running capture read every row of TABLE (schema.table) again, while changes go on."""
     with connect(bootstrap) as cluster:
-        _require_running(conditions(cluster), name)
+        _require_running(conditions(cluster, CAPTURES), name)
         give(cluster, Order(name, SNAPSHOT, tuple(tables)))
     click.echo(f"asked {name} to read {', '.join(tables)} again: see headrace cdc status {name}")
 
@@ -202,10 +203,10 @@ def snapshot(name: str, tables: Sequence[str], bootstrap: tuple[Address, ...]) -
 def stop(name: str, bootstrap: tuple[Address, ...]) -> None:
     """Stop a running capture after the batch it is at; the next start goes on there."""
     with connect(bootstrap) as cluster:
-        _require_running(conditions(cluster), name)
+        _require_running(conditions(cluster, CAPTURES), name)
         give(cluster, Order(name, STOP))
         deadline = time.monotonic() + _STOP_PATIENCE_S
-        while (found := conditions(cluster)[name]).state in (RUNNING, WAITING):
+        while (found := conditions(cluster, CAPTURES)[name]).state in (RUNNING, WAITING):
             if time.monotonic() > deadline:
                 raise NotRunning(f"capture {name!r} was told to stop and has not said that it did: is it still there?")
             time.sleep(0.2)
@@ -243,9 +244,9 @@ def verify(
     for one in verify_capture(settings, tables, lambda: connect(bootstrap), patience_s=timeout):
         found.append(one)
         if not as_json:
-            _print_differences(one, limit)
+            print_differences(one, limit)
     if as_json:
-        print_json([_report_as_json(one, limit) for one in found])
+        print_json([table_as_json(one, limit) for one in found])
     else:
         print_table(
             ["table", "topic", ">rows", ">in the topic", ">differ", "note"],
@@ -266,7 +267,8 @@ def verify(
     sys.exit(0 if all(one.is_equal for one in found) else 1)
 
 
-def _print_differences(one: TableReport, limit: int) -> None:
+def print_differences(one: TableReport, limit: int) -> None:
+    """The rows of a table that differ from its topic."""
     differences = [] if one.report is None else one.report.differences
     for found in differences[:limit]:
         columns = f" in {', '.join(found.columns)}" if found.columns else ""
@@ -275,7 +277,8 @@ def _print_differences(one: TableReport, limit: int) -> None:
         click.echo(f"{one.table}: {len(differences) - limit:,} more: --limit shows more of them")
 
 
-def _report_as_json(one: TableReport, limit: int) -> dict[str, Any]:
+def table_as_json(one: TableReport, limit: int) -> dict[str, Any]:
+    """A comparison of a table for programs."""
     report = one.report
     return {
         "table": one.table,

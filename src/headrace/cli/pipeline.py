@@ -1,5 +1,6 @@
 """`headrace pipeline`: run the jobs of a file, see how they fare, begin anew, build a new version beside the old."""
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from headrace.cli.parameters import PAIR, START, bootstrap_option
 from headrace.cli.pipeline_view import View
 from headrace.client.address import Address
 from headrace.client.starts import Start, StartKind
+from headrace.dead_letters import in_words
 from headrace.pipelines.jobs.declare import Job
 from headrace.pipelines.jobs.load import load, load_files
 
@@ -135,16 +137,19 @@ def run(
 @state_option
 @json_option
 def status(file: Path, bootstrap: tuple[Address, ...], state_dir: Path, as_json: bool) -> None:
-    """Show how the jobs of FILE stand: last batch, lag in records and time, version. Spark is not started for it."""
+    """Show how the jobs of FILE stand: last batch, lag in records and time, version, dead letters.
+
+    Spark is not started for it. Ends with 1 if a job has dead letters: records that it could not decode.
+    """
     from headrace.pipelines.jobs.status import status_of
 
     now_ms = int(time.time() * 1000)
     found = [status_of(job, state_dir, _server(bootstrap), now_ms) for job in load(file)]
     if as_json:
         print_json([job.as_json() for job in found])
-        return
+        sys.exit(1 if any(job.letters.total for job in found) else 0)
     print_table(
-        ["job", "writes", "runs", ">version", ">batch", "finished", ">lag", ">waits"],
+        ["job", "writes", "runs", ">version", ">batch", "finished", ">lag", ">waits", ">dead letters"],
         [
             (
                 job.name,
@@ -155,11 +160,16 @@ def status(file: Path, bootstrap: tuple[Address, ...], state_dir: Path, as_json:
                 "–" if output.standing.finished_s is None else human_time(int(output.standing.finished_s * 1000)),
                 "–" if output.lag is None else f"{output.lag.records:,}",
                 "–" if output.lag is None or output.lag.time_ms is None else human_duration(output.lag.time_ms),
+                f"{job.letters.total:,}",
             )
             for job in found
             for output in job.outputs
         ],
     )
+    for job in found:
+        if job.letters.total:
+            click.echo(f"{job.name}: {in_words(*job.letters)}")
+    sys.exit(1 if any(job.letters.total for job in found) else 0)
 
 
 @pipeline.command()

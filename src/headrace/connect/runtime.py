@@ -59,6 +59,7 @@ class Progress:
     position: Position | None = None
     committed_at: float = 0.0
     is_waiting: bool = False  # after a failure, until it has begun anew
+    waiting_for: str = ""  # for what, in a few words
     facts: dict[str, Any] = field(default_factory=dict)  # what the source last told of itself
     topics: tuple[str, ...] = ()  # that it writes to
     lag_ms: int | None = None  # age of the last change when it was delivered; 0 once nothing more waits
@@ -103,13 +104,19 @@ class Runtime:
                     raise _lasting(error) from error
                 failures = 1 if self.progress.batches > committed else failures + 1
                 self.progress.failures += 1
+                is_news = not self.progress.is_waiting or self.progress.last_error != str(error)
                 self.progress.last_error = str(error)
                 self.progress.is_waiting = True
                 self.progress.lag_ms = None
+                self.progress.waiting_for = (
+                    f"for the {'database' if isinstance(error, SourceUnavailable) else 'broker'}"
+                )
                 if self.backoff.gives_up(failures):
                     raise
                 pause_s = self.backoff.pause_s(failures)
-                log.warning("connector waits", connector=self.name, error=str(error), pause_s=pause_s)
+                # Once for each reason: how long it waits is in its status, and the log is not to be filled with it.
+                say = log.warning if is_news else log.debug
+                say("connector waits", connector=self.name, error=str(error), pause_s=pause_s)
                 self._pause(pause_s)
 
     def _pause(self, seconds: float) -> None:

@@ -25,7 +25,8 @@ class RowChange(NamedTuple):
     """The state of one row after a record; `row` is None where the record says that it is gone.
 
     The values are what JSON has. A row that is `partial` lacks values which the database did not send again: the ones
-    that are stored stay.
+    that are stored stay. A sink of every change gets those of tables without a key too: the key is then empty, and
+    `before` is the row that was replaced or removed.
     """
 
     key: Values
@@ -34,6 +35,7 @@ class RowChange(NamedTuple):
     offset: int
     timestamp_ms: int
     partial: bool = False
+    before: Values | None = None
 
     @property
     def key_text(self) -> str:
@@ -142,6 +144,15 @@ class ReadableSink(Protocol):
 
 
 @runtime_checkable
+class RestingSink(Protocol):
+    """A sink that holds what only one may hold."""
+
+    def rest(self, *, is_idle: bool = True) -> None:
+        """There is nothing to do just now: let others have it."""
+        ...
+
+
+@runtime_checkable
 class RebuildableSink(Protocol):
     """A sink that can be built anew beside its target and put in its place."""
 
@@ -162,7 +173,11 @@ class SinkError(ConnectError):
 
 
 class SinkUnavailable(SinkError):
-    """The target cannot be reached just now; trying again may help."""
+    """The target cannot be reached just now; trying again may help. `what` is waited for, in a few words."""
+
+    def __init__(self, reason: str, *, what: str = "its target") -> None:
+        super().__init__(reason)
+        self.what = what
 
 
 class SinkRefused(SinkError):

@@ -15,6 +15,7 @@ from headrace.dashboard.feeds import CAPTURES_TOPIC, Jobs, Statuses
 from headrace.dashboard.format import count, duration, size
 from headrace.dashboard.history import History, Series, window
 from headrace.dashboard.snapshot import Snapshot
+from headrace.dead_letters import in_words
 
 GROWING_MS = 30_000  # how long a lag has to grow before it is worth a word
 SMALL_LAG = 100  # records: below, growing means little
@@ -142,6 +143,9 @@ def jobs(known: Known) -> Iterator[Alert]:
         silent_ms = known.now_ms - last.at_ms
         waiting = known.snapshot.waiting(last.places)
         key, link = f"{job}.{output}", job_link(job)
+        if last.dead_letters:
+            said = in_words(last.dead_letters, last.dead_letter_reasons)
+            yield Alert(f"letters:{job}", Severity.WARNING, job, f"{said}.", link)
         if silent_ms > SILENT_MS and waiting:
             yield Alert(
                 f"silent:{key}", Severity.WARNING, last.name,
@@ -165,7 +169,7 @@ def reported(known: Known) -> Iterator[Alert]:
         for status in statuses.values():
             problem = status.text("problem")
             if problem or status.text("state") == "failed":
-                is_trying = status.text("state") == "retrying"
+                is_trying = status.text("state") in ("waiting", "retrying")
                 yield Alert(
                     f"failed:{topic}:{status.name}", Severity.WARNING if is_trying else Severity.DANGER, status.name,
                     problem or "has failed: see its log.", page,
@@ -175,6 +179,13 @@ def reported(known: Known) -> Iterator[Alert]:
                 yield Alert(
                     f"slot:{status.name}", Severity.DANGER if held > limit * 0.8 else Severity.WARNING, status.name,
                     f"its slot retains {size(held)} of the database's log; at {size(limit)} the slot is dropped.", page,
+                )  # fmt: skip
+            letters = int(status.number("dead_letters") or 0)
+            if letters:
+                reasons = status.facts.get("dead_letter_reasons")
+                yield Alert(
+                    f"letters:{topic}:{status.name}", Severity.WARNING, status.name,
+                    f"{in_words(letters, reasons if isinstance(reasons, Mapping) else {})}.", page,
                 )  # fmt: skip
             differences = status.number("differences")
             if differences:

@@ -6,9 +6,9 @@ Jobs report the topics that take what they cannot decode. Derived systems write 
 
 from dataclasses import dataclass, replace
 
-from headrace.connect.sync.dead_letters import SUFFIX
 from headrace.dashboard.feeds import COPIES_TOPIC
 from headrace.dashboard.watch import State
+from headrace.dead_letters import SUFFIX
 
 
 @dataclass(frozen=True, slots=True)

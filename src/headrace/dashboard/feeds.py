@@ -15,11 +15,10 @@ from headrace.client.reader import ReadRecord, read_records
 from headrace.dashboard.reports import BatchReport, Status, batch_report, name_of, status
 from headrace.dashboard.snapshot import Snapshot
 from headrace.model import TopicPartition
+from headrace.status import CAPTURES, DERIVED, VIEWS
 
 PROGRESS_TOPIC = "__headrace_progress"
-CAPTURES_TOPIC = "__headrace_connect_status"
-COPIES_TOPIC = "__headrace_sync_status"
-VIEWS_TOPIC = "__headrace_view_status"
+CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC = CAPTURES, DERIVED, VIEWS
 
 BATCHES = 120  # remembered of each job
 MAX_JOBS = 200

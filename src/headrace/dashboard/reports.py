@@ -1,14 +1,15 @@
 """What others write about themselves into topics: how a batch of a job went, how a capture or a copy stands. Pure.
 
 Jobs write to `__headrace_progress` (see `headrace.pipelines.jobs.publish`), captures store their positions
-(`headrace.connect.offsets`), and copies tell how they are beside the offsets of a group
-(`headrace.connect.sync.places`). Whatever else is to be known, each may write as one JSON object under its own name to
-a status topic (`feeds.py` names them), and the last one counts. What may be in it, all of it optional:
+(`headrace.connect.offsets`), and copies show theirs as offsets of a group (`headrace.connect.sync.places`). All parts
+write how they stand as one JSON object under their own name to a status topic (`headrace.status`), and the last one
+counts. What may be in it, all of it optional:
 
-- all: `kind` (`postgres`, `redis`, `view` …), `state` (`running`, `snapshot`, `failed` …), `problem` (a sentence),
-  `lag_records`, `lag_ms`, `updated_ms`;
+- all: `kind` (`postgres`, `redis`, `view` …), `state` (`running`, `waiting`, `failed` …), `waiting` (for what),
+  `problem` (a sentence), `lag_records`, `lag_ms`, `updated_ms`;
 - captures: `slot`, `slot_lag_bytes`, `slot_lag_limit_bytes`, `tables`, `snapshot_done`, `snapshot_total`;
-- copies: `source`, `target`, `verified_ms`, `differences`;
+- copies: `source`, `target`, `dead_letters`, `dead_letter_reasons` (reason: how many), `dead_letters_topic`, and from a
+  comparison `verified_ms`, `differences`;
 - views: `rows`, `source`, `url`.
 """
 
@@ -19,9 +20,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from headrace.client.reader import ReadRecord
-from headrace.connect.sync.places import latest, owner_of
+from headrace.connect.sync.places import owner_of
 from headrace.dashboard.snapshot import GroupSample
 from headrace.model import TopicPartition
+from headrace.status import named_in
 
 _SECRET_FIELDS = ("password", "secret", "token", "credential")
 
@@ -58,6 +60,8 @@ class BatchReport:
     writes: Written | None = None
     dead_letter_topics: tuple[str, ...] = ()
     read_rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, of each topic
+    dead_letters: int = 0
+    dead_letter_reasons: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -116,6 +120,8 @@ def batch_report(read: ReadRecord) -> BatchReport | None:
             _written(found.get("writes")),
             tuple(str(topic) for topic in found.get("dead_letter_topics") or ()),
             _read_rates(found.get("sources") or []),
+            int(found.get("dead_letters") or 0),
+            dict(found.get("dead_letter_reasons") or {}),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -139,6 +145,17 @@ def status(read: ReadRecord) -> Status | None:
     return Status(name, read.record.timestamp, {fact: _told(fact, value) for fact, value in found.items()})
 
 
+def own_status(read: ReadRecord) -> Status | None:
+    """What a part says of itself; None for what others found out about it."""
+    return status(read) if named_in(read.record.key or b"")[1] else None
+
+
+def found_status(read: ReadRecord) -> Status | None:
+    """What others found out about a part: that they did does not mean that it runs."""
+    said = None if named_in(read.record.key or b"")[1] else status(read)
+    return None if said is None else Status(said.name, 0, said.facts)
+
+
 def position(read: ReadRecord) -> Status | None:
     """What a stored position says of a capture: where it is, and whether it is still copying what was there before."""
     found, name = _object(read.record.value), name_of(read)
@@ -151,16 +168,12 @@ def position(read: ReadRecord) -> Status | None:
 
 
 def copy_status(group: GroupSample) -> Status | None:
-    """What a copy tells beside its offsets; None for a group that is none."""
+    """What the offsets of a copy say: how far it is behind; None for a group that is none."""
     name = owner_of(group.name)
     if name is None:
         return None
-    condition = latest(lag.metadata for lag in group.partitions)
     facts = {"lag_records": group.lag_records, "lag_ms": group.lag_ms, "source": ", ".join(group.topics)}
-    if condition:
-        facts |= {"state": condition.state.value, "problem": condition.error}
-        facts |= {"kind": condition.sink, "target": condition.target}
-    return Status(name, condition.at_ms if condition else 0, facts)
+    return Status(name, 0, facts)
 
 
 def merged(*known: Mapping[str, Status]) -> dict[str, Status]:

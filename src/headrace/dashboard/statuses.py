@@ -11,7 +11,7 @@ _SHOWN = frozenset(
         "kind", "position", "state", "problem", "waiting", "dead_letters", "dead_letter_reasons", "database", "topics",
         "per_s", "records", "name", "lag_records", "lag_ms", "updated_ms", "slot", "slot_lag_bytes",
         "slot_lag_limit_bytes", "tables", "snapshot_done", "snapshot_total", "source", "target", "verified_ms",
-        "differences", "rows", "url",
+        "differences", "rows", "url", "dead_letters_topic",
     }
 )  # fmt: skip
 

@@ -29,7 +29,7 @@ from headrace.dashboard.feeds import (
     with_statuses,
 )
 from headrace.dashboard.history import History
-from headrace.dashboard.reports import Status, copy_status, merged, position, status
+from headrace.dashboard.reports import Status, copy_status, found_status, merged, own_status, position
 from headrace.dashboard.sampling import take_snapshot, unread_times
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.snapshot import Snapshot
@@ -84,6 +84,7 @@ class Watch:
         self._is_doubtful = False
         self._jobs: Jobs = {}
         self._told: dict[str, Mapping[str, Status]] = {}
+        self._verified: Mapping[str, Status] = {}
         self._feeds = {topic: TopicFeed(topic) for topic in _STATUS_TOPICS}
 
     def start(self) -> None:
@@ -154,12 +155,15 @@ class Watch:
 
     def _statuses(self, cluster: Cluster, snapshot: Snapshot) -> Statuses:
         for topic, feed in self._feeds.items():
-            telling = position if topic == OFFSETS_TOPIC else status
-            self._told[topic] = with_statuses(self._told.get(topic, {}), _news(feed, cluster, snapshot), telling)
+            telling = position if topic == OFFSETS_TOPIC else own_status
+            news = _news(feed, cluster, snapshot)
+            self._told[topic] = with_statuses(self._told.get(topic, {}), news, telling)
+            if topic == COPIES_TOPIC:
+                self._verified = with_statuses(self._verified, news, found_status)
         copies = [said for group in snapshot.groups.values() if (said := copy_status(group))]
         return {
             CAPTURES_TOPIC: merged(self._told[OFFSETS_TOPIC], self._told[CAPTURES_TOPIC]),
-            COPIES_TOPIC: merged(self._told[COPIES_TOPIC], {said.name: said for said in copies}),
+            COPIES_TOPIC: merged(self._told[COPIES_TOPIC], self._verified, {said.name: said for said in copies}),
             VIEWS_TOPIC: self._told[VIEWS_TOPIC],
         }
 

@@ -35,6 +35,10 @@ class Section(NamedTuple):
         return f"{self.kind}.{self.name}" if self.name else self.kind
 
 
+# All sections of a file by their kinds.
+Sections = Mapping[str, Collection[Section]]
+
+
 @dataclass(frozen=True, slots=True)
 class Stack:
     """A file that was checked: kinds, their sections by name, and their values with the defaults."""
@@ -85,6 +89,10 @@ def _no_complaints(_section: Section) -> Iterable[Complaint]:
     return ()
 
 
+def _nothing_found(_section: Section, _others: Sections) -> Iterable[Complaint]:
+    return ()
+
+
 def _no_relations(_section: Section, _names: Names) -> Iterable[Complaint]:
     return ()
 
@@ -105,5 +113,6 @@ class Kind:
     is_open: bool = False  # `check` knows further keys
     check: Callable[[Section], Iterable[Complaint]] = _no_complaints
     members: Callable[[Stack], Iterable[Member]] = _no_members
-    explore: Callable[[Section], Iterable[Complaint]] = _no_complaints  # takes a second: runs code of the user's
+    # Takes a second: runs code of the user's, or asks a database that another section names.
+    explore: Callable[[Section, Sections], Iterable[Complaint]] = _nothing_found
     relate: Callable[[Section, Names], Iterable[Complaint]] = _no_relations  # what it says of other sections

@@ -6,7 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from headrace.dead_letters import in_words
+from headrace.status import RUNNING, WAITING
+
 INFO, WARNING, ERROR = "info", "warning", "error"
+_SHOWN: Final = (
+    "records",
+    "snapshot_done",
+    "snapshot_total",
+    "slot_lag_bytes",
+    "per_s",
+    "state",
+    "waiting",
+    "dead_letters",
+    "dead_letter_reasons",
+)
 _LEVELS: Final = {"debug": INFO, "info": INFO, "warning": WARNING, "error": ERROR, "critical": ERROR}
 # Colours of a child's own are dropped, and so is whatever else could move the cursor of whoever reads.
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -51,3 +65,23 @@ def read_line(text: str) -> Said:
     if refusal != text:
         return Said(plain(refusal), ERROR, problem=plain(refusal))
     return Said(plain(text))
+
+
+def read_condition(text: str) -> Said:
+    """How a capture or a derived system stands, as it says again and again; or any other line."""
+    found = json_object(text)
+    if found is None or "per_s" not in found or "state" not in found:
+        return read_line(text)
+    state, problem, waiting = (str(found.get(name) or "") for name in ("state", "problem", "waiting"))
+    letters = in_words(int(found.get("dead_letters") or 0), found.get("dead_letter_reasons") or {})
+    problem = "; ".join(filter(None, [problem, letters]))
+    told = f"{state}: {waiting}" if state == WAITING and waiting else state
+    facts = {name: found[name] for name in _SHOWN if found.get(name) is not None}
+    return Said(
+        f"is {told}" + (f": {problem}" if problem else ""),
+        WARNING if state == WAITING or letters else INFO,
+        {"waiting": "", **facts},
+        is_ready=state == RUNNING,
+        is_repeated=True,
+        problem=problem,
+    )

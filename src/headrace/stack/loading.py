@@ -73,8 +73,9 @@ def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: boo
         for kind, found in sections.items():
             mistakes += _wrong_with(kind, found, lambda kind, section: kind.relate(section, names))
     if explore and not mistakes and not misnamed:
+        every = {kind.name: found for kind, found in sections.items()}
         for kind, found in sections.items():
-            mistakes += _wrong_with(kind, found, lambda kind, section: kind.explore(section))
+            mistakes += _wrong_with(kind, found, lambda kind, section: kind.explore(section, every))
     if mistakes or misnamed:
         told = [f"{variable}: {sentence}" for variable, sentence in misnamed]
         raise InvalidStack(told + _told(mistakes, overrides, file, text))

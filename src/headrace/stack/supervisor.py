@@ -25,6 +25,7 @@ from headrace.stack.plan import posts_of
 from headrace.stack.processes import MemberProcess
 from headrace.stack.state_file import MemberState, StackState
 from headrace.stack.usage import process_of
+from headrace.status import WAITING
 
 _TICK_S: Final = 0.2
 _WRITE_EVERY_S: Final = 1.0
@@ -196,15 +197,18 @@ class Supervisor:
         if standing.phase is Phase.WAITING:
             misses = self._fleet.misses(member.name, self._topics, now_s)
             note = f"waits for {', '.join(misses)}" if misses else note
+        phase, facts = str(standing.phase), self._facts[member.name]
+        if standing.phase is Phase.RUNNING and facts.get("state") == WAITING:
+            phase, note = WAITING, ": ".join(filter(None, [f"waiting {facts.get('waiting', '')}".strip(), note]))
         return MemberState(
             member.name,
             member.kind,
-            str(standing.phase),
+            phase,
             process.pid if process else None,
             SystemClock().now_ms() - int((now_s - standing.since_s) * 1000),
             max(standing.starts - 1, 0),
             note,
-            dict(self._facts[member.name]) if process else {},
+            dict(facts) if process else {},
         )
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connect.capture.condition import FAILED, RUNNING, Condition
 from headrace.connect.capture.settings import SECTION, from_section
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sections import InvalidSettingsFile, load_sections
+from headrace.status import FAILED, RUNNING, Condition
 
 URL = "postgresql://me:secret@127.0.0.1/shop"
 

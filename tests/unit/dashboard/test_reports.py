@@ -1,13 +1,21 @@
 """What jobs and others write about themselves."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from headrace.connect.sync.places import Condition, State, group_of
+from headrace.connect.sync.places import group_of
 from headrace.dashboard.feeds import BATCHES, MAX_JOBS, MAX_STATUSES, PROGRESS_TOPIC, with_batches, with_statuses
-from headrace.dashboard.reports import Status, batch_report, copy_status, merged, position, status
+from headrace.dashboard.reports import (
+    Status,
+    batch_report,
+    copy_status,
+    found_status,
+    merged,
+    own_status,
+    position,
+    status,
+)
 from headrace.dashboard.statuses import row
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.progress import Progress, SourceProgress
@@ -91,19 +99,19 @@ def test_a_stored_position_tells_of_a_capture():
     assert position(read('{"other": 1}', "{}")) is None
 
 
-def test_a_copy_tells_beside_its_offsets_how_it_is():
-    told = Condition(State.RETRYING, NOW - 500, "the target is down").to_metadata()
-    partitions = [replace(lag(0, 40), metadata=told), replace(lag(1, 90), metadata="nonsense")]
-    said = copy_status(group(group_of("cache"), partitions, members=0, state="Empty"))
-    assert (said.name, said.at_ms, said.text("state")) == ("cache", NOW - 500, "retrying")
-    assert (said.text("problem"), said.number("lag_records"), said.text("source")) == (
-        "the target is down",
-        70,
-        "orders",
-    )
-    assert row(said, NOW)["state"] == "retrying"
-    assert row(said, NOW + 200_000)["state"] == "silent"
+def test_a_copy_shows_its_lag_and_says_how_it_stands():
+    said = copy_status(group(group_of("cache"), [lag(0, 40), lag(1, 90)], members=0, state="Empty"))
+    assert (said.name, said.number("lag_records"), said.text("source")) == ("cache", 70, "orders")
     assert copy_status(group("billing")) is None
+    told = own_status(read("cache", '{"state": "waiting", "waiting": "for its target", "dead_letters": 2}'))
+    checked = found_status(read('{"connector":"cache","about":"verification"}', '{"verified_ms": 5, "differences": 0}'))
+    assert own_status(read('{"connector":"cache","about":"verification"}', "{}")) is None
+    assert found_status(read("cache", "{}")) is None
+    (whole,) = merged({"cache": told}, {"cache": checked}, {"cache": said}).values()
+    shown = row(whole, NOW)
+    assert (shown["state"], shown["waiting"], shown["lag_records"]) == ("waiting", "for its target", 70)
+    assert (shown["dead_letters"], shown["verified_ms"], shown["differences"]) == (2, 5, 0)
+    assert row(whole, NOW + 200_000)["state"] == "silent"  # a comparison does not mean that it runs
 
 
 def test_tellings_are_merged():

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.stack.errors import NoSuchMember
 from headrace.stack.kind import CONFIG, Member, Stack
-from headrace.stack.kinds import broker, cdc, dashboard, pipelines, views
-from headrace.stack.lines import Said
+from headrace.stack.kinds import broker, dashboard, pipelines, views
+from headrace.stack.lines import Said, read_condition
 from headrace.stack.loading import parse
 from headrace.stack.plan import chosen, members_of, posts_of
 from headrace.stack.registry import KINDS
@@ -96,11 +96,16 @@ def test_topics_are_handed_over_as_kafka_writes_them() -> None:
 
 def test_a_capture_tells_how_it_stands() -> None:
     line = {"name": "shop", "state": "waiting", "records": 3, "per_s": 1.5, "problem": "away"}
-    said = cdc.read(json.dumps(line))
+    said = read_condition(json.dumps(line))
     assert (said.sentence, said.level, said.is_ready, said.problem) == ("is waiting: away", "warning", False, "away")
-    said = cdc.read(json.dumps(line | {"state": "running", "problem": ""}))
+    said = read_condition(json.dumps(line | {"state": "running", "problem": ""}))
     assert (said.sentence, said.is_ready, said.problem) == ("is running", True, "")
-    assert said.facts == {"records": 3, "per_s": 1.5}
+    assert said.facts == {"records": 3, "per_s": 1.5, "state": "running", "waiting": ""}
+    said = read_condition(
+        json.dumps(line | {"waiting": "for topic t", "dead_letters": 2, "dead_letter_reasons": {"no": 2}})
+    )
+    assert said.sentence == "is waiting: for topic t: away; 2 records were set aside as dead letters (no)"
+    assert said.facts["dead_letters"] == 2
 
 
 def test_a_pipeline_tells_of_jobs_and_batches() -> None:

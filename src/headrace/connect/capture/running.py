@@ -11,7 +11,6 @@ from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import ClientError
-from headrace.connect.capture.condition import ENDED, EVERY_S, FAILED, RUNNING, STOPPED, WAITING, Condition, Teller
 from headrace.connect.capture.connector import make_runtime
 from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, heard
 from headrace.connect.capture.settings import CaptureSettings
@@ -19,6 +18,17 @@ from headrace.connect.errors import UnexpectedFailure
 from headrace.connect.runtime import Runtime
 from headrace.connect.unseen import stopped_sentences
 from headrace.errors import HeadraceError
+from headrace.status import (
+    CAPTURES,
+    ENDED,
+    EVERY_S,
+    FAILED,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    Condition,
+    StatusWriter,
+)
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -68,6 +78,7 @@ class Capture:
                 "topics": list(progress.topics),
                 **({} if progress.lag_ms is None else {"lag_ms": progress.lag_ms}),
             },
+            waiting=progress.waiting_for if state == WAITING else "",
         )
 
     def stop(self) -> None:
@@ -81,7 +92,7 @@ def run_captures(
 ) -> dict[str, HeadraceError]:
     """Run captures until told to stop, or until all have ended; answers what each failed with."""
     with ExitStack() as stack:
-        teller = Teller(stack.enter_context(_cluster(bootstrap, "captures")))
+        writer = StatusWriter(stack.enter_context(_cluster(bootstrap, "captures")), CAPTURES)
         captures = {}
         for settings in all_settings:
             own = stack.enter_context(_cluster(bootstrap, settings.name))
@@ -94,7 +105,7 @@ def run_captures(
         )
         listener.start()
         try:
-            _watch(list(captures.values()), teller, stop, show)
+            _watch(list(captures.values()), writer, stop, show)
         finally:
             stop.set()
             for capture in captures.values():
@@ -104,7 +115,7 @@ def run_captures(
                 assert capture.thread is not None
                 capture.thread.join()
             listener.join()
-            _tell(list(captures.values()), teller, show, is_last=True)
+            _tell(list(captures.values()), writer, show, is_last=True)
     return {name: capture.error for name, capture in captures.items() if capture.error is not None}
 
 
@@ -122,13 +133,13 @@ def _keep(capture: Capture) -> None:
         capture.error = UnexpectedFailure(capture.settings.name, error)
 
 
-def _watch(captures: list[Capture], teller: Teller, stop: threading.Event, show: Show) -> None:
+def _watch(captures: list[Capture], writer: StatusWriter, stop: threading.Event, show: Show) -> None:
     while not stop.is_set() and any(capture.thread and capture.thread.is_alive() for capture in captures):
-        _tell(captures, teller, show)
+        _tell(captures, writer, show)
         stop.wait(_TICK_S)
 
 
-def _tell(captures: list[Capture], teller: Teller, show: Show, *, is_last: bool = False) -> None:
+def _tell(captures: list[Capture], writer: StatusWriter, show: Show, *, is_last: bool = False) -> None:
     """Show all, and write down what is new; a broker that is away hears it later, and the captures tell of it."""
     now = time.monotonic()
     found = [capture.condition(now) for capture in captures]
@@ -137,9 +148,9 @@ def _tell(captures: list[Capture], teller: Teller, show: Show, *, is_last: bool 
         if condition == capture.told and now - capture.told_at < EVERY_S and not is_last:
             continue
         try:
-            teller.tell(condition)
+            writer.write(condition)
         except ClientError as error:
-            _log.debug("condition not told", capture=condition.name, error=str(error))
+            _log.debug("condition not written", capture=condition.name, error=str(error))
             continue
         capture.told, capture.told_at = condition, now
 

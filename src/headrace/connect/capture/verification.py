@@ -8,10 +8,11 @@ the instant at which the table was read, until nothing moves any more or the dif
 Memory is bounded: the topic is built into a table on disk, and the captured table is read in chunks.
 """
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
@@ -25,10 +26,11 @@ from headrace.connect.offsets import OFFSETS_TOPIC, read_position
 from headrace.connect.sink import Place, StoredRow, Values, key_text
 from headrace.connect.source import TableReader
 from headrace.connect.sync.decoding import ENVELOPE, PLAIN, RecordFormat, read_key, read_value
+from headrace.connect.sync.keyless import digest_of, key_of
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.verification import Report
 from headrace.connect.sync.verification import verify as compare
-from headrace.connect.table import Row, Table
+from headrace.connect.table import Row, Table, TableName
 from headrace.connect.unseen import STORED
 
 _POLL_S: Final = 0.2
@@ -44,6 +46,7 @@ class TableReport:
     topic: str
     report: Report | None
     note: str = ""
+    capture: str = ""
 
     @property
     def is_equal(self) -> bool:
@@ -91,9 +94,9 @@ class CapturedTable:
 
     def scan(self) -> Iterator[Sequence[StoredRow]]:
         """Every row of the table, as a reader of its topic would have it; then the capture has come to this instant."""
-        with self._reader.rows(self._name) as seen:
+        with self._reader.rows(self._name) as seen, Counting() as equals:
             for chunk in seen.chunks:
-                yield self._as_read(seen.table, chunk)
+                yield self._as_read(seen.table, chunk, equals)
             self._wait(seen.is_reached)
 
     def _wait(self, is_reached: Callable[[Position], bool]) -> None:
@@ -112,18 +115,69 @@ class CapturedTable:
         wanted = {key_text(key) for key in keys}
         return [row for chunk in self.scan() for row in chunk if row.key in wanted]
 
-    def _as_read(self, table: Table, rows: Sequence[Row]) -> list[StoredRow]:
+    def _as_read(self, table: Table, rows: Sequence[Row], equals: "Counting") -> list[StoredRow]:
         events = [Change(table, READ, None, row, _READ, _PLACE) for row in rows]
         found = []
         for record in self._writer.write(events, 1):
-            key = read_key(record.key, self._form)
             values = read_value(record.value, self._form).after or {}
+            if record.key is None:
+                digest = digest_of(values)
+                key = key_of(digest, equals.number_of(digest))
+            else:
+                key = read_key(record.key, self._form)
             found.append(self.comparable(key, {**key, **values}))
         return found
 
     def comparable(self, key: Values, row: Values) -> StoredRow:
         """A row of the topic, without columns that the table does not have any more."""
         return StoredRow(key_text(key), {name: value for name, value in row.items() if name in self._columns})
+
+
+class Counting:
+    """Which of its equals a row is, from 1: counted on disk, so that the table's size is no matter."""
+
+    def __enter__(self) -> Self:
+        self._db = sqlite3.connect("", isolation_level=None)  # a temporary file, gone with the connection
+        self._db.execute("CREATE TABLE counts (digest TEXT PRIMARY KEY, n INTEGER) WITHOUT ROWID")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def number_of(self, digest: str) -> int:
+        """Count one more."""
+        found = self._db.execute(
+            "INSERT INTO counts VALUES (?, 1) ON CONFLICT (digest) DO UPDATE SET n = n + 1 RETURNING n", (digest,)
+        ).fetchone()
+        return int(found[0])
+
+
+def table_behind(captures: Sequence[CaptureSettings], topic: str) -> tuple[CaptureSettings, TableName] | None:
+    """The captured table whose changes are in a topic, asked of the databases; None if there is none."""
+    for settings in captures:
+        if settings.names.template.startswith("{prefix}") and not topic.startswith(settings.names.prefix):
+            continue  # its database need not be asked
+        reader = settings.kind.tables(settings.source)
+        for table in reader.names():
+            if settings.names.table(reader.database, table.schema, table.name) == topic:
+                return settings, table
+    return None
+
+
+def verify_topic(
+    captures: Sequence[CaptureSettings], topic: str, connect: Callable[[], Cluster], *, patience_s: float = 60.0
+) -> TableReport:
+    """Compare a topic with the table whose changes it holds, by the capture that writes it."""
+    found = table_behind(captures, topic)
+    if found is not None:
+        settings, table = found
+        name = f"{table.schema}.{table.name}" if table.schema else table.name
+        return next(verify(settings, [name], connect, patience_s=patience_s))
+    known = ", ".join(settings.name for settings in captures) or "none"
+    raise SourceRefused(
+        f"no capture of this file writes topic {topic} (captures: {known}), so there is no table to compare with",
+        "compare with the log alone, without --source",
+    )
 
 
 def verify(
@@ -146,12 +200,11 @@ def verify(
     stopped = position.get(STORED, {})
     for name in tables or every:
         note = str(stopped.get(name, ""))
-        if not every[name].is_keyed:
-            yield TableReport(name, "", None, "it has no key, so its rows cannot be found in the topic")
-            continue
         target = CapturedTable(settings, reader, name, connect, patience_s)
         if target.topic not in there:
-            yield TableReport(name, target.topic, None, note or "there is no such topic yet: headrace cdc start")
+            yield TableReport(
+                name, target.topic, None, note or "there is no such topic yet: headrace cdc start", settings.name
+            )
             continue
         follow = SyncSettings(f"verify-{settings.name}", target.topic, "table", form=target.form)
-        yield TableReport(name, target.topic, compare(follow, target, connect), note)
+        yield TableReport(name, target.topic, compare(follow, target, connect), note, settings.name)

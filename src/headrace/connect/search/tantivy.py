@@ -125,7 +125,8 @@ class TantivySink:
         except ValueError as error:  # whatever Tantivy itself has to say
             if "LockBusy" in str(error) or "lock" in str(error).lower():
                 raise SinkUnavailable(
-                    f"index {self._path} is being written by another instance: {self._name!r} waits for it to end"
+                    f"index {self._path} is being written by another instance: {self._name!r} waits for it to end",
+                    what=f"the lock on {self._path}",
                 ) from error
             raise SinkRefused(f"index {self._path}: {error}") from error
 

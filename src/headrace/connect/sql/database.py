@@ -63,6 +63,10 @@ class Database(Protocol):
         """Disconnect; whatever is not committed is gone."""
         ...
 
+    def rest(self, *, is_idle: bool) -> None:
+        """Between batches: let others have what only one may hold; the next statement takes it again."""
+        ...
+
     def translated(self) -> AbstractContextManager[None]:
         """Turns the driver's errors into `SinkUnavailable`, `SinkRefused` and `RowRefused`."""
         ...

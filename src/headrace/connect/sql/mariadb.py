@@ -91,6 +91,9 @@ class MariadbDatabase:
                 self._open.close()
             self._open = None
 
+    def rest(self, *, is_idle: bool) -> None:
+        """Others are not kept from anything."""
+
     @contextmanager
     def translated(self) -> Iterator[None]:
         """The server's error number decides."""

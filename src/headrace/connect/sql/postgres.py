@@ -70,6 +70,9 @@ class PostgresDatabase:
             self._open.close()
             self._open = None
 
+    def rest(self, *, is_idle: bool) -> None:
+        """Others are not kept from anything."""
+
     @contextmanager
     def translated(self) -> Iterator[None]:
         """The class of the SQLSTATE decides."""

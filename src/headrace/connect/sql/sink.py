@@ -42,6 +42,7 @@ _MADE: Final = 2  # the row of the state that names the columns which the sink m
 _NUMBERS: Final = (Family.INTEGER, Family.FLOAT, Family.DECIMAL)
 _NOBODY: Final = ""
 _CHUNK_ROWS: Final = 5_000
+_CHUNK_KEYS: Final = 200  # in one question
 ADD, REFUSE, IGNORE = "add", "refuse", "ignore"
 
 
@@ -110,6 +111,7 @@ class SqlSink:
             if not self._widen(batch.changes):
                 raise
             self._apply(batch)
+        self.rest(is_idle=False)
 
     def _apply(self, batch: ChangeBatch) -> None:
         database, columns, made = self._database, self._columns, self._made
@@ -133,6 +135,11 @@ class SqlSink:
                 if database.is_ddl_transactional:
                     self._columns, self._made = columns, made  # what the transaction made is gone with it
                 raise
+
+    def rest(self, *, is_idle: bool = True) -> None:
+        """Between batches: let others have what only one may hold."""
+        with self._database.translated():
+            self._database.rest(is_idle=is_idle)
 
     def close(self) -> None:
         """Disconnect."""
@@ -338,12 +345,16 @@ class SqlSink:
                 return []
             names = list(keys[0])
             same = " AND ".join(f"{database.quoted(name)} = ?" for name in names)
-            query = f"SELECT {_selected(database, columns)} FROM {self._target} WHERE {same}"  # noqa: S608
-            for key in keys:
+            every = f"SELECT {_selected(database, columns)} FROM {self._target} WHERE "  # noqa: S608
+            for at in range(0, len(keys), _CHUNK_KEYS):
+                part = keys[at : at + _CHUNK_KEYS]
                 values = [
                     database.bind(reader_of(self._column(name).family)(key[name]), self._column(name).family)
+                    for key in part
                     for name in names
                 ]
+                one_of = f"{database.quoted(names[0])} IN ({', '.join('?' * len(part))})"
+                query = every + (one_of if len(names) == 1 else " OR ".join([f"({same})"] * len(part)))
                 found += [
                     _stored(dict(zip(columns, row, strict=True)), columns, names) for row in database.run(query, values)
                 ]

@@ -78,6 +78,9 @@ class SqliteDatabase:
             self._open.close()
             self._open = None
 
+    def rest(self, *, is_idle: bool) -> None:
+        """Others are not kept from anything."""
+
     @contextmanager
     def translated(self) -> Iterator[None]:
         """SQLite's primary result code decides."""
@@ -88,7 +91,8 @@ class SqliteDatabase:
             if code in _NEVER_FITS or isinstance(error, sqlite3.IntegrityError):
                 raise RowRefused(f"SQLite refuses the row: {error}") from error
             if code in _PASSES:
-                raise SinkUnavailable(f"SQLite file {self._path}: {error}") from error
+                what = f"the lock on {self._path}" if "lock" in str(error) else "its target"
+                raise SinkUnavailable(f"SQLite file {self._path}: {error}", what=what) from error
             if "ON CONFLICT clause does not match" in str(error):
                 raise SinkRefused(
                     f"the table in {self._path} has no unique key over the columns of the record's key: make one with "

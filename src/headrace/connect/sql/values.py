@@ -221,12 +221,18 @@ def reader_of(family: Family) -> Reader:
 
 
 def canonical(value: Any, family: Family) -> Any:
-    """A value, from the log or from the table, as something that compares and that JSON can hold."""
+    """A value, from the log or from the table, as something that compares and that JSON can hold.
+
+    One of the log that the column cannot hold, so that its row was refused, equals none that it has.
+    """
     if value is None:
         return None
     if family is Family.ARRAY:
         return compact(_plain(value))
-    read = reader_of(family)(value)
+    try:
+        read = reader_of(family)(value)
+    except Misfit:
+        return compact(_plain(value))
     match family:
         case Family.FLOAT:
             return repr(read) if math.isnan(read) or math.isinf(read) else read

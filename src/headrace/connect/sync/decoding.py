@@ -82,6 +82,7 @@ class ReadRow(NamedTuple):
     after: dict[str, Any] | None
     before: dict[str, Any] | None = None
     truncates: tuple[int, ...] | None = None  # when it did; later ones compare as greater
+    op: str = ""  # of an envelope
 
 
 def read_key(key: bytes | None, form: RecordFormat) -> dict[str, Any]:
@@ -116,9 +117,9 @@ def read_value(value: bytes | None, form: RecordFormat) -> ReadRow:
         case "c" | "u" | "r":
             if not isinstance(after, dict):
                 raise UnreadableRecord(f"the envelope has op {read['op']!r} and no row in 'after'")
-            return ReadRow(after, before if isinstance(before, dict) else None)
+            return ReadRow(after, before if isinstance(before, dict) else None, op=read["op"])
         case "d":
-            return ReadRow(None, before if isinstance(before, dict) else None)
+            return ReadRow(None, before if isinstance(before, dict) else None, op="d")
         case "t":
             return ReadRow(None, None, _moment(read.get("source") or {}))
     raise UnreadableRecord(f"the envelope has the unknown op {read['op']!r}")

@@ -8,10 +8,9 @@ import time
 from dataclasses import asdict, dataclass
 
 from headrace.client.coordinators import Coordinators
-from headrace.client.groups import committed_offsets
 from headrace.connect.errors import ConnectError
-from headrace.connect.sync.places import latest, owner_of
-from headrace.connect.sync.status import state_word
+from headrace.connect.sync.places import owner_of
+from headrace.status import DERIVED, SILENT, conditions
 
 _AT_REST = frozenset({"stopped", "failed", "silent", "never ran"})
 
@@ -40,9 +39,8 @@ def find_owner(coordinators: Coordinators, group: str) -> Owner | None:
     name = owner_of(group)
     if name is None:
         return None
-    found = committed_offsets(coordinators, group)
-    condition = latest(committed.metadata for committed in found.values())
-    return Owner(f"sync.{name}", state_word(condition, time.time_ns() // 1_000_000))
+    said = conditions(coordinators.cluster, DERIVED).get(name)
+    return Owner(f"sync.{name}", SILENT if said is None else said.seen_at(time.time_ns() // 1_000_000).state)
 
 
 def check_movable(group: str) -> None:

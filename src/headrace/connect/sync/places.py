@@ -1,14 +1,9 @@
-"""How far a sink is: the place that its target holds checked against the topic, and a copy of it told to the world.
+"""How far a sink is: the place that its target holds checked against the topic, and a copy of it shown to the world.
 
 A sink goes on from the place that its target holds, and only in the topic that this place is of. The copy is offsets of
-a consumer group, with what the sink is doing beside them: for `headrace sync status`, which can then speak of a target
-that is down or locked, and for every tool that knows consumer groups. Nobody goes on from there.
+a consumer group: for `headrace sync status`, which can then speak of a target that is down or locked, and for every
+tool that knows consumer groups. Nobody goes on from there. What a sink is doing is in its status record.
 """
-
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
@@ -29,8 +24,6 @@ from headrace.protocol.messages.offset_commit import (
 
 _LAST_VERSION_BY_NAME = 9
 _NO_GENERATION = -1
-_LONGEST_ERROR = 600  # a broker takes 4,096 bytes of metadata by default, and a character may be escaped to six
-_LONGEST_TARGET = 60
 
 
 def checked_place(cluster: Cluster, topic: str, name: str, sink: Sink | ReadableSink, stored: Place | None) -> Place:
@@ -78,41 +71,6 @@ def remedy(name: str, sink: Sink | ReadableSink) -> str:
     return f"begin at the topic's first record by giving [sync.{name}] another name"
 
 
-class State(StrEnum):
-    """What a sink is doing."""
-
-    RUNNING = "running"
-    RETRYING = "retrying"  # its target or the broker is down
-    STOPPED = "stopped"
-    FAILED = "failed"  # somebody has to mend something
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A state, since when, and why."""
-
-    state: State
-    at_ms: int
-    error: str = ""
-    sink: str = ""
-    target: str = ""  # what it keeps in step, for people
-
-    def to_metadata(self) -> str:
-        """As it stands beside an offset."""
-        found = {"state": self.state, "at_ms": self.at_ms, "error": self.error[:_LONGEST_ERROR]}
-        return json.dumps(found | {"sink": self.sink, "target": self.target[:_LONGEST_TARGET]})
-
-    @classmethod
-    def from_metadata(cls, text: str) -> "Condition | None":
-        """What `to_metadata` wrote; None for anything else."""
-        try:
-            read = json.loads(text)
-            words = (str(read.get(word, "")) for word in ("error", "sink", "target"))
-            return cls(State(read["state"]), int(read["at_ms"]), *words)
-        except (ValueError, TypeError, KeyError):
-            return None
-
-
 def group_of(name: str) -> str:
     """The consumer group that shows a sink's place."""
     return f"headrace-sync.{name}"
@@ -124,14 +82,8 @@ def owner_of(group: str) -> str | None:
     return group.removeprefix(prefix) if group.startswith(prefix) else None
 
 
-def latest(metadata: Iterable[str]) -> Condition | None:
-    """The last condition that stands beside some offsets."""
-    known = [condition for text in metadata if (condition := Condition.from_metadata(text))]
-    return max(known, key=lambda condition: condition.at_ms, default=None)
-
-
-def publish(coordinators: Coordinators, name: str, place: Place, condition: Condition) -> None:
-    """Tell where a sink is and what it is doing."""
+def publish(coordinators: Coordinators, name: str, place: Place) -> None:
+    """Show where a sink is."""
     group = group_of(name)
     request = OffsetCommitRequest(
         group_id=group,
@@ -141,7 +93,7 @@ def publish(coordinators: Coordinators, name: str, place: Place, condition: Cond
                 name=place.topic,
                 partitions=[
                     OffsetCommitRequestPartition(
-                        partition_index=partition, committed_offset=offset, committed_metadata=condition.to_metadata()
+                        partition_index=partition, committed_offset=offset, committed_metadata=""
                     )
                     for partition, offset in place.offsets.items()
                 ],
@@ -162,11 +114,8 @@ def publish(coordinators: Coordinators, name: str, place: Place, condition: Cond
     coordinators.ask(group, ask)
 
 
-def published(coordinators: Coordinators, name: str, topic: str) -> tuple[Place, Condition | None] | None:
-    """What was told last; None if nothing ever was."""
+def published(coordinators: Coordinators, name: str, topic: str) -> Place | None:
+    """What was shown last; None if nothing ever was."""
     found = committed_offsets(coordinators, group_of(name))
-    mine = {where.partition: committed for where, committed in found.items() if where.topic == topic}
-    if not mine:
-        return None
-    place = Place(topic, {partition: committed.offset for partition, committed in mine.items()})
-    return place, latest(committed.metadata for committed in mine.values())
+    mine = {where.partition: committed.offset for where, committed in found.items() if where.topic == topic}
+    return Place(topic, mine) if mine else None

@@ -7,6 +7,7 @@ step notices the switch at its next batch and goes on with the new one. An old t
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headrace.client import admin
 from headrace.client.cluster import Cluster
@@ -15,8 +16,19 @@ from headrace.connect.sink import Place, ReadableSink, RebuildableSink, Sink, Si
 from headrace.connect.sync.places import checked_place
 from headrace.connect.sync.runner import Runner
 from headrace.connect.sync.settings import SyncSettings
+from headrace.dead_letters import LetterBox, forget_letters
 
-Progress = Callable[[int], None]
+Progress = Callable[[int, int], None]  # how many records were read, of about how many
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a rebuild did."""
+
+    place: Place
+    records: int
+    dead_letters: int  # records that the new target could not use either
+    taken_back: int  # letters of the old target about records that the new one has
 
 
 def rebuild(
@@ -26,21 +38,38 @@ def rebuild(
     *,
     incomplete: bool = False,
     progress: Progress | None = None,
-) -> Place:
-    """Fill a new target and switch to it; where it is then. `incomplete` takes a topic that has lost its beginning."""
+) -> Rebuilt:
+    """Fill a new target and switch to it. `incomplete` takes a topic that has lost its beginning."""
     if not isinstance(sink, RebuildableSink):
         raise SinkRefused(f"a {settings.sink} has no target that could be rebuilt: {settings.name!r} stays as it is")
     if not incomplete:
         _check_whole(settings, connect)
+    box = LetterBox(settings.dead_letters_topic, settings.topic, settings.name)
+    with connect() as cluster:
+        held = bounds(cluster, cluster.partitions(settings.topic), committed=True)
+        box.look(cluster)
+    total, before = sum(bound.end - bound.start for bound in held.values()), box.ids
     new = sink.beside()
-    runner = Runner(settings, new, connect, is_shown=False, progress=progress)
+    runner = Runner(
+        settings,
+        new,
+        connect,
+        is_shown=False,
+        progress=None if progress is None else lambda records: progress(records, total),
+    )
+    if progress is not None:
+        progress(0, total)
     while True:
         place = runner.catch_up(threading.Event())
         old = sink.place() if isinstance(sink, ReadableSink) else None
         if old is None or _is_behind(old, place) or not _is_here(old, settings, sink, connect):
             break
     sink.switch()
-    return place
+    outdated = before - runner.letters
+    if outdated:
+        with connect() as cluster:
+            forget_letters(cluster, settings.dead_letters_topic, outdated)
+    return Rebuilt(place, runner.applied_records, len(runner.letters), len(outdated))
 
 
 def _is_here(old: Place, settings: SyncSettings, sink: Sink, connect: Callable[[], Cluster]) -> bool:

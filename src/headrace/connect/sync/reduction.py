@@ -36,6 +36,7 @@ class Reduced(NamedTuple):
 
     changes: list[RowChange]
     broken: list[BrokenRecord]
+    keyless: list[LogRecord]  # records without a key, which no key reduces: `keyless.py` counts their rows
 
 
 def reduce_records(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
@@ -43,6 +44,7 @@ def reduce_records(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
     by_key: defaultdict[bytes | None, list[LogRecord]] = defaultdict(list)
     for found in records:
         by_key[found.record.key].append(found)
+    keyless = by_key.pop(None, [])
     changes: list[RowChange] = []
     broken: list[BrokenRecord] = []
     for key_bytes, held in by_key.items():
@@ -54,7 +56,7 @@ def reduce_records(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
         change = _last_change(key, held, form, broken)
         if change is not None:
             changes.append(change)
-    return Reduced(changes, broken)
+    return Reduced(changes, broken, keyless)
 
 
 def each_change(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
@@ -65,7 +67,9 @@ def each_change(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
     for found in records:
         place = (found.partition, found.record.key)
         try:
-            key = read_key(found.record.key, form)
+            if found.record.key is None and found.record.value is None:
+                raise UnreadableRecord("the record has neither a key nor a value")
+            key = read_key(found.record.key, form) if found.record.key is not None else {}
             read = read_value(found.record.value, form)
         except UnreadableRecord as error:
             broken.append(BrokenRecord(*found, str(error)))
@@ -76,8 +80,9 @@ def each_change(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
             gone.add(place)
         else:
             gone.discard(place)
-        changes.append(_change(key, found, read.after, read.before or {}, form))
-    return Reduced(changes, broken)
+        change = _change(key, found, read.after, read.before or {}, form)
+        changes.append(change if key else change._replace(before=read.before))
+    return Reduced(changes, broken, [])
 
 
 def _last_change(

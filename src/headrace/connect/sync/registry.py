@@ -22,6 +22,10 @@ SINKS: Final[Mapping[str, str]] = {
     "webhook": "headrace.connect.webhook.sink:webhook",
 }
 
+# They find rows by a key that means something, or keep their place beside what they wrote and not with it, so that a
+# batch may run twice: equal rows of a table without a key would be counted twice.
+NEED_KEYS: Final = frozenset({"opensearch", "redis"})
+
 
 def make_sink(settings: SyncSettings, bootstrap: str) -> Sink:
     """The sink that the settings describe; nothing is opened yet."""

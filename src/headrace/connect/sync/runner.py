@@ -6,32 +6,46 @@ that grows; the place is in the target, so nothing is lost and nothing has to be
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from headrace.client.cluster import Cluster, is_passing
 from headrace.client.coordinators import Coordinators
-from headrace.client.errors import BrokerUnreachable, ClientError, RequestTimedOut, TopicReplaced, UnknownTopic
+from headrace.client.errors import BrokerUnreachable, ClientError, Refused, RequestTimedOut, TopicReplaced, UnknownTopic
 from headrace.client.offsets import bounds
 from headrace.clock import Clock, SystemClock
 from headrace.connect.avro.errors import SchemasUnavailable
-from headrace.connect.sink import ChangeBatch, Place, Sink, SinkUnavailable, TargetReplaced
-from headrace.connect.sync.dead_letters import write_letters
+from headrace.connect.sink import (
+    ChangeBatch,
+    Place,
+    ReadableSink,
+    RestingSink,
+    RowChange,
+    Sink,
+    SinkUnavailable,
+    TargetReplaced,
+)
 from headrace.connect.sync.feed import Feed, Gathered
-from headrace.connect.sync.places import Condition, State, checked_place, publish, published, replaced
+from headrace.connect.sync.keyless import reduce_rows
+from headrace.connect.sync.places import checked_place, publish, replaced
 from headrace.connect.sync.poison import apply_or_bury
-from headrace.connect.sync.reduction import each_change, reduce_records
+from headrace.connect.sync.reduction import BrokenRecord, LogRecord, each_change
+from headrace.connect.sync.registry import NEED_KEYS
 from headrace.connect.sync.settings import SyncSettings
+from headrace.dead_letters import Letter, LetterBox, write_letters
 from headrace.errors import HeadraceError
+from headrace.status import DERIVED, FAILED, RUNNING, STOPPED, WAITING, Condition, StatusWriter
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
 _PUBLISH_EVERY_MS = 1_000
 _LOOK_EVERY_MS = 30_000  # for new partitions, and to say that one is alive
+_TOPIC_PAUSE_S = 2.0  # a topic that somebody is about to make is looked for often: it costs nothing
+STARTING = "starting"
 
 
 class Runner:
-    """Runs one sink; belongs to one thread."""
+    """Runs one sink; belongs to one thread. `condition` is how it stands, for whoever watches."""
 
     def __init__(
         self,
@@ -52,8 +66,13 @@ class Runner:
         self._is_shown = is_shown
         self._progress = progress
         self._place: Place | None = None  # what the target holds, as last known
-        self._published: tuple[Place, State] | None = None
+        self._published: Place | None = None
         self._published_ms = 0
+        self._letters = LetterBox(settings.dead_letters_topic, settings.topic, settings.name)
+        self._written: Condition | None = None
+        self._written_ms = 0
+        self.condition = Condition(settings.name, settings.sink, STARTING)
+        self.letters: set[bytes] = set()  # that were written here
         self.applied_records = 0
 
     def run(self, stop: threading.Event) -> None:
@@ -67,17 +86,21 @@ class Runner:
                 _log.info("target replaced", sink=self._settings.name)
             except HeadraceError as error:
                 if not _may_pass(error):
-                    self._tell_anew(State.FAILED, str(error))
+                    self._tell_anew(FAILED, str(error))
                     raise
                 if self.applied_records > begun_with:
                     pause_s = self._settings.first_pause_s
-                _log.warning("sink waits", sink=self._settings.name, pause_s=pause_s, error=str(error))
-                self._tell_anew(State.RETRYING, str(error))
-                stop.wait(pause_s)
+                waiting = _waiting_for(error)
+                # Once for each reason: that it waits is in its status, and the log is not to be filled with it.
+                is_news = (self.condition.state, self.condition.problem) != (WAITING, str(error))
+                say = _log.warning if is_news else _log.debug
+                say("sink waits", sink=self._settings.name, waiting=waiting, error=str(error))
+                self._tell_anew(WAITING, str(error), waiting)
+                stop.wait(min(pause_s, _TOPIC_PAUSE_S) if isinstance(error, UnknownTopic) else pause_s)
                 pause_s = min(pause_s * 2, self._settings.longest_pause_s)
             else:
                 pause_s = self._settings.first_pause_s
-        self._tell_anew(State.STOPPED, "")
+        self._tell_anew(STOPPED, "")
 
     def catch_up(self, stop: threading.Event | None = None) -> Place:
         """Once, up to where the topic ends when this begins; errors are raised as they come."""
@@ -94,6 +117,7 @@ class Runner:
                 place = checked_place(cluster, settings.topic, settings.name, self._sink, self._sink.open())
                 self._place = place
                 coordinators = Coordinators(cluster)
+                self._letters.look(cluster)
                 until = _ends(cluster, settings.topic) if to_end else None
                 feed = Feed(
                     cluster,
@@ -104,20 +128,21 @@ class Runner:
                     until=until,
                     topic_id=place.topic_id,
                 )
-                self._tell(coordinators, State.RUNNING)
+                self._tell(coordinators, RUNNING)
                 looked_ms = self._clock.now_ms()
                 while not stop.is_set() and not feed.is_at_end:
                     gathered = feed.next()
                     if gathered is not None:
                         self._take(cluster, gathered)
-                    self._tell(coordinators, State.RUNNING)
+                    elif isinstance(self._sink, RestingSink):
+                        self._sink.rest()
+                    self._tell(coordinators, RUNNING)
                     if self._clock.now_ms() - looked_ms > _LOOK_EVERY_MS:
                         looked_ms = self._clock.now_ms()
-                        self._published = None
                         if until is None:
                             feed.add_partitions()
                 self._published = None
-                self._tell(coordinators, State.RUNNING if until is None else State.STOPPED)
+                self._tell(coordinators, RUNNING if until is None else STOPPED)
             except TopicReplaced as error:
                 raise replaced(error, settings.name, self._sink) from error
             finally:
@@ -126,63 +151,111 @@ class Runner:
     def _take(self, cluster: Cluster, gathered: Gathered) -> None:
         settings = self._settings
         assert self._place is not None
-        reduce = each_change if self._sink.every_change else reduce_records
-        reduced = reduce(gathered.records, self._form)
-        if reduced.broken:
-            _log.warning("dead letters", sink=settings.name, records=len(reduced.broken))
-            write_letters(
-                cluster, settings.dead_letters_topic, settings.topic, settings.name, reduced.broken, settings.form.value
-            )
+        changes, broken = self._reduced(gathered.records)
+        if broken:
+            self._bury(cluster, broken)
         place = Place(settings.topic, gathered.offsets, self._place.topic_id)
-        batch = ChangeBatch(reduced.changes, place, gathered.clears)
+        batch = ChangeBatch(changes, place, gathered.clears)
         for refused in apply_or_bury(self._sink, batch, self._place, gathered.records):
-            _log.warning("dead letter", sink=settings.name, offset=refused.record.offset, error=refused.reason)
-            write_letters(
-                cluster, settings.dead_letters_topic, settings.topic, settings.name, [refused], settings.form.value
-            )
+            self._bury(cluster, [refused])
         self._place = place
         self.applied_records += len(gathered.records)
         if self._progress is not None:
             self._progress(self.applied_records)
 
+    def _bury(self, cluster: Cluster, broken: Sequence[BrokenRecord]) -> None:
+        """Set records aside; they are durable when this returns."""
+        settings = self._settings
+        letters = [
+            Letter(
+                settings.topic,
+                partition,
+                record.offset,
+                record.timestamp,
+                record.key,
+                record.value,
+                reason,
+                settings.form.value,
+                settings.name,
+            )
+            for partition, record, reason in broken
+        ]
+        write_letters(cluster, settings.dead_letters_topic, letters)
+        self.letters.update(letter.id for letter in letters)
+        self._letters.look(cluster)
+        _log.warning(
+            "dead letters",
+            sink=settings.name,
+            records=len(letters),
+            first=letters[0].place,
+            reason=letters[0].reason,
+            topic=settings.dead_letters_topic,
+        )
+
+    def _reduced(self, records: list[LogRecord]) -> tuple[list[RowChange], list[BrokenRecord]]:
+        sink, settings = self._sink, self._settings
+        if sink.every_change:
+            every = each_change(records, self._form)
+            return every.changes, every.broken
+        look_up = sink.look_up if isinstance(sink, ReadableSink) and settings.sink not in NEED_KEYS else None
+        return reduce_rows(records, self._form, settings.sink, look_up)
+
     # --- telling
 
-    def _tell(self, coordinators: Coordinators, state: State) -> None:
+    def _tell(self, coordinators: Coordinators, state: str) -> None:
+        """Where it is and how it stands, as often as others need to know."""
         assert self._place is not None
+        if not self._is_shown:
+            return
         now_ms = self._clock.now_ms()
-        if not self._is_shown or self._published == (self._place, state):
-            return
-        is_same_state = self._published is not None and self._published[1] is state
-        if is_same_state and now_ms - self._published_ms < _PUBLISH_EVERY_MS:
-            return
-        publish(coordinators, self._settings.name, self._place, self._condition(state, now_ms))
-        self._published, self._published_ms = (self._place, state), now_ms
+        if self._published is None or (
+            self._published != self._place and now_ms - self._published_ms >= _PUBLISH_EVERY_MS
+        ):
+            publish(coordinators, self._settings.name, self._place)
+            self._published, self._published_ms = self._place, now_ms
+        self._write_condition(coordinators.cluster, self._condition(state))
 
-    def _tell_anew(self, state: State, error: str) -> None:
+    def _condition(self, state: str, problem: str = "", waiting: str = "") -> Condition:
+        settings = self._settings
+        facts = {
+            "source": settings.topic,
+            "target": settings.target,
+            "dead_letters_topic": settings.dead_letters_topic,
+            **self._letters.facts(),
+        }
+        return Condition(settings.name, settings.sink, state, problem=problem, facts=facts, waiting=waiting)
+
+    def _write_condition(self, cluster: Cluster, condition: Condition) -> None:
+        self.condition = condition
+        now_ms = self._clock.now_ms()
+        if condition != self._written or now_ms - self._written_ms > _LOOK_EVERY_MS:
+            with suppress(Refused):  # somebody else's cluster may not let us have a topic for it
+                StatusWriter(cluster, DERIVED).write(condition)
+            self._written, self._written_ms = condition, now_ms
+
+    def _tell_anew(self, state: str, problem: str, waiting: str = "") -> None:
         """On a connection of its own, because the old one may be what is broken; and if nobody hears it, so be it."""
+        self.condition = self._condition(state, problem, waiting)
         if not self._is_shown:
             return
         with suppress(HeadraceError), self._connect() as cluster:
-            coordinators = Coordinators(cluster)
-            condition = self._condition(state, self._clock.now_ms(), error)
-            publish(coordinators, self._settings.name, self._place or self._last_told(coordinators), condition)
+            self._write_condition(cluster, self.condition)
+            if self._place is not None:
+                publish(Coordinators(cluster), self._settings.name, self._place)
             self._published = None
-
-    def _condition(self, state: State, now_ms: int, error: str = "") -> Condition:
-        return Condition(state, now_ms, error, self._settings.sink, self._settings.target)
-
-    def _last_told(self, coordinators: Coordinators) -> Place:
-        """For a target that could not be opened yet: what was told the last time, or the beginning."""
-        told = published(coordinators, self._settings.name, self._settings.topic)
-        if told is not None:
-            return told[0]
-        held = bounds(coordinators.cluster, coordinators.cluster.partitions(self._settings.topic))
-        return Place(self._settings.topic, {where.partition: bound.start for where, bound in held.items()})
 
 
 def _ends(cluster: Cluster, topic: str) -> dict[int, int]:
     held = bounds(cluster, cluster.partitions(topic), committed=True)
     return {where.partition: bound.end for where, bound in held.items()}
+
+
+def _waiting_for(error: HeadraceError) -> str:
+    if isinstance(error, UnknownTopic):
+        return f"for topic {error.topic}"
+    if isinstance(error, SinkUnavailable):
+        return f"for {error.what}"
+    return "for the schema registry" if isinstance(error, SchemasUnavailable) else "for the broker"
 
 
 def _may_pass(error: HeadraceError) -> bool:

@@ -17,9 +17,9 @@ from typing import Any
 
 from headrace.connect.references import all_resolved
 from headrace.connect.sections import InvalidSettingsFile, checked, load_sections, shown_address
-from headrace.connect.sync.dead_letters import SUFFIX
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.feed import BatchLimits
+from headrace.dead_letters import topic_for
 from headrace.model import check_topic_name
 
 SECTION = "sync"
@@ -48,7 +48,7 @@ class SyncSettings:
     @property
     def dead_letters_topic(self) -> str:
         """Where records go that cannot be used."""
-        return self.dead_letters or self.topic + SUFFIX
+        return topic_for(self.topic, self.dead_letters)
 
     @property
     def target(self) -> str:

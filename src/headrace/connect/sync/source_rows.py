@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Self
 
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
-from headrace.connect.sink import Place, ReadableSink, Values
+from headrace.connect.sink import Place, ReadableSink, StoredRow, Values, key_text
 from headrace.connect.sync.feed import Feed
-from headrace.connect.sync.reduction import reduce_records
+from headrace.connect.sync.keyless import reduce_rows
+from headrace.connect.sync.registry import NEED_KEYS
 from headrace.connect.sync.settings import SyncSettings
 
 
@@ -66,10 +67,15 @@ class SourceRows:
                     continue
                 if gathered.clears:
                     self._db.execute("DELETE FROM rows")
-                for change in reduce_records(gathered.records, self._form).changes:
+                look_up = None if settings.sink in NEED_KEYS else self._look_up
+                changes, _ = reduce_rows(gathered.records, self._form, settings.sink, look_up)
+                for change in changes:
                     self._put(change.key, change.row, partial=change.partial)
             self._db.execute("COMMIT")
             self._offsets = feed.offsets
+
+    def _look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
+        return [StoredRow(text, {}) for text in self.find([key_text(key) for key in keys])]
 
     def _put(self, key: Values, row: Values | None, *, partial: bool) -> None:
         self.key_names = list(key)

@@ -1,8 +1,7 @@
-"""How far each derived system is behind, in records and in seconds, and what it is doing."""
+"""How far each derived system is behind, in records and in seconds, what it is doing, and what it could not use."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
@@ -10,11 +9,11 @@ from headrace.client.errors import UnknownTopic
 from headrace.client.group_lag import timestamps_at
 from headrace.client.offsets import Bounds, bounds
 from headrace.connect.sink import Place
-from headrace.connect.sync.places import Condition, State, published
+from headrace.connect.sync.places import published
 from headrace.connect.sync.settings import SyncSettings
+from headrace.dead_letters import LetterBox
 from headrace.model import TopicPartition
-
-_SILENT_AFTER_MS: Final = 100_000  # who runs says so every half minute
+from headrace.status import DERIVED, FAILED, SILENT, Condition, conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +30,53 @@ class SyncStatus:
     ends: Mapping[int, int]
     told_ms: int | None  # when it last said what it does
     error: str = ""
+    waiting: str = ""
+    dead_letters: int = 0
+    dead_letter_reasons: Mapping[str, int] = field(default_factory=dict)
+    verified_ms: int | None = None
+    differences: int | None = None
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether nobody has to look at it."""
+        return self.state != FAILED and not self.dead_letters
 
 
 def status_of(cluster: Cluster, settings: SyncSettings, now_ms: int) -> SyncStatus:
     """Ask the broker alone: a target that is down has a status too."""
+    said = conditions(cluster, DERIVED).get(settings.name)
+    condition = (said or Condition(settings.name, settings.sink, "never ran", updated_ms=now_ms)).seen_at(now_ms)
+    box = LetterBox(settings.dead_letters_topic, settings.topic, settings.name)
+    box.look(cluster)
+    held: Mapping[TopicPartition, Bounds] = {}
+    place, state = None, condition.state
     try:
         held = bounds(cluster, cluster.partitions(settings.topic))
+        place = published(Coordinators(cluster), settings.name, settings.topic)
     except UnknownTopic:
-        return SyncStatus(settings.name, settings.topic, settings.sink, "no topic", None, None, {}, {}, None)
-    told = published(Coordinators(cluster), settings.name, settings.topic)
-    place, condition = told if told is not None else (Place(settings.topic, {}), None)
-    next_offsets = unread(place, held)
+        state = state if said is not None else "no topic"
+    if said is None and place is not None:
+        state = SILENT  # a version before this one ran, and said so elsewhere
+    offsets = place.offsets if place is not None else {}
+    next_offsets = unread(Place(settings.topic, offsets), held)
     times = timestamps_at(cluster, next_offsets) if next_offsets else {}
+    behind = sum(max(bound.end - offsets.get(where.partition, bound.start), 0) for where, bound in held.items())
     return SyncStatus(
         settings.name,
         settings.topic,
         settings.sink,
-        state_word(condition, now_ms),
-        sum(max(bound.end - place.offsets.get(where.partition, bound.start), 0) for where, bound in held.items()),
-        max((max(now_ms - ms, 0) / 1000 for ms in times.values()), default=0.0),
-        dict(place.offsets),
+        state,
+        behind if held else None,
+        max((max(now_ms - ms, 0) / 1000 for ms in times.values()), default=0.0) if held else None,
+        dict(offsets),
         {where.partition: bound.end for where, bound in held.items()},
-        condition.at_ms if condition else None,
-        condition.error if condition else "",
+        said.updated_ms if said else None,
+        condition.problem,
+        condition.waiting,
+        box.count,
+        box.reasons,
+        condition.facts.get("verified_ms"),
+        condition.facts.get("differences"),
     )
 
 
@@ -61,12 +84,3 @@ def unread(place: Place, held: Mapping[TopicPartition, Bounds]) -> dict[TopicPar
     """The next offset of each partition that has one to be read."""
     found = {where: max(place.offsets.get(where.partition, 0), bound.start) for where, bound in held.items()}
     return {where: offset for where, offset in found.items() if offset < held[where].end}
-
-
-def state_word(condition: Condition | None, now_ms: int) -> str:
-    """A state as a person reads it; who has not been heard of for long is not believed to run."""
-    if condition is None:
-        return "never ran"
-    if condition.state in (State.RUNNING, State.RETRYING) and now_ms - condition.at_ms > _SILENT_AFTER_MS:
-        return "silent"
-    return condition.state.value

@@ -177,11 +177,11 @@ class DeltaSink:
         generations = Generations(Path(self._path))
         return generations.ensure() if make else (generations.current() or "")
 
-    def _table(self) -> Any:
-        delta_table = self._deltalake.DeltaTable
-        if not self._folder or not delta_table.is_deltatable(str(self._folder), self._storage):
+    def _table(self, folder: Path | str | None = None) -> Any:
+        delta_table, where = self._deltalake.DeltaTable, str(folder or self._folder)
+        if not where or not delta_table.is_deltatable(where, self._storage):
             return None
-        return delta_table(str(self._folder), storage_options=self._storage)
+        return delta_table(where, storage_options=self._storage)
 
     def _schema(self, table: Any) -> pa.Schema:
         return pa.schema(table.schema().to_arrow())
@@ -207,7 +207,10 @@ class DeltaSink:
         wanted = {stored_row(names, key, schema).key for key in keys}
         first = schema.field(names[0])
         values = pa.array([reader_of(family_of(first.type))(key[names[0]]) for key in keys], first.type)
-        for batch in self._batches(table, pc.field(names[0]).isin(values)):
+        chosen = pc.field(names[0]).isin(values)
+        if pa.types.is_string(first.type):  # statistics of texts have a type that texts are not compared with
+            chosen = pc.field(names[0]).cast(pa.large_string()).isin(values.cast(pa.large_string()))
+        for batch in self._batches(table, chosen):
             for row in batch.to_pylist():
                 text = stored_row(names, {name: row[name] for name in names}, schema).key
                 if text in wanted:
@@ -275,8 +278,8 @@ class DeltaSink:
         return stored_row(list(key), row, schema)
 
     def _found(self) -> Any:
-        self._folder = self._current(make=False)
-        return self._table()
+        folder = self._current(make=False)  # whoever keeps it in step goes on to notice that it was replaced
+        return self._table(folder) if folder else None
 
     # --- rebuilding
 

@@ -1,10 +1,12 @@
 """DuckDB: rows go in as Arrow columns, in one transaction.
 
-DuckDB locks its file for one process: while a sink keeps it in step, readers of other processes have to wait, or read a
-copy. `headrace sync status` does not need the file.
+DuckDB locks its file for one process. So a sink lets go of it when there is nothing to do, and for a moment now and
+then when there is: others get at it then, if they try again for a while, as `headrace sync verify` does. While they
+read the sink waits.
 """
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -30,6 +32,9 @@ _FAMILIES: Final = {
     "DATE": Family.DATE, "TIME": Family.TIME, "TIMESTAMP": Family.TIMESTAMP,
     "TIMESTAMP WITH TIME ZONE": Family.INSTANT,
 }  # fmt: skip
+_HELD_S: Final = 1.0  # then others have a turn
+_TURN_S: Final = 0.1
+_PATIENCE_S: Final = 10.0
 _MODIFIER: Final = re.compile(r"\([^)]*\)$")
 
 
@@ -56,20 +61,44 @@ class DuckdbDatabase:
         self._path = path
         self._duckdb = extras.load("duckdb")
         self._arrow = extras.load("pyarrow")
-        self._open: Any = None
+        self._connection: Any = None
+        self._since_s = 0.0  # when it was opened
+        self._turn_s = 0.0  # not to be opened before
+
+    @property
+    def _open(self) -> Any:
+        if self._connection is None:
+            time.sleep(max(self._turn_s - time.monotonic(), 0.0))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            until_s = time.monotonic() + _PATIENCE_S
+            while self._connection is None:
+                try:
+                    self._connection = self._duckdb.connect(str(self._path))
+                except self._duckdb.IOException as error:  # another process has it, perhaps for a moment
+                    if "lock" not in str(error) or time.monotonic() > until_s:
+                        raise
+                    time.sleep(0.01)
+            self._connection.execute("SET TimeZone = 'UTC'")
+            self._since_s = time.monotonic()
+        return self._connection
 
     def connect(self) -> None:
         """Open the file."""
         self.close()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._open = self._duckdb.connect(str(self._path))
-        self._open.execute("SET TimeZone = 'UTC'")
+        assert self._open is not None
 
     def close(self) -> None:
         """Close it, and let others have it."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def rest(self, *, is_idle: bool) -> None:
+        """Let others have the file, if there is nothing to do or it is their turn."""
+        now_s = time.monotonic()
+        if self._connection is not None and (is_idle or now_s - self._since_s > _HELD_S):
+            self.close()
+            self._turn_s = 0.0 if is_idle else now_s + _TURN_S
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -80,7 +109,8 @@ class DuckdbDatabase:
         except (duckdb.ConstraintException, duckdb.ConversionException, duckdb.OutOfRangeException) as error:
             raise RowRefused(f"DuckDB refuses the row: {error}") from error
         except (duckdb.IOException, duckdb.TransactionException, duckdb.OutOfMemoryException) as error:
-            raise SinkUnavailable(f"DuckDB file {self._path} cannot be had: {error}") from error
+            what = f"the lock on {self._path}" if "lock" in str(error) else "its target"
+            raise SinkUnavailable(f"DuckDB file {self._path} cannot be had: {error}", what=what) from error
         except duckdb.Error as error:
             raise SinkRefused(f"DuckDB file {self._path}: {error}") from error
         except self._arrow.ArrowInvalid as error:

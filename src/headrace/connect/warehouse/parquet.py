@@ -192,8 +192,9 @@ class ParquetSink:
         """Every row, a bucket at a time."""
         with self._translated():
             found = self._found()
-            for name in found["files"].values() if found else ():
-                yield self._stored(self._folder / name, None)
+            if found:
+                for name in found["files"].values():
+                    yield self._stored(found, name, None)
 
     def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
         """The rows of these keys."""
@@ -201,7 +202,7 @@ class ParquetSink:
         with self._translated():
             found = self._found()
             files = found["files"].values() if found else ()
-            return [row for name in files for row in self._stored(self._folder / name, wanted)]
+            return [row for name in files for row in self._stored(found or {}, name, wanted)]
 
     def comparable(self, key: Values, row: Values) -> StoredRow:
         """A row of the log as the files would hold it."""
@@ -211,21 +212,19 @@ class ParquetSink:
         schema = grown_schema(self._compared, [RowChange(key, row, 0, 0, 0)], self._types)
         return stored_row(list(key), row, schema)
 
-    def _stored(self, file: Path, wanted: pa.Array | None) -> list[StoredRow]:
-        table = pq.read_table(file)
+    def _stored(self, manifest: Mapping[str, Any], name: str, wanted: pa.Array | None) -> list[StoredRow]:
+        table = pq.read_table(manifest["folder"] / name)
         if wanted is not None:
             table = table.filter(pc.is_in(table[_KEY], wanted))
         rows = table.drop_columns([_KEY]).to_pylist()
-        key = (self._found() or {"key": []})["key"]
-        return [stored_row(key, row, table.schema) for row in rows]
+        return [stored_row(manifest["key"], row, table.schema) for row in rows]
 
     def _found(self) -> dict[str, Any] | None:
+        """The manifest in use and its folder; whoever keeps it in step goes on to notice that it was replaced."""
         with self._translated():
             folder = self._built or Generations(self._path).current()
-            if folder is None:
-                return None
-            self._folder = folder
-            return _read_manifest(folder)
+            found = None if folder is None else _read_manifest(folder)
+            return None if found is None else {**found, "folder": folder}
 
     # --- rebuilding
 

@@ -126,8 +126,9 @@ class WebhookSink:
     def _body(self, change: RowChange) -> bytes:
         told = {
             "op": "delete" if change.row is None else "upsert",
-            "key": change.key,
+            "key": change.key or None,
             "row": change.row,
+            **({} if change.key else {"before": change.before}),
             "partial": change.partial,
             "topic": self._topic,
             "partition": change.partition,

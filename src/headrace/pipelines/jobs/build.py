@@ -104,7 +104,7 @@ def prepare(
     with at_its_place(job):
         send(spark)
         frames = {
-            word: input_frame(spark, word, given, place, bootstrap, jvm=chosen == REAL_TIME)
+            word: input_frame(spark, word, given, place, bootstrap, job=job.name, jvm=chosen == REAL_TIME)
             for word, given in job.inputs.items()
         }
         found = job.function(**frames)

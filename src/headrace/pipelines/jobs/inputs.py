@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.dead_letters import LetterBox, topic_for
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.jobs.declare import Job, TopicInput
 from headrace.pipelines.jobs.place import Place
@@ -39,10 +40,19 @@ def check_input(given: TopicInput, bootstrap: str, *, jvm: bool) -> SourceOption
     return options
 
 
+def letter_boxes(job: Job, bootstrap: str) -> list[LetterBox]:
+    """The dead letters of a job, for each topic that it names."""
+    read = [read_options(source_options(given, bootstrap)) for given in job.inputs.values()]
+    return [
+        LetterBox(topic_for(topic, options.dead_letter_topic), topic, options.job or job.name)
+        for options in read
+        for topic in (*options.topics, *options.assigned)
+        if not options.fail_on_bad_record
+    ]
+
+
 def dead_letter_topics(job: Job, bootstrap: str) -> tuple[str, ...]:
     """The topics that take records which its inputs cannot decode."""
-    from headrace.pipelines.source.dead_letters import topic_for  # brings numpy, which a list of jobs does not need
-
     read = [(given.name, read_options(source_options(given, bootstrap))) for given in job.inputs.values()]
     return tuple(
         sorted({topic_for(name, options.dead_letter_topic) for name, options in read if not options.fail_on_bad_record})
@@ -50,7 +60,7 @@ def dead_letter_topics(job: Job, bootstrap: str) -> tuple[str, ...]:
 
 
 def input_frame(
-    spark: "SparkSession", word: str, given: TopicInput, place: Place, bootstrap: str, *, jvm: bool
+    spark: "SparkSession", word: str, given: TopicInput, place: Place, bootstrap: str, *, job: str, jvm: bool
 ) -> "DataFrame":
     """The DataFrame of an input; raises what the source says to columns that its format cannot give."""
     from headrace.pipelines.source.columns import layout_of
@@ -62,6 +72,7 @@ def input_frame(
     else:
         if given.schema is None and checked.format != "raw":
             options.setdefault("schemaFile", str(place.schema_file(word)))
+        options.setdefault("job", job)
         reader = spark.readStream.format("headrace").options(**options)
         frame = (reader.schema(given.schema) if given.schema else reader).load()
         # Spark looks into a source only when a query starts, and takes what it finds there for a failure to try again.

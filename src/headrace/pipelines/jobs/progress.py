@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -50,6 +50,8 @@ class Progress:
     late_rows_total: int = 0  # since the run began
     writes: Written | None = None
     dead_letter_topics: tuple[str, ...] = ()  # topics for records of its inputs that it cannot decode
+    dead_letters: int = 0  # how many there are of this job
+    dead_letter_reasons: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lag_records(self) -> int | None:
@@ -77,6 +79,8 @@ class Progress:
             "lag_ms": self.lag_ms,
             "writes": self.writes._asdict() if self.writes else None,
             "dead_letter_topics": list(self.dead_letter_topics),
+            "dead_letters": self.dead_letters,
+            "dead_letter_reasons": dict(self.dead_letter_reasons),
             "sources": [
                 {
                     "name": source.name,

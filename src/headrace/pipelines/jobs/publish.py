@@ -22,6 +22,7 @@ METRICS = {
     "state_rows": ("headrace_pipeline_state_rows", "rows kept between batches"),
     "state_bytes": ("headrace_pipeline_state_bytes", "memory of what is kept between batches"),
     "late_rows_total": ("headrace_pipeline_late_rows_total", "rows that came after their window was closed"),
+    "dead_letters": ("headrace_pipeline_dead_letters", "records that could not be decoded, and are set aside"),
     "lag_records": ("headrace_pipeline_lag_records", "records that wait to be read"),
     "lag_ms": ("headrace_pipeline_lag_milliseconds", "how long the next record has waited"),
 }

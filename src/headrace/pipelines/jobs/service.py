@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -11,8 +11,10 @@ from typing import Protocol
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
+from headrace.dead_letters import LetterBox, Letters, in_words, letters_in
 from headrace.pipelines.jobs.build import Prepared, check, check_over, prepare
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, DRAIN_NEEDS, REAL_TIME, BadJob, Job
+from headrace.pipelines.jobs.inputs import letter_boxes
 from headrace.pipelines.jobs.lag import lag_of
 from headrace.pipelines.jobs.place import Place, folder_of, locked, mark_started, open_place
 from headrace.pipelines.jobs.progress import Progress
@@ -74,7 +76,8 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
             watcher.say("metrics", f"at http://127.0.0.1:{metrics.port}/metrics")
         stack.callback(runner.drain)
         runner.begin()
-        _tend(runner, Reporter(jobs[0].home(settings.bootstrap), watcher, metrics), stopping)
+        boxes = {job.name: letter_boxes(job, settings.bootstrap) for job in jobs}
+        _tend(runner, Reporter(jobs[0].home(settings.bootstrap), watcher, metrics, boxes), stopping)
 
 
 def _prepared(
@@ -122,7 +125,16 @@ def _tend(runner: Runner, reporter: "Reporter", stopping: Callable[[], bool]) ->
 class Reporter:
     """Hands the latest reports to whoever wants them."""
 
-    def __init__(self, cluster: Cluster, watcher: Watcher, metrics: MetricsServer | None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        watcher: Watcher,
+        metrics: MetricsServer | None,
+        boxes: Mapping[str, Sequence[LetterBox]] | None = None,
+    ) -> None:
+        """`boxes` hold the dead letters of each job."""
+        self._boxes = boxes or {}
+        self._letters: dict[str, Letters] = {}
         self._cluster = cluster
         self._watcher = watcher
         self._metrics = metrics
@@ -134,7 +146,7 @@ class Reporter:
         """Show, publish and serve what is new."""
         if not news:
             return
-        news = self._with_lag(news)
+        news = [self._with_letters(report) for report in self._with_lag(news)]
         self._latest |= {(report.job, report.output): report for report in news}
         self._watcher.show(list(self._latest.values()))
         if self._metrics:
@@ -152,6 +164,16 @@ class Reporter:
             return [replace(report, lag_ms=known.get((report.job, report.output))) for report in news]
         self._lag_at = now
         return [replace(report, lag_ms=self._lag_ms(report)) for report in news]
+
+    def _with_letters(self, report: Progress) -> Progress:
+        """What the job could not decode; said when there is more of it."""
+        before = self._letters.get(report.job, Letters())
+        with suppress(ClientError):  # the jobs have their own way of waiting for a broker
+            self._letters[report.job] = letters_in(self._boxes.get(report.job, ()), self._cluster)
+        now = self._letters.get(report.job, before)
+        if now.total > before.total:
+            self._watcher.say(report.job, in_words(*now))
+        return replace(report, dead_letters=now.total, dead_letter_reasons=now.reasons)
 
     def _lag_ms(self, report: Progress) -> int | None:
         offsets = {where: offset for source in report.sources for where, offset in source.end.items()}

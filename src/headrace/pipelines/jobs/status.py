@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace.client.errors import ClientError
+from headrace.dead_letters import NO_LETTERS, Letters, letters_in
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.checkpoint import Standing, standing
 from headrace.pipelines.jobs.declare import Job, TopicOutput
+from headrace.pipelines.jobs.inputs import letter_boxes
 from headrace.pipelines.jobs.lag import Lag, lag_of
 from headrace.pipelines.jobs.place import Place, folder_of, locked, read_record
 from headrace.pipelines.jobs.progress import Written
@@ -32,6 +34,7 @@ class JobStatus:
     version: int
     is_running: bool
     outputs: tuple[OutputStatus, ...]
+    letters: Letters = NO_LETTERS
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -39,6 +42,8 @@ class JobStatus:
             "job": self.name,
             "version": self.version,
             "running": self.is_running,
+            "dead_letters": self.letters.total,
+            "dead_letter_reasons": dict(self.letters.reasons),
             "outputs": [
                 {
                     "output": output.name,
@@ -65,7 +70,7 @@ def status_of(job: Job, state: Path, bootstrap: str, now_ms: int) -> JobStatus:
     for word, output in shown.outputs.items():
         stands = standing(place.checkpoint(word))
         outputs.append(OutputStatus(word, described(output), stands, _lag(job, stands, bootstrap, now_ms)))
-    return JobStatus(job.name, version, _is_running(folder), tuple(outputs))
+    return JobStatus(job.name, version, _is_running(folder), tuple(outputs), _letters(job, bootstrap))
 
 
 def described(output: object) -> str:
@@ -93,6 +98,13 @@ def _lag(job: Job, stands: Standing, bootstrap: str, now_ms: int) -> Lag | None:
         return lag_of(job.home(bootstrap), stands.offsets, now_ms, stands.ids)
     except ClientError:
         return None
+
+
+def _letters(job: Job, bootstrap: str) -> Letters:
+    try:
+        return letters_in(letter_boxes(job, bootstrap), job.home(bootstrap))
+    except ClientError:
+        return NO_LETTERS
 
 
 def _is_running(folder: Path) -> bool:

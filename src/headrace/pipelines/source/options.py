@@ -51,6 +51,7 @@ KNOWN = {
     "format": ("raw", "What the values are: raw, json, avro, protobuf or csv."),
     "onBadRecord": ("dead-letter", "What becomes of a value that does not decode: dead-letter or fail."),
     "deadLetterTopic": ("", "The topic for such records; by default TOPIC.dead-letters."),
+    "job": ("", "Who reads, for the dead letters: two queries of one topic have theirs apart. A job sets its name."),
     "commitGroup": ("", "A group whose offsets follow the query after every batch, for tools that show lag."),
     "fetchBytes": ("2097152", "At most so many bytes of a partition a fetch."),
     "schemaFile": ("", "JSON without a schema: the file in which the inferred columns are pinned."),
@@ -81,6 +82,7 @@ class SourceOptions:
     format: str = "raw"
     fail_on_bad_record: bool = False
     dead_letter_topic: str | None = None
+    job: str = ""
     commit_group: str | None = None
     fetch_bytes: int = 2 * 1024 * 1024
     idle_timeout_s: float | None = None
@@ -140,6 +142,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         format=kind,
         fail_on_bad_record=options.choice("onBadRecord", ("dead-letter", "fail"), "dead-letter") == "fail",
         dead_letter_topic=options.text("deadLetterTopic"),
+        job=options.text("job") or "",
         commit_group=options.text("commitGroup"),
         fetch_bytes=options.number("fetchBytes", default=2 * 1024 * 1024, least=1024) or 0,
         schema_file=options.text("schemaFile"),

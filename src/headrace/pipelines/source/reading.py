@@ -9,13 +9,13 @@ from headrace.client.cluster import Cluster
 from headrace.client.committed import visible_batches
 from headrace.client.errors import OffsetOutOfRange, TopicReplaced, UnknownTopic
 from headrace.client.fetch import Fetched, Fetcher, FetchOptions
+from headrace.dead_letters import Letter, topic_for, write_letters
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.records import FOR_EVER, RecordColumns, columns_of
 from headrace.pipelines.errors import BadRecord, DataLoss
 from headrace.pipelines.source.columns import Layout, record_column
-from headrace.pipelines.source.dead_letters import topic_for, write_letters
 from headrace.pipelines.source.options import SourceOptions
 from headrace.pipelines.source.planning import Offsets, Range
 from headrace.telemetry.logs import get_logger
@@ -118,8 +118,26 @@ def _bad_records(
             f"record {int(records.offset[row])} of {wanted.topic}-{wanted.partition} is no {options.format} of the "
             f"wanted columns: {reason}; mend it at its source, or leave out onBadRecord=fail to set such records aside"
         )
-    letters = topic_for(wanted.topic, options.dead_letter_topic)
-    write_letters(cluster, letters, wanted.topic, wanted.partition, records, decoded.broken, options.format)
+    letters = [
+        Letter(
+            wanted.topic,
+            wanted.partition,
+            int(records.offset[row]),
+            int(records.timestamp[row]),
+            _bytes(records, "key", row),
+            _bytes(records, "value", row),
+            reason,
+            options.format,
+            options.job,
+        )
+        for row, reason in decoded.broken.items()
+    ]
+    write_letters(cluster, topic_for(wanted.topic, options.dead_letter_topic), letters)
+
+
+def _bytes(records: RecordColumns, part: str, row: int) -> bytes | None:
+    start, size = int(getattr(records, f"{part}_at")[row]), int(getattr(records, f"{part}_size")[row])
+    return None if size < 0 else records.arena[start : start + size].tobytes()
 
 
 def _batch(wanted: Range, layout: Layout, records: RecordColumns, decoded: Decoded | None) -> pa.RecordBatch:

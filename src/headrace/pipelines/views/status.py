@@ -20,12 +20,12 @@ from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.lag import lag_of
 from headrace.pipelines.views.freshness import Freshness, instant
+from headrace.status import VIEWS
 
 if TYPE_CHECKING:
     from headrace.pipelines.views.origin import Origin
     from headrace.pipelines.views.sink import ViewSink
 
-STATUS_TOPIC = "__headrace_view_status"
 _CONFIGS = {"cleanup.policy": "compact"}
 _SOON_S, _ALWAYS_S = 1.0, 30.0
 _ONCE = RetryPolicy(retries=1)
@@ -47,8 +47,8 @@ def facts(kind: str, sources: tuple[str, ...], freshness: Freshness) -> dict[str
 
 def publish(cluster: Cluster, name: str, told: Mapping[str, Any] | None) -> None:
     """Write a record under the view's name; nothing takes back what was told."""
-    ensure_topic(cluster, STATUS_TOPIC, configs=_CONFIGS)
-    writer = Writer(cluster, STATUS_TOPIC)
+    ensure_topic(cluster, VIEWS, configs=_CONFIGS)
+    writer = Writer(cluster, VIEWS)
     writer.add(
         NewRecord(name.encode(), None if told is None else json.dumps(told).encode(), timestamp=int(time.time() * 1000))
     )

@@ -1,18 +1,14 @@
 """`[cdc.NAME]`: a database whose changes go into topics, with the keys of `headrace cdc`."""
 
 from collections.abc import Iterable
-from typing import Final
 
-from headrace.connect.capture.condition import RUNNING, WAITING
 from headrace.connect.capture.settings import SECTION, from_section
 from headrace.connect.references import escaped
 from headrace.stack.blame import complaints
 from headrace.stack.keys import Complaint, Key
 from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Stack
 from headrace.stack.kinds.topics import needs
-from headrace.stack.lines import INFO, WARNING, Said, json_object, read_line
-
-_SHOWN: Final = ("records", "snapshot_done", "snapshot_total", "slot_lag_bytes")
+from headrace.stack.lines import read_condition
 
 
 def _check(section: Section) -> Iterable[Complaint]:
@@ -28,24 +24,7 @@ def _members(stack: Stack) -> Iterable[Member]:
             arguments = (*COMMAND, "cdc", "start", name, "--config", CONFIG, "--bootstrap", bootstrap, "--json")
             return Command(arguments, {SECTION: {name: escaped(values)}})
 
-        yield Member(f"{SECTION}.{name}", SECTION, command, needs(stack), may_end=True, read=read)
-
-
-def read(text: str) -> Said:
-    """A capture says every second how it stands."""
-    found = json_object(text)
-    if found is None or "per_s" not in found:
-        return read_line(text)
-    state, problem = str(found.get("state", "")), str(found.get("problem") or "")
-    facts = {name: found[name] for name in _SHOWN if found.get(name) is not None} | {"per_s": found["per_s"]}
-    return Said(
-        f"is {state}" + (f": {problem}" if problem else ""),
-        WARNING if state == WAITING else INFO,
-        facts,
-        is_ready=state == RUNNING,
-        is_repeated=True,
-        problem=problem,
-    )
+        yield Member(f"{SECTION}.{name}", SECTION, command, needs(stack), may_end=True, read=read_condition)
 
 
 KIND = Kind(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW
 from headrace.stack.keys import Complaint, Key, nearest, port
-from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
+from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Sections, Stack
 from headrace.stack.kinds.spark import spark_environment, spark_of
 from headrace.stack.kinds.topics import needs
 from headrace.stack.lines import Said, json_object, read_line
@@ -38,7 +38,7 @@ def check_file(section: Section) -> Iterable[Complaint]:
         yield ("file",), f"[{section.where}] file: {error.filename}:{error.lineno}: {error.msg}"
 
 
-def explore(section: Section) -> Iterable[Complaint]:
+def explore(section: Section, _others: Sections) -> Iterable[Complaint]:
     """The jobs that the file declares: it is run for that, in a process of its own."""
     try:
         known = [job["job"] for job in listed(section.folder, section.values["file"])]

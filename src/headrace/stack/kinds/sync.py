@@ -3,16 +3,22 @@
 import importlib
 import inspect
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
+from headrace.connect.capture.settings import SECTION as CAPTURES
+from headrace.connect.capture.settings import from_section as captured
+from headrace.connect.capture.verification import table_behind
 from headrace.connect.references import escaped
-from headrace.connect.sync.registry import SINKS, make_sink
+from headrace.connect.sync.registry import NEED_KEYS, SINKS, make_sink
 from headrace.connect.sync.settings import OWN_KEYS, SECTION, from_section
+from headrace.errors import HeadraceError
 from headrace.model import check_topic_name
 from headrace.stack.blame import complaints
 from headrace.stack.keys import Complaint, Key, nearest
-from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Stack
+from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Sections, Stack
 from headrace.stack.kinds.topics import needs
+from headrace.stack.lines import read_condition
 
 _SOMEWHERE: Final = "127.0.0.1:9092"  # only to make a sink, which opens nothing
 
@@ -39,6 +45,22 @@ def _check(section: Section) -> Iterable[Complaint]:
     yield from complaints(values, attempt, where=section.where, needed=needed)
 
 
+def _explore(section: Section, others: Sections) -> Iterable[Complaint]:
+    """Whether a table behind the topic has the key that the sink needs; a database that is away is no mistake."""
+    if section.values["sink"] not in NEED_KEYS:
+        return
+    topic, sink = section.values["topic"], section.values["sink"]
+    with suppress(HeadraceError):
+        captures = [captured(one.name, one.values) for one in others.get(CAPTURES, ())]
+        found = table_behind(captures, topic)
+        if found is not None and not found[1].is_keyed:
+            capture, table = found
+            name = f"{table.schema}.{table.name}"
+            mend = f'key_columns = {{ "{name}" = ["…"] }} in [{CAPTURES}.{capture.name}]'
+            sentence = f"table {name} behind topic {topic} has no key, by which {sink} finds rows"
+            yield ("topic",), f"[{section.where}] {sentence}: choose one with {mend}, or another sink"
+
+
 def _options(sink: str) -> dict[str, bool]:
     """What a sink takes besides its name and its topic, and whether it must be given."""
     module, _, function = SINKS[sink].partition(":")
@@ -54,11 +76,11 @@ def _members(stack: Stack) -> Iterable[Member]:
     for name, values in stack.several(SECTION).items():
 
         def command(bootstrap: str, name: str = name, values: object = values) -> Command:
-            arguments = (*COMMAND, "sync", "run", name, "--config", CONFIG, "--bootstrap", bootstrap)
+            arguments = (*COMMAND, "sync", "run", name, "--config", CONFIG, "--bootstrap", bootstrap, "--json")
             return Command(arguments, {SECTION: {name: escaped(values)}})
 
         # It waits by itself for a topic or a target that is not there yet.
-        yield Member(f"{SECTION}.{name}", SECTION, command, needs(stack), is_ready_at_once=True)
+        yield Member(f"{SECTION}.{name}", SECTION, command, needs(stack), is_ready_at_once=True, read=read_condition)
 
 
 KIND = Kind(
@@ -78,5 +100,6 @@ KIND = Kind(
     is_named=True,
     is_open=True,
     check=_check,
+    explore=_explore,
     members=_members,
 )

@@ -6,10 +6,8 @@ import pytest
 
 from headrace.connect.errors import ConnectError, InvalidConnectSetting
 from headrace.connect.sink import Place, key_text
-from headrace.connect.sync.places import Condition, State
 from headrace.connect.sync.registry import SINKS, make_sink
 from headrace.connect.sync.settings import from_section, load
-from headrace.connect.sync.status import state_word
 
 GOOD = """
 [sync.cache]
@@ -98,21 +96,9 @@ def test_every_sink_can_be_found() -> None:
         assert callable(getattr(importlib.import_module(module), function))
 
 
-def test_places_and_conditions_survive_being_stored() -> None:
+def test_places_survive_being_stored() -> None:
     place = Place("t", {1: 5, 0: 7})
     assert Place.from_json(place.to_json()) == place
-    condition = Condition(State.RETRYING, 5, "ü" * 2000)
-    metadata = condition.to_metadata()
-    assert len(metadata) < 4096
-    assert Condition.from_metadata(metadata) == Condition(State.RETRYING, 5, "ü" * 600)
-    assert Condition.from_metadata("something else") is None
-
-
-def test_who_is_silent_is_not_believed_to_run() -> None:
-    assert state_word(None, 0) == "never ran"
-    assert state_word(Condition(State.RUNNING, 1000), 2000) == "running"
-    assert state_word(Condition(State.RUNNING, 1000), 200_000) == "silent"
-    assert state_word(Condition(State.STOPPED, 1000), 200_000) == "stopped"
 
 
 def test_texts_of_keys() -> None:
@@ -135,10 +121,3 @@ def test_texts_of_keys() -> None:
 def test_a_target_is_shown_without_its_secrets(options: dict[str, str], shown: str) -> None:
     settings = from_section("a", {"topic": "orders", **options})
     assert settings.target == shown
-    told = Condition(State.RUNNING, 5, "", settings.sink, settings.target)
-    assert Condition.from_metadata(told.to_metadata()) == told
-    assert "hunter2" not in told.to_metadata()
-
-
-def test_a_condition_of_an_older_version_is_read() -> None:
-    assert Condition.from_metadata('{"state": "running", "at_ms": 5, "error": ""}') == Condition(State.RUNNING, 5)

@@ -1,0 +1,83 @@
+"""One derived system compared, whatever becomes of it: with the log, with the database behind it, and what it could not
+use. What is found is written down beside its status.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.connect.capture.settings import CaptureSettings
+from headrace.connect.capture.verification import TableReport, verify_topic
+from headrace.connect.sync.registry import make_sink
+from headrace.connect.sync.settings import SyncSettings
+from headrace.connect.sync.supervision import connector
+from headrace.connect.sync.verification import Report, verify
+from headrace.dead_letters import LetterBox
+from headrace.errors import HeadraceError
+from headrace.status import DERIVED, StatusWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was found; what was not compared is None, and `error` says why."""
+
+    name: str
+    report: Report | None = None
+    table: TableReport | None = None
+    error: str = ""
+    dead_letters: int = 0
+    dead_letter_reasons: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all that was to be compared was, and agrees, and nothing was set aside."""
+        is_same = self.report is not None and self.report.is_equal and (self.table is None or self.table.is_equal)
+        return is_same and not self.error and not self.dead_letters
+
+    @property
+    def remedy(self) -> str:
+        """The command that makes the log equal to its table."""
+        if self.table is None or self.table.report is None or self.table.is_equal:
+            return ""
+        return f"headrace cdc snapshot {self.table.capture} {self.table.table} reads the table again"
+
+
+def compare(
+    settings: SyncSettings,
+    bootstrap: str,
+    captures: Sequence[CaptureSettings] | None = None,
+    *,
+    patience_s: float = 60.0,
+) -> Comparison:
+    """Compare a target with its topic and, given captures, the topic with its table; errors are part of the result.
+
+    The table comes first: the target is then compared with a log that has come at least as far.
+    """
+    connect = connector(bootstrap, settings.name)
+    errors: list[str] = []
+    table, report = None, None
+    if captures is not None:
+        try:
+            table = verify_topic(captures, settings.topic, connect, patience_s=patience_s)
+        except HeadraceError as error:
+            errors.append(str(error))
+    try:
+        report = verify(settings, make_sink(settings, bootstrap), connect)
+    except HeadraceError as error:
+        errors.append(str(error))
+    box = LetterBox(settings.dead_letters_topic, settings.topic, settings.name)
+    try:
+        with connect() as cluster:
+            box.look(cluster)
+            found = Comparison(settings.name, report, table, "; ".join(errors), box.count, box.reasons)
+            if report is not None:
+                facts = {"verified_ms": time.time_ns() // 1_000_000, "differences": _differences(found)}
+                StatusWriter(cluster, DERIVED).write_found(settings.name, facts)
+    except HeadraceError as error:
+        return Comparison(settings.name, report, table, "; ".join([*errors, str(error)]))
+    return found
+
+
+def _differences(found: Comparison) -> int:
+    reports = [found.report, None if found.table is None else found.table.report]
+    return sum(len(report.differences) for report in reports if report is not None)

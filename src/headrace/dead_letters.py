@@ -1,0 +1,198 @@
+"""Records that a job cannot use, in a topic beside theirs: the value untouched, the reason and the place in headers.
+
+One form for pipelines and for derived systems. A letter's key is the record's place and the job, and the topic is
+compacted: a batch that runs twice leaves one letter, and two jobs that read one topic have theirs beside each other.
+Letters are durable before the job's place moves on, so a record that is missing from a result is in the topic. One that
+is of no interest any more is taken back by a record without a value.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from headrace.client.admin import ensure_topic
+from headrace.client.cluster import Cluster
+from headrace.client.errors import UnknownTopic
+from headrace.client.fetch import FetchOptions
+from headrace.client.offsets import bounds
+from headrace.client.reader import read_records
+from headrace.client.writer import NewRecord, Writer
+from headrace.model import TopicPartition
+from headrace.records import Header, Record
+
+SUFFIX: Final = ".dead-letters"
+_SHOWN_REASONS: Final = 3
+_LONGEST_REASON: Final = 300
+_OPTIONS: Final = FetchOptions(max_wait_ms=100, committed=True)
+
+
+class Letter(NamedTuple):
+    """One record that could not be used by one job, and why."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    reason: str
+    format: str
+    job: str
+
+    @property
+    def id(self) -> bytes:
+        """What it is known by; a query without a name has no job."""
+        return "/".join(filter(None, (self.topic, str(self.partition), str(self.offset), self.job))).encode()
+
+    @property
+    def place(self) -> str:
+        """Where the record is, as people read it."""
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+    @classmethod
+    def of(cls, record: Record) -> "Letter":
+        """As it was written; once derived systems called the job a sink, and pipelines did not name it."""
+        told = {header.key: header.value for header in record.headers}
+        text = {name: (value or b"").decode(errors="replace") for name, value in told.items()}
+        return cls(
+            text.get("topic", ""),
+            int(text.get("partition") or -1),
+            int(text.get("offset") or -1),
+            int(text.get("timestamp") or -1),
+            told.get("key"),
+            record.value,
+            text.get("error", ""),
+            text.get("format", ""),
+            text.get("job") or text.get("sink", ""),
+        )
+
+
+def topic_for(topic: str, chosen: str | None) -> str:
+    """The topic that takes what cannot be used of another."""
+    return chosen or topic + SUFFIX
+
+
+def write_letters(cluster: Cluster, letters_topic: str, letters: Iterable[Letter]) -> None:
+    """Write letters; they are durable when this returns."""
+    ensure_topic(cluster, letters_topic, configs={"cleanup.policy": "compact"})
+    writer = Writer(cluster, letters_topic)
+    for letter in letters:
+        headers = {
+            "error": letter.reason,
+            "format": letter.format,
+            "topic": letter.topic,
+            "partition": str(letter.partition),
+            "offset": str(letter.offset),
+            "timestamp": str(letter.timestamp),
+        }
+        told = [Header(name, text.encode(errors="replace")) for name, text in headers.items()]
+        told.append(Header("key", letter.key))
+        if letter.job:
+            told.append(Header("job", letter.job.encode()))
+        writer.add(NewRecord(letter.id, letter.value, int(time.time() * 1000), told))
+    writer.flush()
+
+
+class LetterBox:
+    """The letters of one job in one topic, read on at each look; what is kept of one is its id and its reason."""
+
+    def __init__(self, letters_topic: str, topic: str, job: str) -> None:
+        """Those of one `topic`: several may have their letters in one place."""
+        self._letters_topic = letters_topic
+        self._topic = topic
+        self._job = job
+        self._reasons: dict[bytes, str] = {}
+        self._places: dict[TopicPartition, int] = {}
+
+    def look(self, cluster: Cluster, *, keep: bool = False) -> list[Letter]:
+        """Read what is new; the new letters are answered if they are to be kept."""
+        # A topic that is asked for by its name is waited for a moment, and mostly there is none.
+        if not self._places and all(topic.name != self._letters_topic for topic in cluster.topics()):
+            return []
+        try:
+            held = bounds(cluster, cluster.partitions(self._letters_topic), committed=True)
+        except UnknownTopic:
+            self._reasons.clear()
+            self._places.clear()
+            return []
+        if any(place > held[where].end for where, place in self._places.items() if where in held):
+            self._reasons.clear()  # the topic was made again
+            self._places.clear()
+        starts = {where: max(self._places.get(where, 0), bound.start) for where, bound in held.items()}
+        ends = {where: bound.end for where, bound in held.items()}
+        starts = {where: start for where, start in starts.items() if start < ends[where]}
+        found: dict[bytes, Letter] = {}
+        for records in read_records(cluster, starts, until=ends, options=_OPTIONS) if starts else ():
+            for _, record in records:
+                identity = record.key or b""
+                if record.value is None and not record.headers:
+                    self._reasons.pop(identity, None)
+                    found.pop(identity, None)
+                    continue
+                letter = Letter.of(record)
+                if letter.job == self._job and letter.topic == self._topic:
+                    self._reasons[identity] = letter.reason
+                    if keep:
+                        found[identity] = letter
+        self._places = ends
+        return list(found.values())
+
+    @property
+    def ids(self) -> frozenset[bytes]:
+        """Which letters there are."""
+        return frozenset(self._reasons)
+
+    @property
+    def count(self) -> int:
+        """How many letters there are."""
+        return len(self._reasons)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """The reasons that most letters have, and how many."""
+        most = Counter(self._reasons.values()).most_common(_SHOWN_REASONS)
+        return {reason[:_LONGEST_REASON]: count for reason, count in most}
+
+    def facts(self) -> dict[str, Any]:
+        """For a status record; nothing if there are none."""
+        return {"dead_letters": self.count, "dead_letter_reasons": self.reasons} if self.count else {}
+
+
+class Letters(NamedTuple):
+    """How many, and the reasons that most of them have."""
+
+    total: int = 0
+    reasons: Mapping[str, int] = MappingProxyType({})
+
+
+NO_LETTERS: Final = Letters()
+
+
+def letters_in(boxes: Iterable[LetterBox], cluster: Cluster) -> Letters:
+    """What several boxes hold, after a look."""
+    count, reasons = 0, Counter[str]()
+    for box in boxes:
+        box.look(cluster)
+        count += box.count
+        reasons.update(box.reasons)
+    return Letters(count, dict(reasons.most_common(_SHOWN_REASONS)))
+
+
+def in_words(count: int, reasons: Mapping[str, int]) -> str:
+    """Letters in a sentence."""
+    if not count:
+        return ""
+    first = next(iter(reasons), "")
+    many = "1 record was" if count == 1 else f"{count:,} records were"
+    which = f" ({first})" if len(reasons) == 1 else f" ({reasons[first]:,} of them: {first})" if first else ""
+    return f"{many} set aside as dead letters{which}"
+
+
+def forget_letters(cluster: Cluster, letters_topic: str, ids: Collection[bytes]) -> None:
+    """Take letters back."""
+    writer = Writer(cluster, letters_topic)
+    for identity in ids:
+        writer.add(NewRecord(identity, None, int(time.time() * 1000)))
+    writer.flush()

@@ -1,0 +1,174 @@
+"""Tables without a key, from pgbench to every kind of copy, while processes are killed."""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pytest
+from deltalake import DeltaTable
+
+from headrace.connect.search.tantivy import search
+from headrace.connect.warehouse.parquet import read as read_parquet
+from tests.integration.cdc_postgres_server import VERSIONS, CdcPostgres
+from tests.integration.running_stack import RunningStack
+from tests.integration.waiting import wait_until
+
+PATIENCE_S = 90.0
+KINDS = ("sqlite", "duckdb", "postgres", "parquet", "delta", "tantivy")
+FILE = """
+[broker]
+port = 0
+
+[cdc.bank]
+url = "{url}"
+tables = ["public.pgbench_history", "public.pgbench_tellers", "public.pgbench_branches", "public.visits",
+          "public.altered"]
+heartbeat_s = 0.3
+
+[sync.tellers]
+topic = "bank.public.pgbench_tellers"
+sink = "sqlite"
+path = "tellers.sqlite"
+table = "tellers"
+
+[sync.history]
+topic = "bank.public.pgbench_history"
+sink = "duckdb"
+path = "history.duckdb"
+table = "history"
+"""
+OPTIONS = {
+    "sqlite": 'path = "visits.sqlite"\ntable = "visits"',
+    "duckdb": 'path = "visits.duckdb"\ntable = "visits"',
+    "postgres": 'url = "{url}"\ntable = "copy.visits"',
+    "parquet": 'path = "visits-parquet"\nbuckets = 4',
+    "delta": 'path = "visits-delta"',
+    "tantivy": 'path = "visits-tantivy"',
+}
+
+
+@pytest.fixture
+def server() -> Iterator[CdcPostgres]:
+    made = CdcPostgres(VERSIONS[-1])
+    yield made
+    made.end()
+
+
+def _rows(folder: Path, kind: str, url: str) -> Counter[tuple[Any, ...]]:
+    query = "select page, n from visits"
+    if kind == "sqlite":
+        with sqlite3.connect(folder / "visits.sqlite") as db:
+            found = db.execute(query).fetchall()
+        db.close()
+    elif kind == "duckdb":
+        with duckdb.connect(str(folder / "visits.duckdb")) as base:
+            found = base.execute(query).fetchall()
+    elif kind == "postgres":
+        with psycopg.connect(url) as connection:
+            found = connection.execute("select page, n from copy.visits").fetchall()
+    elif kind == "tantivy":
+        found = [(row.get("page"), row.get("n")) for row in search(folder / "visits-tantivy", "*", 100_000)]
+    else:
+        table = (
+            read_parquet(folder / "visits-parquet")
+            if kind == "parquet"
+            else DeltaTable(str((folder / "visits-delta").resolve())).to_pyarrow_table()
+        )
+        found = list(zip(table["page"].to_pylist(), table["n"].to_pylist(), strict=True))
+    return Counter(found)
+
+
+def _change(url: str, dice: random.Random) -> None:
+    """Rows come, change and go, many of them equal to others."""
+    with psycopg.connect(url) as db:
+        page, n = dice.choice(["a", "b", None]), dice.randrange(3)
+        some = "ctid = any(array(select ctid from visits where n = %s limit %s))"
+        match dice.randrange(5):
+            case 0 | 1:
+                db.execute("insert into visits select %s, %s from generate_series(1, %s)", (page, n, dice.randrange(9)))
+            case 2:
+                db.execute(f"update visits set page = %s where {some}", (page, n, dice.randrange(5)))
+            case 3:
+                db.execute(f"delete from visits where {some}", (n, dice.randrange(5)))
+            case 4:
+                db.execute(f"update visits set n = %s where {some}", (dice.randrange(3), n, dice.randrange(3)))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "rounds"),
+    [(("sqlite", "duckdb"), 2), pytest.param(KINDS, 6, marks=pytest.mark.long)],
+    ids=["few", "all"],
+)
+def test_bags_are_the_same_everywhere_whatever_is_killed(
+    server: CdcPostgres, tmp_path: Path, kinds: tuple[str, ...], rounds: int
+) -> None:
+    url = server.url
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("create schema copy")
+        db.execute("create table visits (page text, n int)")
+        db.execute("alter table visits replica identity full")
+        db.execute("insert into visits select 'a', i % 3 from generate_series(1, 50) i")
+        db.execute("create table altered (v int)")
+        db.execute("insert into altered values (1)")
+        db.execute("update altered set v = 2")
+    bench = [str(server.programs / "pgbench"), "-n"]
+    subprocess.run([*bench, "-i", "-q", url], check=True, capture_output=True)
+    text = FILE.format(url=url) + "".join(
+        f'\n[sync.{kind}]\ntopic = "bank.public.visits"\nsink = "{kind}"\n{OPTIONS[kind].format(url=url)}\n'
+        for kind in kinds
+    )
+    stack = RunningStack(tmp_path, text)
+    assert stack.run("up", "--check").returncode == 0
+    stack.start()
+    seed = int(os.environ.get("HEADRACE_SEED", random.randrange(10**6)))
+    print("seed", seed)
+    dice = random.Random(seed)
+    try:
+        stack.wait_until_fine(PATIENCE_S)
+        for round_number in range(rounds):
+            running = subprocess.Popen([*bench, "-c", "2", "-t", "100", url], stdout=-3, stderr=-3)
+            for _ in range(25):
+                _change(url, dice)
+            victims = [member["pid"] for name, member in stack.members().items() if name.startswith(("cdc", "sync"))]
+            for pid in dice.sample([pid for pid in victims if pid], 2):
+                os.kill(pid, signal.SIGKILL)
+            if round_number == rounds // 2:
+                with psycopg.connect(url, autocommit=True) as db:  # rows of before lack it, and are found all the same
+                    db.execute("alter table visits add column extra text")
+            for _ in range(10):
+                _change(url, dice)
+            assert running.wait(PATIENCE_S) == 0
+        with psycopg.connect(url) as db:
+            visits = Counter(db.execute("select page, n from visits").fetchall())
+            history = db.execute("select tid, bid, aid, delta from pgbench_history").fetchall()
+            tellers = db.execute("select tid, tbalance from pgbench_tellers").fetchall()
+        assert max(visits.values()) > 1
+        assert len(history) == rounds * 200
+
+        last: list[str] = []
+
+        def is_in_step() -> bool:
+            done = stack.run("sync", "verify", "--source", "--bootstrap", stack.state()["bootstrap"])
+            last.append(done.stdout + done.stderr)
+            return done.returncode == 0
+
+        try:
+            wait_until(is_in_step, "the copies do not come in step", patience_s=PATIENCE_S)
+        except AssertionError as error:
+            raise AssertionError(last[-1]) from error
+    finally:
+        stack.end()
+    assert {kind: _rows(tmp_path, kind, url) for kind in kinds} == dict.fromkeys(kinds, visits)
+    with duckdb.connect(str(tmp_path / "history.duckdb")) as base:
+        assert Counter(base.execute("select tid, bid, aid, delta from history").fetchall()) == Counter(history)
+    with sqlite3.connect(tmp_path / "tellers.sqlite") as copy:
+        assert sorted(copy.execute("select tid, tbalance from tellers").fetchall()) == sorted(tellers)
+    copy.close()
