@@ -1,0 +1,84 @@
+"""Dead letters of pipelines: one form with those of derived systems, by job, and counted where somebody looks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType
+
+from headrace import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.writer import NewRecord
+from headrace.dead_letters import Letter, LetterBox, write_letters
+from headrace.pipelines.source.columns import layout_of
+from headrace.pipelines.source.options import read_options
+from headrace.pipelines.source.planning import Range
+from headrace.pipelines.source.reading import read_range
+from headrace.records import Header, Record
+from tests.integration.cli_runs import run_cli
+from tests.integration.sync_topics import make_topic, write
+
+JOBS = """
+from headrace.pipelines import job, topic
+
+@job(inputs={"source": topic("orders", format="json", schema="n long")}, outputs=topic("numbers"))
+def numbers(source):
+    return source
+
+@job(inputs={"source": topic("orders", format="json", schema="t string")}, outputs=topic("texts"))
+def texts(source):
+    return source
+"""
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> Iterator[str]:
+    with Broker(tmp_path / "broker", durability="os") as broker:
+        make_topic(broker.bootstrap_servers, "orders", partitions=1)
+        yield broker.bootstrap_servers
+
+
+def test_two_jobs_of_one_topic_have_theirs_apart(bootstrap: str, tmp_path: Path) -> None:
+    values = (b'{"n": 1}', b'{"n": "no"}', b"no json", b'{"t": 5}')
+    write(bootstrap, "orders", [NewRecord(b"k", value, 1) for value in values])
+    for job, name, kind in (("numbers", "n", LongType()), ("texts", "t", StringType())):
+        given = {"bootstrap": bootstrap, "subscribe": "orders", "format": "json", "job": job}
+        options = read_options(given)
+        layout = layout_of(StructType().add(name, kind), options)
+        for _ in range(2):  # a task that runs twice leaves one letter
+            assert sum(batch.num_rows for batch in read_range(Range("orders", 0, 0, 4), layout, options)) < 4
+    (tmp_path / "jobs.py").write_text(JOBS)
+    arguments = ("pipeline", "status", str(tmp_path / "jobs.py"), "--state-dir", str(tmp_path / "state"))
+    done = run_cli(*arguments, "--json", bootstrap=bootstrap)
+    assert done.code == 1, done
+    assert done.err == ""
+    counted = {found["job"]: found["dead_letters"] for found in done.json}
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        for job in ("numbers", "texts"):
+            box = LetterBox("orders.dead-letters", "orders", job)
+            letters = box.look(cluster, keep=True)
+            assert {letter.job for letter in letters} == {job}
+            assert len({letter.offset for letter in letters}) == len(letters) == counted[job]
+    assert counted["numbers"] == 2
+    shown = run_cli(*arguments, bootstrap=bootstrap)
+    assert "numbers: 2 records were set aside as dead letters" in shown.out
+
+
+def test_letters_of_older_versions_are_read(bootstrap: str) -> None:
+    old = [Header("error", b"no"), Header("topic", b"orders"), Header("partition", b"0"), Header("offset", b"7")]
+    letter = Letter.of(Record(0, 1, b"orders/0/7/cache", b"v", [*old, Header("sink", b"cache")]))
+    assert (letter.job, letter.reason, letter.place, letter.id) == ("cache", "no", "orders-0@7", b"orders/0/7/cache")
+    assert Letter.of(Record(0, 1, b"orders/0/7", b"v", old)).id == b"orders/0/7"
+
+
+def test_a_box_follows_what_is_taken_back_and_a_topic_that_was_made_again(bootstrap: str) -> None:
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        box = LetterBox("d", "orders", "j")
+        box.look(cluster)
+        assert box.facts() == {}
+        write_letters(
+            cluster, "d", [Letter("orders", 0, n, 1, None, b"v", f"reason {n % 2}", "json", "j") for n in range(5)]
+        )
+        box.look(cluster)
+        assert box.facts() == {"dead_letters": 5, "dead_letter_reasons": {"reason 0": 3, "reason 1": 2}}
