@@ -120,3 +120,8 @@ def test_tellings_are_merged():
     both = merged(one, other)
     assert both["shop"] == Status("shop", NOW, {"position": "lsn 1", "state": "snapshot", "slot": "s"})
     assert both.keys() == {"shop", "stock"}
+
+
+def test_a_position_is_shown_in_words():
+    held = Status("shop", NOW, {"position": {"lsn": "0/1A2B", "commit_lsn": "0/1A2C", "tables": {"a": [1]}}})
+    assert row(held, NOW)["position"] == "lsn 0/1A2B, commit lsn 0/1A2C"
