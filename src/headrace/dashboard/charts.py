@@ -133,7 +133,7 @@ def chart(title: str, unit: str, named: Sequence[tuple[str, Series]]) -> Chart:
         title,
         unit,
         tuple(lines),
-        tuple(Tick(x_of(at), clock_time(at)) for at in _spread(times, 4)),
+        tuple(Tick(x_of(at), clock_time(at)) for at in (first + (last - first) * part // 3 for part in range(4))),
         tuple(Tick(y_of(top * part / parts), short(top * part / parts)) for part in range(parts + 1)),
         tuple(reversed(moments(TABLE_ROWS))),
         is_empty=False,

@@ -100,17 +100,13 @@ def draw(names: tuple[tuple[str, str], ...], edges: tuple[tuple[str, str], ...])
 
 def wrapped(name: str, width: int = NAME_CHARS, most: int = NAME_LINES) -> tuple[str, ...]:
     """A name in lines, broken after a separator; the middle of a name that is too long is left out."""
-    room = width * most
-    if len(name) > room:
-        head = (room - 1) // 2
-        name = name[:head] + _ELLIPSIS + name[len(name) - (room - 1 - head) :]
-    found: list[str] = []
-    while len(name) > width:
-        least = max(len(name) - width * (most - 1 - len(found)), 1)  # so that the rest fits
-        cut = max(name.rfind(mark, least - 1, width) + 1 for mark in _BREAKS) or width
-        found.append(name[:cut])
-        name = name[cut:]
-    return (*found, name)
+    if len(name) <= width:
+        return (name,)
+    if most == 1:
+        head = (width - 1) // 2
+        return (name[:head] + _ELLIPSIS + name[len(name) - (width - 1 - head) :],)
+    cut = max(name.rfind(mark, 0, width) + 1 for mark in _BREAKS) or width
+    return (name[:cut], *wrapped(name[cut:], width, most - 1))
 
 
 # --- layers
