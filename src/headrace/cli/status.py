@@ -45,14 +45,14 @@ def status(config: Path, as_json: bool) -> None:
     else:
         now_ms = SystemClock().now_ms()
         print_table(
-            ["part", "state", ">pid", ">for", ">restarts", ">per s", ">behind", "note"],
+            ["part", "state", ">pid", ">for", ">restarts", ">per s", ">lag", ">lag in time", "note"],
             [_row(member, now_ms) for member in state.members],
         )
     sys.exit(0 if state.is_fine else 1)
 
 
 def _row(member: MemberState, now_ms: int) -> tuple[object, ...]:
-    per_s, lag, _ = pace(member.facts)
+    per_s, lag, lag_ms = pace(member.facts)
     return (
         member.name,
         coloured(member.phase),
@@ -61,5 +61,6 @@ def _row(member: MemberState, now_ms: int) -> tuple[object, ...]:
         member.restarts,
         "–" if per_s is None else f"{per_s:,.0f}",
         "–" if lag is None else f"{lag:,}",
+        "–" if lag_ms is None else human_duration(lag_ms),
         member.note or str(member.facts.get("url", "")),
     )
