@@ -61,6 +61,7 @@ def running(bootstrap: str, folder: Path, database: ShopDatabase) -> Iterator[No
             "orders-table",
             {"topic": "shop.main.orders", "sink": "sqlite", "path": str(folder / "copy.sqlite"), "table": "orders"},
         ),
+        sync_of("later", {"topic": "not-there-yet", "sink": "sqlite", "path": str(folder / "x.sqlite"), "table": "x"}),
         sync_of("customers-index", {"topic": "shop.main.customers", "sink": "tantivy", "path": str(folder / "index")}),
     ]
     threads = [

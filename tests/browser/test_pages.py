@@ -1,6 +1,9 @@
 """Every page: full, empty, without a broker; live; on a phone; in the dark."""
 
 import re
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,6 +126,46 @@ def test_dead_letters_are_marked_and_lead_to_their_topic_and_job(window):
     banner = page.locator(".banner.warn")
     expect(banner).to_contain_text("Dead letters of orders")
     expect(banner.get_by_role("link", name="revenue")).to_have_attribute("href", "/pipelines/revenue")
+
+
+def test_a_derived_system_that_waits_sets_records_aside_or_differs_is_seen(window, shop, database):
+    """By what the parts themselves report: the runner, and a verification from outside."""
+    page = window.open("/derived")
+    waiting = page.get_by_role("row", name="later")
+    expect(waiting.locator(".pill").first).to_have_text("waiting")
+    expect(waiting).to_contain_text("for topic not-there-yet")
+
+    traffic.write_raw(shop, "shop.main.customers", b'{"id": 1}', b"not a change")
+    index = page.get_by_role("row", name="customers-index")
+    expect(index.locator(".pill-warn")).to_have_text("1")
+    expect(index.get_by_role("link", name="shop.main.customers.dead-letters")).to_be_visible()
+
+    expect(page.get_by_role("row", name="orders-table")).to_contain_text("not yet")
+    with sqlite3.connect(database.path.parent / "copy.sqlite", timeout=30) as copy:
+        copy.execute("UPDATE orders SET cents = -1 WHERE id = 3")
+    config = database.path.parent / "headrace.toml"
+    target = database.path.parent / "copy.sqlite"
+    config.write_text(
+        f'[sync.orders-table]\ntopic = "shop.main.orders"\nsink = "sqlite"\npath = "{target}"\ntable = "orders"\n'
+    )
+    # In a process of its own: this thread runs the browser's loop.
+    command = [
+        sys.executable,
+        "-m",
+        "headrace.cli.main",
+        "sync",
+        "verify",
+        "--config",
+        str(config),
+        "--bootstrap",
+        shop,
+    ]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 1
+    expect(page.get_by_role("row", name="orders-table")).to_contain_text("1 row differs")
+    page = window.open("/alerts")
+    expect(page.locator(".alert", has_text="orders-table")).to_contain_text("differs from its source in 1 row")
+    expect(page.locator(".alert", has_text="customers-index")).to_contain_text("1 record was set aside")
+    expect(page.locator(".alert", has_text="later")).to_be_visible()
 
 
 def test_the_map_shows_what_flows_and_leads_to_each_part(window, shop):

@@ -84,6 +84,14 @@ def write_json(bootstrap: str, topic: str, entries: list[tuple[str, object, int]
         writer.flush()
 
 
+def write_raw(bootstrap: str, topic: str, key: bytes, value: bytes) -> None:
+    """One record, whatever it is."""
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        writer = Writer(cluster, topic)
+        writer.add(NewRecord(key, value, now_ms()))
+        writer.flush()
+
+
 def write_dead_letter(bootstrap: str, topic: str) -> None:
     """A record that a job could not use."""
     with Cluster(parse_bootstrap(bootstrap)) as cluster:

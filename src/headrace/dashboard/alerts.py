@@ -191,7 +191,7 @@ def reported(known: Known) -> Iterator[Alert]:
             if differences:
                 yield Alert(
                     f"differs:{topic}:{status.name}", Severity.WARNING, status.name,
-                    f"differs from its source in {count(differences)} rows.", page,
+                    f"differs from its source in {count(differences)} {'row' if differences == 1 else 'rows'}.", page,
                 )  # fmt: skip
 
 

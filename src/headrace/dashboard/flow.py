@@ -213,7 +213,8 @@ def _topics(flow: Flow, state: State) -> None:
             is_dead = name in letters
             word, kind_tone = f"{short(rates[name])} records/s", "idle"
             if is_dead:
-                word, kind_tone = f"{short(topic.records)} records", "warn" if topic.records else "idle"
+                word = f"{short(topic.records)} {'record' if topic.records == 1 else 'records'}"
+                kind_tone = "warn" if topic.records else "idle"
             if any(partition.leader < 0 for partition in topic.partitions):
                 word, kind_tone = "no leader", "bad"
             kind = "dead letters" if is_dead else "topic"
