@@ -98,6 +98,8 @@ class Runner:
         broken = [query.exception() for query in running.queries.values() if not query.isActive and query.exception()]
         if not broken:
             if running.queries and not running.is_active:
+                for query in running.queries.values():
+                    query.awaitTermination()  # only then Spark lets another one have its name
                 self._unread += self._reports(running)
                 keep_now()
                 running.queries = start_ending(running.prepared)

@@ -16,6 +16,7 @@ class Query:
         self.status = {"isTriggerActive": False}
         self.recentProgress: list[dict[str, Any]] = []
         self._error: Exception | None = None
+        self.has_name = True  # Spark gives a query's name free some time after the query is not active any more
 
     def fail(self, text: str) -> None:
         self.isActive, self._error = False, RuntimeError(text)
@@ -25,6 +26,10 @@ class Query:
 
     def stop(self) -> None:
         self.isActive = False
+
+    def awaitTermination(self) -> None:  # noqa: N802 - Spark's name
+        assert not self.isActive
+        self.has_name = False
 
 
 class World:
@@ -54,6 +59,7 @@ class World:
         return {"out": self.started[-1]}
 
     def _start_ending(self, _: Any) -> dict[str, Query]:
+        assert not any(query.has_name for query in self.started)
         return {"out": self.endings.pop()} if self.endings else {}
 
 
