@@ -91,7 +91,7 @@ def page(note: str) -> str:
     lines += ["or a `timedelta`.\n"]
     for name, thing in listed().items():
         lines += _module(name, thing) if isinstance(thing, ModuleType) else _callable(name, thing)
-    return "\n".join([*lines, ""]).replace("\n\n\n", "\n\n")
+    return "\n".join([*lines, ""]).replace("\n\n\n#", "\n\n#")  # not in examples
 
 
 def _callable(name: str, thing: Callable[..., Any]) -> list[str]:
