@@ -19,9 +19,11 @@ from pyspark.sql import functions as fn
 
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators import (
+    appended,
     compare,
     correct,
     correct_clock,
+    deduplicate,
     distinct_changes,
     enrich,
     event_time,
@@ -29,6 +31,7 @@ from headrace.pipelines.operators import (
     hopping,
     join_streams,
     join_tables,
+    join_windows,
     on_time,
     row_versions,
     sessions,
@@ -223,6 +226,13 @@ def joined_windows(frame: DataFrame, streams: Streams) -> DataFrame:
     return pairs.withColumn("value", fn.expr("value * 1000 + coalesce(seen, 0)")).drop("window_start")
 
 
+def joined_by_window(frame: DataFrame, streams: Streams) -> DataFrame:
+    """Pairs in a window, of which there are several."""
+    left = frame.drop("window_start").withColumnRenamed("window_end", "at") if "window_end" in frame.columns else frame
+    pairs = left.transform(join_windows(streams.events("views"), on="shop", size="1 minute"))
+    return pairs.withColumn("value", fn.expr("value * 1000 + right_value")).drop("window_start")
+
+
 _WINDOWS_OF_VIEWS = _TUMBLED.format(s=30 * SECOND).format(R="views")
 JOINED_WINDOWS = (
     f"SELECT l.shop, {_PAIRED} AS value, l.t FROM {{R}} l LEFT JOIN ({_WINDOWS_OF_VIEWS}) r ON l.shop = r.shop AND r.t "
@@ -238,9 +248,7 @@ def as_table(frame: DataFrame) -> DataFrame:
         return frame
     if "final" in frame.columns:
         frame = frame.where("final").drop("final")
-    version = "named_struct('table', 'r', 'key', '{}', 'offset', bigint(null), 'lsn', string(null)) AS _version"
-    weight = "int(if(retracted, -1, 1)) AS _weight" if "retracted" in frame.columns else "1 AS _weight"
-    return frame.selectExpr("shop", "value", weight, version, "timestamp(null) AS _time")
+    return frame.transform(appended())
 
 
 def _join_names(frame: DataFrame, streams: Streams) -> DataFrame:
@@ -322,6 +330,17 @@ STEPS = [
         _PAIRS,
     ),
     Step("join_streams of windows", joined_windows, JOINED_WINDOWS),
+    Step(
+        "join_windows",
+        joined_by_window,
+        f"SELECT l.shop, {_PAIRED} AS value, (l.t // {60 * SECOND} + 1) * {60 * SECOND} - 1 AS t FROM {{R}} l "
+        f"JOIN views r ON l.shop = r.shop AND l.t // {60 * SECOND} = r.t // {60 * SECOND}",
+    ),
+    Step(
+        "deduplicate",
+        lambda f, _: f.transform(deduplicate(["shop", "value", at(f)], within="1 hour")),
+        "SELECT DISTINCT shop, value, t FROM {R}",
+    ),
     Step("enrich, as_of", _priced("rates", as_of=True), _AS_OF),
     Step("enrich", _priced("names"),
          "SELECT e.shop, e.value + v.value AS value, e.t FROM {R} e JOIN names v ON e.shop = v.shop"),
@@ -342,7 +361,8 @@ BEFORE = {"compare": ("tumbling",)}
 # The table of the docs: how its rows and columns are called, and which operators they stand for.
 _TABLES = ("group_changes", "group_changes, top_n", "distinct_changes", "join_tables")
 _JOINS = (
-    "join_streams", "join_streams, left", "join_streams, full", "join_streams, side_output", "join_streams of windows"
+    "join_streams", "join_streams, left", "join_streams, full", "join_streams, side_output", "join_streams of windows",
+    "join_windows",
 )  # fmt: skip
 _WINDOWS = ("tumbling", "tumbling, side_output", "hopping", "sliding", "sessions", "sessions, maximum")
 _CORRECTED = ("tumbling, correct", "sliding, correct")
@@ -351,14 +371,14 @@ ROWS = {
     "… with `correct`": _CORRECTED,
     "… with `early`": ("tumbling, early",),
     "… with `wall_clock`": ("tumbling, wall_clock",),
-    "`join_streams`": _JOINS,
-    "`enrich`, `correct_clock`": ("enrich, as_of", "enrich", "correct_clock"),
+    "`join_streams`, `join_windows`": _JOINS,
+    "`enrich`, `correct_clock`, `deduplicate`": ("enrich, as_of", "enrich", "correct_clock", "deduplicate"),
     "`compare`": ("compare",),
     "`table_changes`, `join_tables`, `group_changes`, `distinct_changes`": _TABLES,
 }
 COLUMNS = {
-    "windows": (*_WINDOWS, *_CORRECTED, "tumbling, early", "tumbling, wall_clock"),
-    "`join_streams`": _JOINS,
+    "windows, `deduplicate`": (*_WINDOWS, *_CORRECTED, "tumbling, early", "tumbling, wall_clock", "deduplicate"),
+    "`join_streams`, `join_windows`": _JOINS,
     "`enrich`, `as_of`": ("enrich, as_of",),
     "`enrich`": ("enrich",),
     "`compare`": ("compare",),

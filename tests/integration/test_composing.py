@@ -48,7 +48,9 @@ SOME = [
     ("enrich, as_of", "tumbling"),
     ("enrich, as_of", "join_streams, left"),
     ("hopping", "enrich, as_of"),
-    ("sliding", "group_changes"),
+    ("sliding", "deduplicate"),
+    ("join_windows", "tumbling"),
+    ("sliding, correct", "group_changes"),
 ]
 
 

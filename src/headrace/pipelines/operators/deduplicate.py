@@ -35,7 +35,7 @@ from headrace.pipelines.keyed.operator import (
 from headrace.pipelines.operators.asides import aside_field, set_aside
 from headrace.pipelines.operators.errors import BadField, BadWindow
 from headrace.pipelines.operators.fields import as_names, require
-from headrace.pipelines.operators.frames import Transform, event_time_of, over_keys
+from headrace.pipelines.operators.frames import Transform, check_events, event_time_of, over_keys
 from headrace.pipelines.operators.grouping import Longs, grouped, highest, sorted_by
 from headrace.pipelines.operators.intervals import Interval, in_words, positive
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, counted, drop
@@ -79,6 +79,7 @@ def deduplicate(
 
     def apply(frame: "DataFrame") -> "DataFrame":
         require(keys, frame.columns, "by in deduplicate")
+        check_events(frame, "deduplicate")
         marks = time_marks(frame)
         if within_us is None:
             others = tuple(name for name in frame.columns if name not in keys)

@@ -12,7 +12,7 @@ from headrace.pipelines.operators.errors import BadAggregate, BadField, BadTime,
 from headrace.pipelines.operators.fields import nearest, require
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import ASIDE
-from headrace.pipelines.operators.time_marks import TimeMark, time_mark, time_marks
+from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,7 +24,9 @@ _TABLE = "_weight"  # the column by which a table as changes is known
 
 def event_time_of(frame: "DataFrame", time: str | None, what: str) -> TimeMark:
     """The column that `what` goes by, which carries the time; what could never end or would count twice is refused."""
-    _check_events(frame, what)
+    check_events(frame, what)
+    if reason := lost_watermark(frame):
+        raise BadWindow(f"{what} would wait for ever: {reason}")
     marks = time_marks(frame)
     if time is not None:
         require([time], frame.columns, f"time in {what}")
@@ -48,16 +50,11 @@ def event_time_of(frame: "DataFrame", time: str | None, what: str) -> TimeMark:
             f"{what} goes by {found.column!r}, which is {kind} and not a timestamp: make one with "
             f'event_time("{found.column}")'
         )
-    if again := [name for name in found.again if name in frame.columns]:
-        raise BadWindow(
-            f"{what} counts each row once, and what stands before it is given more than once (see {again[0]!r}): leave "
-            "out correct(…) and early=… there, or group it as a table with group_changes"
-        )
     return found
 
 
-def _check_events(frame: "DataFrame", what: str) -> None:
-    """Refuse what are no events in the order of a watermark."""
+def check_events(frame: "DataFrame", what: str) -> None:
+    """Refuse rows that are taken back or given again, and late rows beside results: `what` counts each row once."""
     if _TABLE in frame.columns:
         raise BadWindow(
             f"{what} is for events, and this is a table as changes, whose rows go again ({_TABLE} -1): write "
@@ -65,8 +62,11 @@ def _check_events(frame: "DataFrame", what: str) -> None:
         )
     if ASIDE in frame.columns:
         raise BadWindow(f"{what} stands behind results with late rows beside them: write .transform(on_time) before it")
-    if reason := lost_watermark(frame):
-        raise BadWindow(f"{what} would wait for ever: {reason}")
+    if again := given_again(frame):
+        raise BadWindow(
+            f"{what} counts each row once, and what stands before it is given more than once (see {again[0]!r}): leave "
+            "out correct(…) and early=… there, or make it a table with appended() and group it with group_changes"
+        )
 
 
 def _mend(frame: "DataFrame", time: str) -> str:

@@ -76,6 +76,11 @@ def join_windows(
 
     def apply(left: "DataFrame") -> "DataFrame":
         check_sides(left, right, "join_windows")
+        if placed:
+            sides = zip((left, right), ("left", "right"), strict=True)
+            times = tuple(window_end_of(frame, f"the {side} side of join_windows") for frame, side in sides)
+        else:
+            times = side_times(left, right, time, right_time, "join_windows")
         types = [
             {
                 name: kind
@@ -85,11 +90,6 @@ def join_windows(
             for frame in (left, right)
         ]
         names = columns(pairs, *types, prefix=prefix, only_left=how in ONLY_LEFT, made=(*EDGES, REVISION, RETRACTED))
-        if placed:
-            sides = zip((left, right), ("left", "right"), strict=True)
-            times = tuple(window_end_of(frame, f"the {side} side of join_windows") for frame, side in sides)
-        else:
-            times = side_times(left, right, time, right_time, "join_windows")
         left_time, its_time = (None if placed else each for each in times)
         ours = _side(left, left_time, [one for one, _ in pairs], types[0], 1, alone=how in LONELY_LEFT)
         theirs = _side(right, its_time, [other for _, other in pairs], types[1], 2, alone=how in LONELY_RIGHT)

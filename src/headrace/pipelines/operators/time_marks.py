@@ -89,6 +89,11 @@ def time_mark(frame: "DataFrame", column: str) -> TimeMark | None:
     return TimeMark(column) if DELAY in field.metadata else None
 
 
+def given_again(frame: "DataFrame") -> list[str]:
+    """The columns of a frame that say that its results are given more than once; none if each is given once."""
+    return [name for mark in time_marks(frame) for name in mark.again if name in frame.columns]
+
+
 def without_marks(frame: "DataFrame", columns: "Collection[str]") -> "DataFrame":
     """The frame without what is said about some columns, which do not carry its time any more."""
     known = {field.name: field.metadata for field in frame.schema.fields if field.name in columns}

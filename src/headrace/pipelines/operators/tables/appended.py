@@ -6,6 +6,7 @@ from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.event_time import IDLE
 from headrace.pipelines.operators.fields import require
 from headrace.pipelines.operators.frames import Transform
+from headrace.pipelines.operators.stragglers import ASIDE
 from headrace.pipelines.operators.tables.form import (
     INSERTS,
     TIME,
@@ -13,7 +14,8 @@ from headrace.pipelines.operators.tables.form import (
     WEIGHT,
     check_row_names,
 )
-from headrace.pipelines.operators.time_marks import time_marks
+from headrace.pipelines.operators.telling import FINAL, RETRACTED
+from headrace.pipelines.operators.time_marks import given_again, time_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,6 +32,8 @@ def appended(*, time: str | None = None, table: str | None = None) -> Transform:
     the `table`, by default the topic if there is a column `_topic`; and the record, if `_partition` and `_offset` are
     among the columns, which it does not need: rows that are equal count as often as they are there.
 
+    Results that are corrected, which have a column `retracted`, are rows that disappear again: `_weight` -1 instead.
+
     Groups of such a table keep only what they show, because nothing is ever taken back: `max`, `top_n` and `latest` no
     more rows than they give.
     """
@@ -42,8 +46,19 @@ def appended(*, time: str | None = None, table: str | None = None) -> Transform:
         check_row_names(frame.columns, "the stream before appended")
         if IDLE in frame.columns:
             frame = frame.where(~fn.col(IDLE).eqNullSafe(True)).drop(IDLE)
+        again = given_again(frame)
+        if ASIDE in frame.columns or (again and RETRACTED not in again):
+            raise BadField(
+                "appended stands behind results with late rows beside them: write .transform(on_time) before it"
+                if ASIDE in frame.columns
+                else f"appended counts each row once, and these are given more than once (see {again[0]!r}): take the "
+                f'last of each, as in .where("{FINAL}").drop("{FINAL}")'
+            )
         weight = fn.lit(1).cast("int").alias(WEIGHT, metadata={INSERTS: True})
-        return frame.select("*", weight, _version(frame, table).alias(VERSION), _time(frame, time).alias(TIME))
+        if again:
+            weight = fn.when(fn.col(RETRACTED), -1).otherwise(1).cast("int").alias(WEIGHT)
+        own = [fn.col(f"`{name}`") for name in frame.columns if not again or name != RETRACTED]
+        return frame.select(*own, weight, _version(frame, table).alias(VERSION), _time(frame, time).alias(TIME))
 
     return apply
 

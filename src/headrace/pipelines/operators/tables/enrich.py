@@ -21,7 +21,7 @@ from headrace.pipelines.operators.tables.enrich_counts import counted
 from headrace.pipelines.operators.tables.enrich_latest import Latest
 from headrace.pipelines.operators.tables.enrich_sides import EVENT, JOINED, ROW, Sides
 from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSION_DDL, WEIGHT
-from headrace.pipelines.operators.time_marks import TimeMark, time_mark, time_marks
+from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
 from headrace.pipelines.watermarks import keeps_input_watermarks
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _check_events(events: "DataFrame", as_of: str | None) -> None:
         raise BadField(
             "enrich is for events, and these are a table as changes, whose rows go again: join it with join_tables"
         )
-    again = [name for mark in time_marks(events) for name in mark.again if name in events.columns]
+    again = given_again(events)
     if again and as_of is None:
         raise BadField(
             f"enrich without as_of sees a row as it is when an event comes, and these are given more than once (see "
