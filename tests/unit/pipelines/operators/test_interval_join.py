@@ -114,26 +114,26 @@ def test_intervals_as_people_write_them() -> None:
 def test_names_that_both_sides_have() -> None:
     left = {"id": "string", "at": "timestamp", "x": "int"}
     right = {"order": "string", "at": "timestamp", "id": "int"}
-    keys = key_pairs({"id": "order"})
+    keys = key_pairs({"id": "order"}, "join_streams")
     assert columns(keys, left, right, prefix="right_", only_left=False) == Columns(
         (("id", "order"),), ("at", "x"), (("at", "right_at"), ("id", "right_id"))
     )
     assert columns(keys, left, right, prefix="r", only_left=True).right == ()
     with pytest.raises(BadField, match="choose another prefix"):
         columns(keys, left | {"right_at": "int"}, right, prefix="right_", only_left=False)
-    with pytest.raises(BadField, match="as join_streams makes one"):
+    with pytest.raises(BadField, match="as the join makes one"):
         columns(keys, left | {"retracted": "boolean"}, right, prefix="r", only_left=True, made=["retracted"])
 
 
 def test_mistakes_are_told_in_a_sentence() -> None:
     with pytest.raises(BadField, match=r"string on the left and 'id' is int on the right: .*cast\(\"string\"\)"):
-        columns(key_pairs("id"), {"id": "string"}, {"id": "int"}, prefix="r", only_left=False)
+        columns(key_pairs("id", "join_streams"), {"id": "string"}, {"id": "int"}, prefix="r", only_left=False)
     with pytest.raises(BadField, match=r"on the right side, names 'id'.* did you mean 'idd'"):
-        columns(key_pairs("id"), {"id": "string"}, {"idd": "int"}, prefix="r", only_left=False)
+        columns(key_pairs("id", "join_streams"), {"id": "string"}, {"idd": "int"}, prefix="r", only_left=False)
     with pytest.raises(BadField, match="twice"):
-        key_pairs(["id", "id"])
+        key_pairs(["id", "id"], "join_streams")
     with pytest.raises(BadField, match="joins on no column"):
-        key_pairs([])
+        key_pairs([], "join_streams")
     with pytest.raises(BadField, match="inner, left, right, full, semi, anti"):
         join_streams(None, on="id", within="1 s", how="outer")  # type: ignore[arg-type]
     with pytest.raises(BadWindow, match="without an interval"):
