@@ -105,13 +105,14 @@ def write_reports(bootstrap: str, batches: range = range(60)) -> None:
     rng = random.Random(7)
     sums, table = Written("topic", "revenue", "topic revenue"), Written("store", "table enriched", "table enriched")
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        broken = {"dead_letters": 1, "dead_letter_reasons": {"not JSON: line 1, column 1": 1}}
         bare = {"state_rows": 0, "state_bytes": 0, "watermark": None}
         ProgressTopic(cluster).write([])  # makes the topic
         writer = Writer(cluster, TOPIC)
         for batch in batches:
             at_ms = int(time.time() * 1000) - (batches[-1] - batch) * 2000
             for told in (
-                report("revenue", batch, 700 + rng.randrange(600), "orders", 4_000, sums),
+                report("revenue", batch, 700 + rng.randrange(600), "orders", 4_000, sums, **broken),
                 report("enrich", batch, 300 + rng.randrange(200), "orders", 4_900, table, **bare),
             ):
                 writer.add(NewRecord(told.job.encode(), json.dumps(told.as_json()).encode(), at_ms))

@@ -105,6 +105,7 @@ def test_pages_tell_the_facts(window):
     expect(page.get_by_role("row", name="revenue-per-minute")).to_contain_text("1,440")
     page = window.open("/pipelines/revenue")
     expect(page.locator("rect.bar")).to_have_count(60)
+    expect(page.locator(".figure", has_text="Dead letters")).to_contain_text("not JSON: line 1, column 1")
     expect(page.locator("main")).to_contain_text("11:59:30")
     page = window.open("/groups/reporting")
     expect(page.locator("main")).to_contain_text("15.0 k")
