@@ -193,7 +193,7 @@ def _wait(is_so: Callable[[], bool], up: subprocess.Popen[bytes]) -> bool:
 
 
 def _has_results(facts: dict[str, Any]) -> bool:
-    """Whether the view answers, and a window is told: before that a kill would break nothing."""
+    """Whether the view answers, and a window has emitted its result: before that a kill would break nothing."""
     view, revenue = facts.get("view") or {}, facts.get("revenue") or {}
     return bool(view.get("orders", 0) > 0 and revenue.get("total", 0) > 0)
 

@@ -27,25 +27,25 @@ def _count(facts: Facts, side: str, name: str) -> int:
 
 CAPTURED: Final = "the database is captured"
 STEPS: Final = (
-    Step("the broker listens", "it reads its log", lambda facts: _runs(facts, "broker")),
+    Step("the broker is listening", "it recovers its log", lambda facts: _runs(facts, "broker")),
     Step(
         CAPTURED,
-        "what is in its tables goes into the log, then every change",
+        "first the rows of its tables, then every change",
         lambda facts: _runs(facts, "cdc.shop") and _count(facts, "log", "shop.public.orders") > 0,
     ),
     Step(
-        "Spark is there",
-        "it starts a JVM",
+        "Spark is running",
+        "a JVM starts",
         lambda facts: _runs(facts, "pipelines.shop"),
     ),
     Step(
-        "orders have found their cities",
-        "Spark plans its queries for the first time, which takes it most of this start",
+        "orders are joined with their cities",
+        "Spark plans its queries for the first time, which is most of the start",
         lambda facts: _count(facts, "log", "shop.enriched") > 0,
     ),
     Step(
-        "the view answers",
-        "what stands in the tables is added up by city",
+        "the view is served",
+        "orders are summed by city",
         lambda facts: _count(facts, "view", "orders") > 0,
     ),
     Step(

@@ -37,11 +37,11 @@ def test_steps_are_done_as_their_effects_are_seen_and_stay_done() -> None:
     done = progress.reached({"parts": running, "log": {"shop.public.orders": 3}}, {}, 7.0)
     assert list(done.values()) == [7.0, 7.0, 7.0]
     under_way = [step["text"] for step in progress.told(done) if step["meanwhile"]]
-    assert under_way == ["orders have found their cities"]
+    assert under_way == ["orders are joined with their cities"]
     away = {"parts": [], "log": {"error": "away"}, "view": {"orders": 3}, "revenue": None}
     done = progress.reached(away, done, 9.0)
-    assert done["the broker listens"] == 7.0
-    assert done["the view answers"] == 9.0
+    assert done["the broker is listening"] == 7.0
+    assert done["the view is served"] == 9.0
     whole = progress.reached({"log": {"shop.enriched": 1}, "revenue": {"total": 2}}, done, 20.0)
     assert [step["seconds"] for step in progress.told(whole)] == [7.0, 7.0, 7.0, 20.0, 9.0, 20.0]
 
