@@ -12,7 +12,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-cdc requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -65,7 +65,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-cdc ## all benchmarks
+bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -81,6 +81,9 @@ bench-keyed: setup ## keyed state by the bucket beside Spark's own aggregation a
 
 bench-windows: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## windows beside plain PySpark and Flink SQL
 	$(BIN)/python benchmarks/windows.py
+
+bench-groups: setup ## groups of a table against the same question asked of a window
+	$(BIN)/python benchmarks/groups.py
 
 bench-joins: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## joins beside one call a key and Flink SQL
 	$(BIN)/python benchmarks/joins.py

@@ -107,4 +107,5 @@ def test_a_table_that_only_grows(given_batches: Any, run: Any, restarts: bool) -
             groups.restart()
     tables = [table.name for table in groups.runners[-1].plan.tables]
     assert not any(name.endswith(".tail") for name in tables)
+    assert len(groups.runners) == 1
     assert len(groups.runners[-1].state("least_x.head")) <= len({row["h"] for row in table.values()})

@@ -1,6 +1,8 @@
 """`distinct_changes`: rows of some columns, each once however often it is there; and how different values are counted.
 
-Both look at one value of one group at a time, which is why a change costs the same however many there are.
+Both look at one value of one group at a time, which is why a change costs the same however many there are. For that,
+different values of a table that loses rows too are counted by an operator of their own, before the groups. Where a
+table only grows, a value once seen stays: the group itself knows its values, and the second operator is saved.
 """
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
@@ -11,14 +13,28 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Due, Keyed, Plan, State, Times, Values
+from headrace.pipelines.keyed.operator import (
+    NOTHING,
+    Batch,
+    Changes,
+    Due,
+    Keyed,
+    Longs,
+    Plan,
+    Rows,
+    State,
+    Table,
+    Times,
+    Values,
+)
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.fields import as_names, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys
 from headrace.pipelines.operators.tables.form import NAMES, TIME, WEIGHT, check_form, row_names
 from headrace.pipelines.operators.tables.grouped_form import in_form
-from headrace.pipelines.operators.tables.grouped_parts import Call
+from headrace.pipelines.operators.tables.grouped_parts import Call, Step
 from headrace.pipelines.operators.tables.grouped_rows import GroupedRows
 
 if TYPE_CHECKING:
@@ -105,3 +121,55 @@ class DistinctMarks:
         """The columns of rows, which are null in a mark, and the mark."""
         others = [field.with_nullable(True) for field in self.rows if field.name not in keys.names]
         return pa.schema([*others, pa.field(self.mark, pa.int32())])
+
+
+@dataclass(frozen=True)
+class Different:
+    """How many different values a group of a table that only grows has had: a part of the group. Null is not counted.
+
+    The values of the groups of a call are looked through for those that it brings, which are few: a probe each.
+    """
+
+    name: str
+    field: str
+    kind: pa.DataType
+
+    @property
+    def result(self) -> pa.DataType:
+        """A number."""
+        return pa.int64()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """How many."""
+        return ("n",)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The values, each once."""
+        fields = [pa.field("(at)", pa.int64(), nullable=False), pa.field("value", self.kind)]
+        return (Rows(f"{self.name}.values", pa.schema(fields), "(at)"),)
+
+    def step(self, call: Call, held: list[Longs]) -> Step:
+        """Values that are new to their group."""
+        (table,) = self.tables
+        values = _zeroed(call.rows.column(self.field))
+        there = np.flatnonzero(np.asarray(values.is_valid()) & (call.weight > 0))
+        words = values.take(pa.array(there)).unique()
+        number = np.asarray(pc.index_in(values.take(pa.array(there)), words), np.int64)
+        pair = call.key[there] * max(len(words), 1) + number
+        pair, first = np.unique(pair, return_index=True)
+        old = call.state.read(table.name)
+        known = pc.index_in(old.rows.column(1), words)
+        is_known = np.flatnonzero(np.asarray(known.is_valid()))
+        before = old.key[is_known] * max(len(words), 1) + np.asarray(known.take(pa.array(is_known)), np.int64)
+        rows = there[first[~np.isin(pair, before)]]
+        n = held[0] + np.bincount(call.key[rows], minlength=call.count)
+        columns = [pa.array(np.zeros(len(rows), np.int64)), values.take(pa.array(rows))]
+        fresh = Keyed(call.key[rows], pa.RecordBatch.from_arrays(columns, schema=table.schema))
+        return Step([n], pa.array(held[0]), pa.array(n), n != held[0], append={table.name: fresh})
+
+
+def _zeroed(values: pa.Array) -> pa.Array:
+    """-0.0 is 0.0."""
+    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values

@@ -9,6 +9,7 @@ from headrace.pipelines.operators.errors import BadAggregate, BadField
 from headrace.pipelines.operators.fields import nearest
 from headrace.pipelines.operators.ordered_partials import Best, BestBy, Collected, Distinct
 from headrace.pipelines.operators.partials import Aggregate, Count, Mean, Total
+from headrace.pipelines.operators.tables.distinct import Different
 from headrace.pipelines.operators.tables.grouped_heads import Ordered
 from headrace.pipelines.operators.tables.grouped_parts import DecimalMean, Doubles, Marks, Part, Sums, WholeMean
 from headrace.pipelines.operators.top_n import TopN
@@ -35,7 +36,11 @@ def grouping(aggregates: Mapping[str, Aggregate], rows: pa.Schema, *, inserts: b
     for name, each in aggregates.items():
         fields += looked_at(name, each, rows.names)
         if isinstance(each, Distinct) and each.field is not None:
-            each.state(rows.field(each.field).type)
+            kind = rows.field(each.field).type
+            each.state(kind)
+            if inserts and not pa.types.is_nested(kind):
+                parts[name] = Different(name, each.field, kind)
+                continue
             mark = marks.setdefault(each.field, f"_mark_{len(marks)}")
             parts[name] = Marks(mark)
         else:
