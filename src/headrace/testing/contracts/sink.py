@@ -8,6 +8,7 @@
 `make` answers a new sink for the same target each time; the target is new for each test.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -26,8 +27,10 @@ from headrace.connect.sink import (
     TargetReplaced,
     Values,
 )
+from headrace.connect.sync.decoding import RecordFormat
+from headrace.connect.sync.keyless import bag_changes
 from headrace.connect.sync.poison import apply_or_bury
-from headrace.connect.sync.reduction import LogRecord
+from headrace.connect.sync.reduction import BrokenRecord, LogRecord
 from headrace.connect.sync.source_rows import SourceRow
 from headrace.connect.sync.verification import difference_of
 from headrace.records import Record
@@ -55,6 +58,12 @@ def opened(sink: Sink) -> Iterator[Place | None]:
         yield place
     finally:
         sink.close()
+
+
+def _told(op: str, before: str | None, after: str | None) -> bytes:
+    """A change of a row with a page, or with none, of a table without a key."""
+    rows = [{"page": before, "n": 1} if op in "ud" else None, {"page": after, "n": 1} if op in "cu" else None]
+    return json.dumps({"op": op, "before": rows[0], "after": rows[1]}).encode()
 
 
 class SinkContract:
@@ -269,6 +278,21 @@ class SinkContract:
         if not buried:
             expected["2"] = {"id": 2, "t": text}
         self.check(make, expected)
+
+    def test_rows_without_a_key_are_counted(self, make: MakeSink) -> None:
+        """Equal rows are as many as in the table; how many there are is asked of the target while it is open."""
+        sink = make()
+        assert isinstance(sink, ReadableSink)
+        events = [("c", None, "a")] * 3 + [("c", None, "b"), ("u", "a", "b"), ("d", "b", None), ("c", None, None)]
+        log = [LogRecord(0, Record(number, 1, None, _told(*event))) for number, event in enumerate(events)]
+        with opened(sink):
+            for at in range(len(log)):
+                broken: list[BrokenRecord] = []
+                changes = bag_changes(log[at : at + 1], RecordFormat(), sink.look_up, broken)
+                assert not broken
+                sink.apply(batch(*changes, up_to=at + 1))
+        rows = [row for chunk in make().scan() for row in chunk]  # type: ignore[attr-defined]
+        assert sorted(str(row.values.get("page")) for row in rows) == ["None", "a", "a", "b"]
 
     def test_one_owner_at_a_time(self, make: MakeSink) -> None:
         """Two instances cannot both write, whichever of them is told."""
