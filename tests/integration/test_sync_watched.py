@@ -23,6 +23,7 @@ from headrace.client.writer import NewRecord
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.watch import Watch
 from tests.integration.cli_runs import Run, run_cli
+from tests.integration.running_stack import RunningStack
 from tests.integration.sync_topics import connect, envelope, key_of, make_topic, upsert, write
 from tests.integration.waiting import wait_until
 
@@ -247,3 +248,34 @@ def test_plain_records_without_a_key_are_appended(folder: Folder, broker: Broker
     folder.file.write_text(folder.file.read_text().replace('value = "plain"', 'value = "envelope"'))
     assert folder.run("rebuild", table).code == 0
     assert "REPLICA IDENTITY FULL" in folder.run("letters", table).out
+
+
+def test_a_stack_says_what_its_parts_wait_for(tmp_path: Path) -> None:
+    stack = RunningStack(
+        tmp_path,
+        '[broker]\nport = 0\n[cdc.shop]\nurl = "postgresql://postgres@127.0.0.1:1/shop"\n'
+        '[sync.copy]\ntopic = "shop.public.orders"\nsink = "sqlite"\npath = "copy.sqlite"\ntable = "orders"\n',
+    )
+    stack.start()
+    try:
+        wait_until(
+            lambda: (
+                stack.members().get("sync.copy", {}).get("phase") == "waiting"
+                and bool(stack.members()["cdc.shop"]["facts"].get("waiting"))
+            ),
+            "it says that all is well",
+        )
+        shown = stack.run("status")
+        assert shown.returncode == 1
+        assert "waiting for topic shop.public.orders" in shown.stdout
+        members = {member["name"]: member for member in json.loads(stack.run("status", "--json").stdout)["members"]}
+        assert members["sync.copy"]["facts"]["waiting"] == "for topic shop.public.orders"
+        assert members["cdc.shop"]["facts"]["waiting"] == "for the database"
+        bootstrap = ("--bootstrap", stack.state()["bootstrap"])
+        assert "waiting: for the database" in stack.run("cdc", "status", *bootstrap).stdout
+        (capture,) = json.loads(stack.run("cdc", "status", "--json", *bootstrap).stdout)
+        assert (capture["state"], capture["waiting"]) == ("waiting", "for the database")
+    finally:
+        stack.end()
+    said = [line["event"] for line in stack.lines() if line["source"] in ("cdc.shop", "sync.copy")]
+    assert sum("shop.public.orders" in event and "waiting" in event for event in said) <= 2  # the log, and the state
