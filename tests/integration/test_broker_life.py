@@ -282,7 +282,8 @@ def test_acks_zero_is_not_answered(tmp_path: Path) -> None:
         assert len(wire.fetch("orders", 0, wait_ms=5000)[1]) == 1
 
 
-def test_a_full_disk_refuses_appends_serves_reads_and_goes_on_with_room() -> None:
+def test_a_full_disk_refuses_appends_serves_reads_and_goes_on_with_room(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headrace")
     filesystem = MemoryFileSystem()
     large = build_batch([Record(0, NOW, b"k", b"v" * 100_000)])
 
@@ -302,12 +303,19 @@ def test_a_full_disk_refuses_appends_serves_reads_and_goes_on_with_room() -> Non
             assert partition.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert ErrorCode(partition.error_code).retriable
             assert "no space left" in str(partition.error_message)
+            for _ in range(5):
+                assert wire.produce("orders", large)[0] == ErrorCode.KAFKA_STORAGE_ERROR
             assert len(wire.fetch("orders", 0)[1]) == 1
             filesystem.capacity_bytes = None
             assert wire.produce("orders", large) == (0, 1)
             assert len(wire.fetch("orders", 0)[1]) == 2
 
     asyncio.run(run())
+    said = [record for record in caplog.records if record.name.endswith("disk_watch")]
+    assert [record.getMessage() for record in said] == [
+        "the disk is full: producers are refused until it takes writes again, reads go on",
+        "the disk takes writes again",
+    ]
 
 
 def test_a_failed_sync_is_told_to_the_producer_and_hidden_from_readers() -> None:

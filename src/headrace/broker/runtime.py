@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from headrace.broker.config import BrokerConfig
 from headrace.broker.coordinator_settings import group_settings, transaction_config
+from headrace.broker.disk_watch import DiskWatch
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.groups import Groups
@@ -45,6 +46,7 @@ class Runtime:
     ) -> None:
         self.config = config
         self.clock = clock or SystemClock()
+        self.disk = DiskWatch(self.clock)
         self._filesystem = filesystem or OsFileSystem()
         make_folder(self._filesystem, config.data_dir)
         files = read_topic_files(self._filesystem, config.data_dir)

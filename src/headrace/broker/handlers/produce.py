@@ -62,7 +62,7 @@ class _Produce:
 
         def done(error: StorageError | None) -> None:
             if error:
-                _refuse(partition, error)
+                _refuse(ctx, partition, error)
                 partition.log_start_offset = -1
             self.finish_one()
 
@@ -134,7 +134,7 @@ def _append_all(ctx: Context, request: ProduceRequest) -> Steps[Asked]:
                     yield from steps
             except HeadraceError as error:
                 refused = error
-                _refuse(answer, error)
+                _refuse(ctx, answer, error)
     if request.acks == NONE:
         if refused:  # the client waits for no answer, but it will notice that it was hung up on
             raise refused
@@ -210,6 +210,8 @@ def _store(
 ) -> None:
     owing = _check_transaction(ctx, request, log, batch) if request.transactional_id is not None else ()
     info = log.append(batch, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch, keys_checked=keys_checked)
+    if ctx.broker.disk.is_failing:
+        ctx.broker.disk.wrote()
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.append_time_ms
     answer.log_start_offset = log.start_offset
@@ -240,7 +242,8 @@ def _check_transaction(ctx: Context, request: ProduceRequest, log: Log, batch: B
     return owing
 
 
-def _refuse(answer: PartitionProduceResponse, error: HeadraceError) -> None:
+def _refuse(ctx: Context, answer: PartitionProduceResponse, error: HeadraceError) -> None:
+    ctx.broker.disk.failed(error)
     answer.error_code = code_of(error)
     answer.error_message = str(error)
     answer.base_offset = -1
