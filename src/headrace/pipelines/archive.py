@@ -4,13 +4,14 @@ Java calls it application class data sharing. The first session on a machine is 
 ends, which happens in the JVM after Python has gone; the next one looks whether it is whole and uses it. A key names
 all that it depends on; an archive that does not fit is ignored by the JVM itself, and costs the gain and nothing else.
 
-What always holds: one session at a time writes (the claim), into a file of its own; only a file that a JVM has mapped
-in full gets the name that is used. `HEADRACE_SPARK_ARCHIVE=0` switches all of it off.
+What always holds: one session at a time writes (the claim, with the number of its JVM), into a file of its own; only a
+file that a JVM has mapped in full gets the name that is used. `HEADRACE_SPARK_ARCHIVE=0` switches all of it off.
 """
 
 import os
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from headrace.pipelines.java import Java
 
 _SWITCH: Final = "HEADRACE_SPARK_ARCHIVE"
-_CLAIM_S: Final = 24 * 3600  # a session that was to write an archive and did not end within a day never will
+_BEFORE_A_NUMBER_S: Final = 60  # a claim without a number: its session is about to start the JVM, or was killed
+_MAKING: Final = "-XX:ArchiveClassesAtExit="
 
 
 def flags(java: "Java", key: str, class_path: str) -> list[str]:
@@ -38,23 +40,43 @@ def flags(java: "Java", key: str, class_path: str) -> list[str]:
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     if _claimed(claim):
         partial.unlink(missing_ok=True)
-        return [f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        return [f"{_MAKING}{partial}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return []
+
+
+def claim_of(flags: Sequence[str]) -> Path | None:
+    """The claim that was taken if a JVM with these flags makes an archive: the number of its process goes there."""
+    partial = next((Path(flag.removeprefix(_MAKING)) for flag in flags if flag.startswith(_MAKING)), None)
+    return partial.with_suffix(".claim") if partial else None
 
 
 def _claimed(claim: Path) -> bool:
     """Whether this process is the one that makes the archive."""
     claim.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        if time.time() - claim.stat().st_mtime > _CLAIM_S:
-            claim.unlink(missing_ok=True)
-    except FileNotFoundError:
-        pass
+    if _is_abandoned(claim):
+        claim.unlink(missing_ok=True)
     try:
         claim.touch(exist_ok=False)
     except FileExistsError:
         return False
     return True
+
+
+def _is_abandoned(claim: Path) -> bool:
+    """Whether the JVM that was to write the archive is gone, or was never started."""
+    try:
+        number, age_s = claim.read_text(), time.time() - claim.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    if not number:
+        return age_s > _BEFORE_A_NUMBER_S
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, ValueError):
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def _is_whole(java: "Java", file: Path, class_path: str) -> bool:

@@ -1,5 +1,7 @@
 """Who makes the archive of classes, who uses it, and that a torn one is never used."""
 
+import subprocess
+
 import pytest
 
 from headrace.pipelines import archive
@@ -32,3 +34,17 @@ def test_one_makes_it_the_others_do_without_and_the_next_uses_it(java, tmp_path)
 def test_it_can_be_switched_off(java, monkeypatch):
     monkeypatch.setenv("HEADRACE_SPARK_ARCHIVE", "0")
     assert archive.flags(java, "k", "/jars/*") == []
+
+
+def test_one_that_was_killed_is_followed_by_another(java):
+    """As when a stack is ended at once: the next session makes the archive, not the first of the next day."""
+    made = archive.flags(java, "k", "/jars/*")
+    claim = archive.claim_of(made)
+    running = subprocess.Popen(["sleep", "60"])
+    claim.write_text(str(running.pid))
+    assert archive.flags(java, "k", "/jars/*") == []
+    running.kill()
+    running.wait()
+    assert archive.flags(java, "k", "/jars/*") == made
+    assert archive.flags(java, "k", "/jars/*") == []  # its JVM is not started yet
+    assert archive.claim_of(["-Xshare:auto"]) is None
