@@ -4,6 +4,18 @@ Each package derives one base of its own from `HeadraceError`, with the facts as
 The text of an error that a user can cause is one sentence: what, where, and how to mend it.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class HeadraceError(Exception):
     """Anything that went wrong and that Headrace itself noticed."""
+
+
+def nearest(word: str, known: Iterable[str], what: str = "known are", *, otherwise: str | None = None) -> str:
+    """How to mend a name that does not exist: the one that was probably meant; else all, or what else can be done."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"{what} {', '.join(names)}" if otherwise is None else otherwise

@@ -1,11 +1,12 @@
 """Packages that are extras: which extra brings which, and what is said when one is not installed.
 
 A package of an extra is imported where it is used and not before. Whoever lacks one gets one sentence with the command
-that installs it, wherever the import stands: `load` says it where we import on purpose, `missing_extra` for an
-import that failed on the way, which the command line asks once for all commands.
+that installs it, wherever the import stands: `load` says it where we import on purpose, `look_for` where nothing is
+imported yet, `missing_extra` for an import that failed on the way, which the command line asks once for all commands.
 """
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,30 +39,35 @@ EXTRA_OF: Mapping[str, str] = {
 class MissingExtra(HeadraceError):
     """A package of an extra is not installed."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"this needs the package {package}, which is not installed: pip install 'headrace[{extra}]'")
+    def __init__(self, package: str, extra: str, what: str = "this") -> None:
+        super().__init__(f"{what} needs the package {package}, which is not installed: pip install 'headrace[{extra}]'")
         self.package = package
         self.extra = extra
 
 
-def load(module: str) -> Any:
-    """The module of an extra, or one sentence that says how to install it."""
+def load(module: str, what: str = "this") -> Any:
+    """The module of an extra, or one sentence that says how to install it, and what for."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if (missing := missing_extra(error)) is None:
+        if (missing := missing_extra(error, what)) is None:
             raise
         raise missing from error
 
 
-def missing_extra(error: BaseException) -> MissingExtra | None:
+def missing_extra(error: BaseException, what: str = "this") -> MissingExtra | None:
     """The failed import of a package of an extra as one sentence; None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     for package, extra in EXTRA_OF.items():
         if error.name == package or package.startswith(f"{error.name}.") or error.name.startswith(f"{package}."):
-            return MissingExtra(package, extra)
+            return MissingExtra(package, extra, what)
     return None
+
+
+def look_for(package: str, what: str) -> MissingExtra | None:
+    """Whether a package of an extra is missing, without importing it."""
+    return None if importlib.util.find_spec(package) else MissingExtra(package, EXTRA_OF[package], what)
 
 
 def export_lazily(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

@@ -1,5 +1,6 @@
 """`headrace topic` against a broker: what it does, what it shows, and what it refuses without doing anything."""
 
+import json
 import os
 import pty
 import subprocess
@@ -8,6 +9,13 @@ from functools import partial
 import pytest
 
 from headrace import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Coordinators
+from headrace.client.groups import alter_offsets
+from headrace.model import TopicPartition
+from headrace.pipelines.jobs.progress import read
+from headrace.pipelines.jobs.publish import ProgressTopic
 from tests.integration.cli_runs import COMMAND, assert_one_sentence, assert_wrong_call, run_cli
 
 
@@ -52,6 +60,27 @@ def test_create_list_describe_alter_delete(headrace):
     assert headrace("topic", "list").out == "no topics yet: make one with headrace topic create NAME\n"
 
 
+def test_who_uses_a_topic_is_named_before_it_is_deleted(headrace, broker, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "headrace.toml").write_text(
+        '[sync.cache]\ntopic = "orders"\nsink = "sqlite"\npath = "x.sqlite"\ntable = "t"\n'
+    )
+    headrace("topic", "create", "orders")
+    headrace("topic", "create", "unused")
+    with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+        for group in ("shop", "headrace-sync.index"):
+            alter_offsets(Coordinators(cluster), group, {TopicPartition("orders", 0): 0})
+        offsets = json.dumps({"orders": {"0": 1}})
+        report = {"batchId": 0, "timestamp": "2026-01-01T00:00:00Z", "sources": [{"endOffset": offsets}]}
+        ProgressTopic(cluster).write([read("sums", "out", ("orders",), report)])
+    users = "warning: orders is used by [sync.cache] of headrace.toml, derived system index, group shop, job sums\n"
+    unasked = headrace("topic", "delete", "orders")
+    assert (unasked.code, "orders" in names(headrace)) == (2, True)
+    assert unasked.err.startswith(users)
+    deleted = headrace("topic", "delete", "orders", "unused", "--yes")
+    assert (deleted.code, deleted.out, deleted.err) == (0, "deleted orders, unused\n", users)
+
+
 def test_json(headrace):
     made = headrace("topic", "create", "orders", "--config", "cleanup.policy=compact", "--json")
     assert made.json == {"topic": "orders", "partitions": 1, "configs": {"cleanup.policy": "compact"}}
@@ -78,7 +107,8 @@ def test_json(headrace):
         (["create", "bad name"], ["'bad name'", "letters"]),
         (["create", "other", "--config", "nonsense=1"], ["nonsense"]),
         (["create", "other", "--config", "retention.ms=soon"], ["retention.ms"]),
-        (["describe", "ordrs"], ["topic 'ordrs' does not exist", "check the name"]),
+        (["describe", "ordrs"], ["topic 'ordrs' does not exist", "did you mean 'orders'?"]),
+        (["describe", "xyz"], ["topic 'xyz' does not exist", "check the name, or create it first"]),
         (["delete", "orders", "ordrs", "--yes"], ["topic 'ordrs' does not exist"]),
         (["alter", "ordrs", "--partitions", "5"], ["topic 'ordrs' does not exist"]),
         (["alter", "orders", "--partitions", "1"], ["orders"]),

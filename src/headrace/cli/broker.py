@@ -20,6 +20,12 @@ def broker() -> None:
     """Run a broker that every Kafka client can talk to."""
 
 
+def _hint_at_listen(_ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        listen = f"127.0.0.1:{value}" if value.isdecimal() else f"{value}:9092"
+        raise click.UsageError(f"there is no {' or '.join(param.opts)}: write --listen {listen}")
+
+
 @broker.command()
 @click.option("--data-dir", required=True, type=click.Path(file_okay=False), help="Where the logs are kept.")
 @click.option(
@@ -31,6 +37,7 @@ def broker() -> None:
     metavar="HOST:PORT",
     help="Where to listen; port 0 takes a free one. May be given several times.",
 )
+@click.option("--port", "--host", hidden=True, expose_value=False, callback=_hint_at_listen)
 @click.option(
     "--advertise", metavar="HOST:PORT", help="Where clients are told to come back to, if not where they came."
 )

@@ -1,10 +1,10 @@
 """`headrace init`: write a `headrace.toml` to begin with."""
 
-import importlib.util
 from pathlib import Path
 
 import click
 
+from headrace import extras
 from headrace.connect.sections import DEFAULT_FILE
 from headrace.stack.errors import StackError
 from headrace.stack.sample import sample
@@ -25,5 +25,5 @@ def init(file: Path) -> None:
         raise StackError(f"{file} is there already, and is left as it is: name another file, or remove it") from None
     option = "" if str(file) == DEFAULT_FILE else f" --config {file}"
     click.echo(f"wrote {file}: look at it, then start it with headrace up{option}")
-    if importlib.util.find_spec("starlette") is None:
-        click.echo("its dashboard needs an extra: pip install 'headrace[dashboard]', or remove the section [dashboard]")
+    if missing := extras.look_for("starlette", "its section [dashboard]"):
+        click.echo(f"{missing}, or remove the section")

@@ -7,6 +7,7 @@ import click
 
 from headrace.cli.output import console, human_bytes, json_option, print_json, print_table
 from headrace.cli.parameters import PAIR, bootstrap_option, complete_topic, connect, topic_argument
+from headrace.cli.topic_users import users_of
 from headrace.client import admin
 from headrace.client.address import Address
 from headrace.client.errors import Refused
@@ -164,13 +165,18 @@ def _as_json(described: TopicDescription) -> dict[str, object]:
 @bootstrap_option
 @json_option
 def delete(names: tuple[str, ...], yes: bool, bootstrap: tuple[Address, ...], as_json: bool) -> None:
-    """Delete topics, with everything in them; if one does not exist none is deleted."""
+    """Delete topics, with everything in them; if one does not exist none is deleted.
+
+    Groups, jobs, captures and derived systems that use one are named first, and so are sections of headrace.toml here.
+    """
     chosen = list(dict.fromkeys(names))
     with connect(bootstrap) as cluster:
+        cluster.refresh(chosen)  # a misspelt name is reported before the question, not after it
+        for name, users in users_of(cluster, chosen).items():
+            click.echo(f"warning: {name} is used by {', '.join(users)}", err=True)
         if not yes:
             if not sys.stdin.isatty():
-                raise click.UsageError(f"nobody is there to be asked: to delete {', '.join(chosen)}, give --yes")
-            cluster.refresh(chosen)  # a misspelt name is told before the question, not after it
+                raise click.UsageError(f"no terminal to ask in: to delete {', '.join(chosen)}, give --yes")
             click.confirm(f"delete {', '.join(chosen)} with all records?", abort=True, err=True)
         admin.delete_topics(cluster, chosen)
     if as_json:

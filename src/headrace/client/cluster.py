@@ -179,7 +179,17 @@ class Cluster:
                     raise UnknownTopic(name, str(self))
                 raise Refused(f"topic {name!r}", code)
 
-        self.retried(ask_once)
+        try:
+            self.retried(ask_once)
+        except UnknownTopic as unknown:
+            raise UnknownTopic(unknown.topic, str(self), self._topic_names()) from None
+
+    def _topic_names(self) -> list[str]:
+        """The topics that somebody may have meant; none if the cluster does not say."""
+        try:
+            return [topic.name for topic in self.topics() if not topic.is_internal]
+        except ClientError:
+            return []
 
     def forget(self, topic: str) -> None:
         """Ask again about a topic before it is used the next time."""

@@ -1,9 +1,9 @@
 """What can go wrong between a client and a cluster, told apart because the remedy differs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from headrace.client.address import Address
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, nearest
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 
@@ -81,8 +81,9 @@ class UnsupportedSecurity(ClientError):
 class UnknownTopic(ClientError):
     """A topic that the cluster does not have."""
 
-    def __init__(self, topic: str, cluster: str) -> None:
-        super().__init__(f"topic {topic!r} does not exist at {cluster}: check the name, or create it first")
+    def __init__(self, topic: str, cluster: str, known: Collection[str] = ()) -> None:
+        mend = nearest(topic, known, otherwise="check the name, or create it first")
+        super().__init__(f"topic {topic!r} does not exist at {cluster}: {mend}")
         self.topic = topic
 
 

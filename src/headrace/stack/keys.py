@@ -1,11 +1,10 @@
 """The keys of a section: what each may be, and what is wrong with what it is. Pure."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, nearest
 
 _WORDS: Final = {
     str: "a text",
@@ -39,13 +38,6 @@ class Key:
 def port(name: str, meaning: str, default: int | None = None) -> Key:
     """A key that says where something listens."""
     return Key(name, int, meaning, default, least=0, most=65535, is_port=True)
-
-
-def nearest(word: str, known: Iterable[str], what: str = "known are") -> str:
-    """How to mend a name: the one that was probably meant, or all that there are."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"{what} {', '.join(names)}"
 
 
 def check_keys(

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from headrace.connect.references import Unresolved, each_text, resolved
 from headrace.connect.sections import DEFAULT_FILE
+from headrace.errors import nearest
 from headrace.stack.errors import InvalidStack, StackError
-from headrace.stack.keys import Complaint, check_keys, nearest, with_defaults
+from headrace.stack.keys import Complaint, check_keys, with_defaults
 from headrace.stack.kind import ONCE, Kind, Section, Stack
 from headrace.stack.overrides import Override, applied, read_overrides
 from headrace.stack.positions import key_lines, line_of
@@ -40,7 +41,7 @@ def load(
     except FileNotFoundError:
         raise StackError(f"{file} is not there: write one with headrace init, or name another with --config") from None
     except UnicodeDecodeError as error:
-        raise StackError(f"{file} is no text in UTF-8 (byte {error.start}): write it anew") from None
+        raise StackError(f"{file} is not UTF-8 text (byte {error.start}): write it anew") from None
     return parse(text, file, environment, explore=explore)
 
 
@@ -49,7 +50,7 @@ def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: boo
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidStack([f"{file} is no TOML: {error}"]) from None
+        raise InvalidStack([f"{file} is not valid TOML: {error}"]) from None
     overrides, misnamed = read_overrides(KINDS, document, environment)
     document = applied(document, overrides)
     folder = file.absolute().parent

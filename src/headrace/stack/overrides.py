@@ -11,8 +11,9 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from headrace.errors import nearest
 from headrace.stack.errors import InvalidStack
-from headrace.stack.keys import Key, nearest
+from headrace.stack.keys import Key
 from headrace.stack.kind import Kind
 
 PREFIX: Final = "HEADRACE__"

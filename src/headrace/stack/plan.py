@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
+from headrace.errors import nearest
 from headrace.stack.errors import NoSuchMember
-from headrace.stack.keys import nearest
 from headrace.stack.kind import Member, Stack
 from headrace.stack.machine import Post
 from headrace.stack.registry import KINDS

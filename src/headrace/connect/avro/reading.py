@@ -10,9 +10,9 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from headrace import extras
 from headrace.connect.avro.errors import UnknownSchemaId
 from headrace.connect.avro.types import COLUMN, DECIMAL
-from headrace.connect.errors import ConnectError
 from headrace.connect.sync.meanings import CONVERTERS, UnreadableRecord, decimal_text, is_unavailable
 
 Convert = Callable[[Any], Any]
@@ -45,10 +45,7 @@ class AvroReader:
     """Reads values in Confluent's framing."""
 
     def __init__(self, look_up: LookUp) -> None:
-        try:
-            import fastavro
-        except ImportError as error:
-            raise ConnectError("Avro needs a package: pip install headrace[avro]") from error
+        fastavro = extras.load("fastavro", "Avro")
         self._library = fastavro
         self._read = fastavro.schemaless_reader
         self._look_up = look_up
@@ -62,7 +59,9 @@ class AvroReader:
         try:
             found = self._read(stream, known.parsed, None)
         except Exception as error:  # whatever a broken value makes the library stumble over
-            raise UnreadableRecord(f"the {part} is no Avro of its schema ({type(error).__name__}: {error})") from error
+            raise UnreadableRecord(
+                f"the {part} does not match its Avro schema ({type(error).__name__}: {error})"
+            ) from error
         if stream.tell() != len(data):
             raise UnreadableRecord(f"bytes follow the Avro of the {part}")
         return found if known.convert is None else known.convert(found)
@@ -78,7 +77,9 @@ class AvroReader:
             before = self._read(stream, known.row, None)
             after = self._read(stream, known.row, None)
         except Exception as error:  # whatever a broken value makes the library stumble over
-            raise UnreadableRecord(f"the value is no Avro of its schema ({type(error).__name__}: {error})") from error
+            raise UnreadableRecord(
+                f"the value does not match its Avro schema ({type(error).__name__}: {error})"
+            ) from error
         if known.convert_row is not None:
             before, after = known.convert_row(before), known.convert_row(after)
         return {"op": "d" if after is None else "u", "before": before, "after": after}
@@ -97,7 +98,7 @@ class AvroReader:
         if known is None:
             if len(head) < _FRAME_BYTES or head[0]:
                 raise UnreadableRecord(
-                    f"the {part} has no schema id before it, so it is no Avro in Confluent's framing"
+                    f"the {part} has no schema id before it, so it is not Avro in Confluent's framing"
                 )
             try:
                 known = self._known[head] = self._learned(self._look_up(int.from_bytes(head[1:])))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace import extras
 from headrace.pipelines.columns.avro_program import default_of, reader_fields, source_name
 from headrace.pipelines.columns.avro_schema import AvroField, AvroType, BadSchema
 from headrace.pipelines.columns.decoding import Decoded
@@ -14,23 +15,17 @@ from headrace.pipelines.columns.fitting import fit
 from headrace.pipelines.columns.groups import one_by_one
 from headrace.pipelines.columns.json_exact import DoesNotFit
 from headrace.pipelines.columns.walk import Bytes, Longs
-from headrace.pipelines.errors import PipelineError
 
 
 class LibraryReader:
     """Reads values of one writer's schema."""
 
     def __init__(self, text: str, writer: AvroType, schema: pa.Schema, reader: AvroType | None, where: str) -> None:
-        try:
-            import fastavro
-        except ImportError as error:
-            raise PipelineError(
-                f"{where} has arrays, maps or unions of several types, which need fastavro: pip install headrace[avro]"
-            ) from error
+        fastavro = extras.load("fastavro", f"{where}, with arrays, maps or unions of several types,")
         try:
             self._parsed = fastavro.parse_schema(json.loads(text))
         except Exception as error:  # fastavro raises errors of several families
-            raise BadSchema(f"{where} is no Avro schema that fastavro reads: {error}") from error
+            raise BadSchema(f"{where} is not an Avro schema that fastavro reads: {error}") from error
         self._read = fastavro.schemaless_reader
         self._schema = schema
         self._told: Mapping[str, AvroField] = reader_fields(reader)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headrace import extras
 from headrace.pipelines.columns import json
 from headrace.pipelines.columns.decoding import Decoder
 from headrace.pipelines.errors import PipelineError
@@ -105,10 +106,9 @@ def _protobuf(schema: pa.Schema, options: Options) -> Decoder:
         raise PipelineError(
             f"the descriptorFile {options['descriptorfile']!r} cannot be read: {error.strerror}"
         ) from error
-    try:
-        from headrace.pipelines.columns.protobuf import ProtobufDecoder
-    except ImportError as error:
-        raise PipelineError("the format protobuf needs a package: pip install headrace[spark]") from error
+    extras.load("google.protobuf", "the format protobuf")
+    from headrace.pipelines.columns.protobuf import ProtobufDecoder
+
     return ProtobufDecoder(
         schema, descriptor_set=descriptor_set, message=options["message"], is_framed=framing == "confluent"
     )

@@ -1,15 +1,14 @@
 """Names that users give, held against the columns that there are."""
 
-import difflib
 from collections.abc import Collection, Sequence
 
+from headrace import errors
 from headrace.pipelines.operators.errors import BadField
 
 
 def nearest(name: str, names: Collection[str]) -> str:
     """What to say about a name that does not exist."""
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(names))}"
+    return errors.nearest(name, names, "there are")
 
 
 def as_names(given: str | Sequence[str]) -> tuple[str, ...]:

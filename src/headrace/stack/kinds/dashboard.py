@@ -1,10 +1,10 @@
 """`[dashboard]`: pages that show the stack live, in a browser."""
 
-import importlib.util
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+from headrace import extras
 from headrace.dashboard.errors import NotSafe
 from headrace.dashboard.settings import DEFAULT_PORT, Settings
 from headrace.stack.keys import Complaint, Key, port
@@ -18,8 +18,8 @@ _MADE_LATER: Final = "a token is made when it starts"
 
 
 def _check(section: Section) -> Iterable[Complaint]:
-    if importlib.util.find_spec("starlette") is None:
-        yield (), f"[{section.where}] needs starlette: pip install 'headrace[dashboard]', or leave the section out"
+    if missing := extras.look_for("starlette", f"[{section.where}]"):
+        yield (), f"{missing}, or remove the section"
     values = section.values
     token = values.get("token") or (_MADE_LATER if values["allow_writes"] else None)
     try:

@@ -1,7 +1,6 @@
 """`[pipelines.NAME]`: a file of jobs, run on Spark, with the keys of `headrace pipeline run`."""
 
 import ast
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,8 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from headrace import extras
+from headrace.errors import nearest
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW
-from headrace.stack.keys import Complaint, Key, nearest, port
+from headrace.stack.keys import Complaint, Key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Sections, Stack
 from headrace.stack.kinds.spark import spark_environment, spark_of
 from headrace.stack.kinds.topics import needs
@@ -26,8 +27,8 @@ _SHOWN: Final = ("batch", "rows", "lag_records", "lag_ms", "late_rows_total", "w
 
 def check_file(section: Section) -> Iterable[Complaint]:
     """What can be seen without running the file."""
-    if importlib.util.find_spec("pyspark") is None:
-        yield (), f"[{section.where}] needs Spark: pip install 'headrace[spark]', or leave the section out"
+    if missing := extras.look_for("pyspark", f"[{section.where}]"):
+        yield (), f"{missing}, or remove the section"
     file = section.folder / section.values["file"]
     if not file.is_file():
         yield ("file",), f"[{section.where}] file: {section.values['file']} is not there (looked in {section.folder})"
@@ -57,7 +58,7 @@ class _Unlisted(Exception):
 @lru_cache
 def listed(folder: Path, file: str) -> list[dict[str, Any]]:
     """What `headrace pipeline list` says of a file."""
-    command = [sys.executable, "-m", "headrace.cli.main", "pipeline", "list", file, "--json"]
+    command = [sys.executable, "-P", "-m", "headrace.cli.main", "pipeline", "list", file, "--json"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     except subprocess.TimeoutExpired:
@@ -115,8 +116,8 @@ def read(text: str) -> Said:
     if found is None or "job" not in found or "level" in found:
         return read_line(text)
     if "event" in found:
-        is_there = found["job"] == "spark" and str(found["event"]).startswith("is there")
-        return Said(f"{found['job']} {found['event']}", is_ready=is_there)
+        is_ready = found["job"] == "spark" and str(found["event"]).startswith("is ready")
+        return Said(f"{found['job']} {found['event']}", is_ready=is_ready)
     facts = {name: found[name] for name in _SHOWN if found.get(name) is not None}
     report = facts | {"per_s": found.get("input_rate", 0)}
     return Said(facts={f"job {found['job']}.{found.get('output', 'out')}": report}, is_ready=True)

@@ -12,10 +12,10 @@ from headrace.connect.capture.verification import table_behind
 from headrace.connect.references import escaped
 from headrace.connect.sync.registry import NEED_KEYS, SINKS, make_sink
 from headrace.connect.sync.settings import OWN_KEYS, SECTION, from_section
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, nearest
 from headrace.model import check_topic_name
 from headrace.stack.blame import complaints
-from headrace.stack.keys import Complaint, Key, nearest
+from headrace.stack.keys import Complaint, Key
 from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Sections, Stack
 from headrace.stack.kinds.topics import needs
 from headrace.stack.lines import read_condition

@@ -1,10 +1,11 @@
 """`[views]`: a file of materialized views, kept by a pipeline and served over HTTP."""
 
-import importlib.util
 from collections.abc import Iterable
 from typing import Final
 
-from headrace.stack.keys import Complaint, Key, nearest, port
+from headrace import extras
+from headrace.errors import nearest
+from headrace.stack.keys import Complaint, Key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Names, Section, Stack
 from headrace.stack.kinds.pipelines import NAME as PIPELINES
 from headrace.stack.kinds.pipelines import check_file, explore, read, topics_read
@@ -18,8 +19,8 @@ DEFAULT_PORT: Final = 8300
 
 
 def _check(section: Section) -> Iterable[Complaint]:
-    if importlib.util.find_spec("starlette") is None:
-        yield (), f"[{section.where}] needs starlette: pip install 'headrace[dashboard]', or leave the section out"
+    if missing := extras.look_for("starlette", f"[{section.where}]"):
+        yield (), f"{missing}, or remove the section"
     yield from check_file(section)
 
 
