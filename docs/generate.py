@@ -112,6 +112,7 @@ PARAMETERS: dict[Callable[..., Any], Mapping[str, str]] = {
         "conf": "Spark's own settings; they win over all that is set here.",
         "state_dir": "Where checkpoints go whose query names no place of its own, and Spark's scratch files.",
         "jvm_kafka": 'Add Spark\'s own format("kafka"), whose jars are fetched at first use.',
+        "report": "Called with each step of the start; without one, steps are shown on standard error.",
     },
     job: {
         "inputs": "A topic(…) for each parameter of the function.",

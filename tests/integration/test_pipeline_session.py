@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from headrace.pipelines import session
 from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.spark_session import settle_sources
 
 pytestmark = pytest.mark.java
 
@@ -58,6 +59,21 @@ def test_headrace_is_a_format_without_registering(spark, headrace_broker):
     produce(headrace_broker, "seen", 3)
     frame = spark.read.format("headrace").option("kafka.bootstrap.servers", headrace_broker.bootstrap_servers)
     assert frame.option("subscribe", "seen").load().count() == 3
+
+
+def test_queries_that_start_together_find_their_environment_complete(spark, headrace_broker, tmp_path):
+    """Spark shares one unguarded map among all queries of a format: two that put an entry at once break it for good."""
+    produce(headrace_broker, "together", 3)
+    settle_sources(spark)
+    shared = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("headrace")
+    environment = shared.dataSourceCls().envVars()
+    before = set(environment.keySet())
+    frame = spark.readStream.format("headrace").option("kafka.bootstrap.servers", headrace_broker.bootstrap_servers)
+    frame = frame.options(subscribe="together", startingOffsets="earliest").load()
+    query = frame.writeStream.format("memory").queryName("together").option("checkpointLocation", str(tmp_path / "c"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert spark.table("together").count() == 3
+    assert set(environment.keySet()) == before  # Spark 4.2: a query sets values and adds no entries
 
 
 def test_state_is_kept_and_no_checksum_files_are_written(spark, tmp_path):

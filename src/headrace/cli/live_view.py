@@ -6,14 +6,16 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 
+from headrace.cli.output import error_console
+
 
 class LiveView:
     """What views of running things share; `_live` is there between `with` and its end, in a terminal, without JSON."""
 
-    def __init__(self, *, as_json: bool, refreshes_per_s: float) -> None:
+    def __init__(self, *, as_json: bool, refreshes_per_s: float, console: Console | None = None) -> None:
         self._as_json = as_json
         self._refreshes_per_s = refreshes_per_s
-        self._console = Console(stderr=True, highlight=False)
+        self._console = console or error_console()
         self._live: Live | None = None
 
     def __enter__(self) -> Self:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, TextIO
 
 import click
 from rich.console import Console
@@ -11,13 +11,20 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+_WIDE: Final = 1000  # where nobody looks at once, lines are as long as they are
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def console() -> Console:
     """A console for standard output as it is now; in a pipe lines are as long as they are."""
     plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=1000)
+    return plain if plain.is_terminal else Console(highlight=False, width=_WIDE)
+
+
+def error_console(stream: TextIO | None = None) -> Console:
+    """The same for standard error, or another stream."""
+    plain = Console(file=stream, stderr=True, highlight=False)
+    return plain if plain.is_terminal else Console(file=stream, stderr=True, highlight=False, width=_WIDE)
 
 
 def print_json(value: Any) -> None:

@@ -1,8 +1,10 @@
 """`headrace pipeline`: run the jobs of a file, see how they fare, begin anew, build a new version beside the old."""
 
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,15 @@ import click
 from headrace.cli.output import human_duration, human_time, json_option, print_json, print_table
 from headrace.cli.parameters import PAIR, START, bootstrap_option
 from headrace.cli.pipeline_view import View
+from headrace.cli.quiet_errors import digested_errors
 from headrace.client.address import Address
 from headrace.client.starts import Start, StartKind
 from headrace.dead_letters import in_words
 from headrace.pipelines.jobs.declare import Job
 from headrace.pipelines.jobs.load import load, load_files
 
+_SLOW_S = 1.5
+LOGS = "logs"  # within the state folder: all that Spark writes, a file for each pipeline file
 file_argument = click.argument("file", type=click.Path(path_type=Path))
 job_argument = click.argument("name", metavar="JOB")
 state_option = click.option(
@@ -124,10 +129,11 @@ def run(
     from headrace.pipelines.settings import conf_around
 
     around = settings_around(bootstrap)
-    jobs = [connected(job, around) for job in load_files(files, names)]
     chosen = {**conf_around(), **dict(conf)}
     settings = RunSettings(_server(bootstrap), state_dir, master, trigger, restarts, metrics_port, chosen, drain)
-    with View(as_json=as_json) as view:
+    with _view(state_dir, files[0], as_json=as_json) as view:
+        with _step_if_slow(view, f"loading {', '.join(map(str, files))}"):
+            jobs = [connected(job, around) for job in load_files(files, names)]
         run_jobs(jobs, settings, view)
 
 
@@ -232,9 +238,10 @@ def rebuild(
 
     job = load(file, [name])[0]
     server = _server(bootstrap)
-    with View(as_json=as_json) as view:
+    with _view(state_dir, file, as_json=as_json) as view:
         view.say(name, f"version {next_version(job, state_dir)} is built beside the one in use")
-        spark = session(name, master=master, conf=job.conf)
+        spark = session(name, master=master, conf=job.conf, report=lambda step: view.step("spark", step))
+        view.step("spark", "")
         try:
             version = build_beside(job, spark, state_dir, server, watch=view.show, say=view.say)
         finally:
@@ -244,6 +251,27 @@ def rebuild(
             view.say(name, f"is at version {version} now")
         else:
             view.say(name, f"version {version} is built; run rebuild again with --switch to go over to it")
+
+
+@contextmanager
+def _step_if_slow(view: View, step: str) -> Iterator[None]:
+    """Mostly it is done at once; but a file may import whatever it likes."""
+    timer = threading.Timer(_SLOW_S, view.step, ("pipeline", step))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        view.step("pipeline", "")
+
+
+@contextmanager
+def _view(state_dir: Path, file: Path, *, as_json: bool) -> Iterator[View]:
+    with (
+        digested_errors(state_dir / LOGS, file.stem) as console,
+        View(as_json=as_json, console=console) as view,
+    ):
+        yield view
 
 
 def _server(bootstrap: tuple[Address, ...]) -> str:

@@ -5,11 +5,15 @@ import sys
 from collections.abc import Sequence
 
 import click
+from rich.console import Console, Group
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from headrace.cli.live_view import LiveView
 from headrace.cli.output import human_bytes, human_duration
 from headrace.pipelines.jobs.progress import Progress
+from headrace.pipelines.steps import StepLine
 
 _COLUMNS = (
     ("job", "left"), ("batch", "right"), ("rows", "right"), ("in/s", "right"), ("done/s", "right"), ("took", "right"),
@@ -20,8 +24,10 @@ _COLUMNS = (
 class View(LiveView):
     """Shows what a run says."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        super().__init__(as_json=as_json, refreshes_per_s=8)
+    def __init__(self, *, as_json: bool, console: Console) -> None:
+        super().__init__(as_json=as_json, refreshes_per_s=8, console=console)
+        self._reports: Sequence[Progress] = ()
+        self._steps: dict[str, StepLine] = {}
         self._shown: dict[tuple[str, str], int] = {}
 
     def say(self, job: str, sentence: str) -> None:
@@ -29,7 +35,20 @@ class View(LiveView):
         if self._as_json:
             click.echo(json.dumps({"event": sentence, "job": job}))
         else:
-            self._console.print(f"[cyan]{job}[/cyan] {sentence}")
+            self._console.print(f"[cyan]{job}[/cyan] {escape(sentence)}")
+
+    def step(self, job: str, step: str) -> None:
+        """What it is doing until its first batch: a spinner in a terminal, elsewhere a line on standard error."""
+        line = f"{job}: {step}" if step else ""
+        known = self._steps.pop(job, None)
+        if line:
+            self._steps[job] = known if known and known.step == line else StepLine(line)
+        if line == (known.step if known else ""):
+            return
+        if self._live:
+            self._live.update(self._picture())
+        elif line:
+            self._console.print(Text(line))
 
     def show(self, reports: Sequence[Progress]) -> None:
         """The latest report of each output."""
@@ -40,11 +59,15 @@ class View(LiveView):
                 click.echo(json.dumps(report.as_json()))
             sys.stdout.flush()
         elif self._live:
-            self._live.update(_table(reports))
+            self._reports = reports
+            self._live.update(self._picture())
         else:
             for report in new:
                 row = _row(report)
                 self._console.print("  ".join(f"{name} {cell}" for (name, _), cell in zip(_COLUMNS, row, strict=True)))
+
+    def _picture(self) -> Group:
+        return Group(*([_table(self._reports)] if self._reports else []), *self._steps.values())
 
 
 def _table(reports: Sequence[Progress]) -> Table:

@@ -49,6 +49,7 @@ _LEFT_TO_SCRIPTS: Final = (
 # JVM from using its archive of modules.
 _LEFT_OUT: Final = "--add-modules=jdk.incubator.vector"
 _TIMEOUT_S: Final = 120
+_STANDARD_ERROR: Final = 2
 
 
 def is_plain(environment: Mapping[str, str], home: Path) -> bool:
@@ -89,7 +90,9 @@ def start_gateway(java: "Java", conf: Mapping[str, str]) -> Any:
     settings = [f"{name}={conf.get(name, '')}" for name in _DRIVER_SETTINGS]
     command = _remembered_command(java, home, _key([*facts, *settings]), conf)
     class_path = command[command.index("-cp") + 1]
-    command = with_flags(command, archive.flags(java, _key([*facts, class_path]), class_path))
+    flags = archive.flags(java, _key([*facts, class_path]), class_path)
+    claim = archive.claim_of(flags)
+    command = with_flags(command, flags)
     for name, value in conf.items():
         command += ["--conf", f"{name}={value}"]
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
@@ -98,13 +101,26 @@ def start_gateway(java: "Java", conf: Mapping[str, str]) -> Any:
         # would have every Python process import pyspark from an archive there, compiled anew each time, instead of as
         # it is installed.
         environment = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "SPARK_CONNECT_MODE": "0"}
+        # Ctrl-C waits until the process is known: one that was started and forgotten could not be ended.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         process = subprocess.Popen(
             [*command, "pyspark-shell"],
             stdin=subprocess.PIPE,  # the JVM ends when this pipe does, so it never outlives us
+            stdout=_STANDARD_ERROR,  # results are ours; and who reads them need not wait for the JVM's end
             env={**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
             preexec_fn=_ignore_interrupts,  # only sets a signal's disposition
+            # It writes the archive when we have ended, and whoever ends our process group then must not end it too.
+            process_group=0 if claim else None,
         )
-        _wait_for(answer, process)
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if claim:
+                claim.write_text(str(process.pid))
+            _wait_for(answer, process)
+        except BaseException:  # Ctrl-C too: a JVM that nobody knows of would go on starting
+            process.kill()
+            process.wait()
+            raise
         port, secret = parse_answer(answer.read_bytes())
     # The one way in which pyspark connects to a JVM that is already there.
     os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret)
@@ -119,6 +135,7 @@ def start_gateway(java: "Java", conf: Mapping[str, str]) -> Any:
 def _ignore_interrupts() -> None:
     # Ctrl-C is for us: we stop the queries, then the JVM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _wait_for(answer: Path, process: "subprocess.Popen[bytes]") -> None:
@@ -130,7 +147,6 @@ def _wait_for(answer: Path, process: "subprocess.Popen[bytes]") -> None:
                 "headrace doctor checks what it needs"
             )
         if time.monotonic() > deadline:
-            process.kill()
             raise PipelineError(f"Spark's JVM did not answer within {_TIMEOUT_S} s: is this machine out of memory?")
         time.sleep(0.01)
 

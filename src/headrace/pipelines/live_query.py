@@ -72,7 +72,7 @@ def _checked(df: "DataFrame", choice: Choice) -> Choice:
         if name is not None and name not in df.columns:
             near = difflib.get_close_matches(name, df.columns, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(df.columns)}"
-            raise BadLive(f"{word} in live names {name!r}, which is no column: {hint}")
+            raise BadLive(f"{word} in live names {name!r}, which is not a column: {hint}")
     if choice.plot is not None:
         kind = df.schema[choice.plot].dataType
         if type(kind).__name__ not in _NUMBERS:

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from headrace.pipelines.columns.avro_schema import UnknownSchema
 from headrace.pipelines.errors import PipelineError
 
-_LARGEST = 16 * 1024 * 1024  # an answer longer than this is no schema
+_LARGEST = 16 * 1024 * 1024  # an answer longer than this is not a schema
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
@@ -98,7 +98,7 @@ class SchemaRegistry:
             text = None
         if not isinstance(text, str) or len(data) > _LARGEST:
             raise RegistryError(
-                f"what answers at {self._url} is no schema registry: it gives no schema for the id {schema_id}",
+                f"what answers at {self._url} is not a schema registry: it gives no schema for the id {schema_id}",
                 schema_id,
             )
         return text

@@ -24,7 +24,7 @@ def is_local(master: str) -> bool:
     if _CLUSTER.fullmatch(master):
         return False
     raise PipelineError(
-        f"{master!r} is no Spark master: write local[*], local[2], spark://host:7077 or k8s://https://…"
+        f"{master!r} is not a Spark master: write local[*], local[2], spark://host:7077 or k8s://https://…"
     )
 
 
@@ -85,7 +85,7 @@ def merged(defaults: Mapping[str, str], conf: Mapping[str, object]) -> dict[str,
     """The defaults with the user's settings over them; of Java options both stand, the user's last, where they win."""
     chosen = {name: _text(value) for name, value in conf.items()}
     if wrong := sorted(name for name in chosen if not name.startswith("spark.")):
-        raise PipelineError(f"{wrong[0]!r} in conf is no setting of Spark's: their names begin with spark.")
+        raise PipelineError(f"{wrong[0]!r} in conf is not a Spark setting: their names begin with spark.")
     if JAVA_OPTIONS in defaults and JAVA_OPTIONS in chosen:
         chosen[JAVA_OPTIONS] = f"{defaults[JAVA_OPTIONS]} {chosen[JAVA_OPTIONS]}"
     return {**defaults, **chosen}
@@ -101,7 +101,7 @@ def conf_around(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         return {str(name): _text(value) for name, value in found.items()}
     except (ValueError, AttributeError):
         raise PipelineError(
-            f'{CONF_VARIABLE} is no JSON object: write for example {{"spark.driver.memory": "2g"}}'
+            f'{CONF_VARIABLE} is not a JSON object: write for example {{"spark.driver.memory": "2g"}}'
         ) from None
 
 

@@ -28,6 +28,8 @@ _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|W
 _JAVA_FRAME: Final = re.compile(r"\s+at [\w.$/<>@-]+\(.*\)\s*|\s*\.\.\. \d+ (?:more|common frames omitted)\s*")
 _JAVA_CAUSE: Final = re.compile(r"\s*(?:Caused by|Suppressed): .*|Driver stacktrace:\s*|JVM stacktrace:\s*")
 _JAVA_RAISED: Final = re.compile(r"(?:Exception in thread .*|(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error)\b.*)")
+# Py4J's log of a call that was interrupted, and then the stack of it: somebody pressed Ctrl-C, and knows.
+_INTERRUPTED: Final = re.compile(r"[A-Z]+:(?:root|py4j[\w.]*):.* while (?:sending|receiving|calling)\b.*")
 _NUMBERS: Final = re.compile(r"0x[0-9a-f]+|\d+")
 # A query that fails is told by whoever runs it, in our words, and that a process has ended by the supervisor.
 _TOLD_BY_US: Final = (
@@ -38,7 +40,13 @@ _TOLD_BY_US: Final = (
     "NettyRpcEnv: ",
 )
 # A worker whose Spark has gone has nobody to tell it to.
-_NO_NEWS: Final = ("BrokenPipeError", "ConnectionResetError", "java.io.EOFException")
+_NO_NEWS: Final = (
+    "KeyboardInterrupt",
+    "py4j.protocol.Py4J",
+    "BrokenPipeError",
+    "ConnectionResetError",
+    "java.io.EOFException",
+)
 
 
 class _Block(Enum):
@@ -68,6 +76,9 @@ class Digest:
         if logged := _LOGGED.fullmatch(line):
             self._block = _Block.LOGGED
             return self._once(logged["rest"], _LEVELS.get(logged["level"].lower(), INFO), now_s)
+        if _INTERRUPTED.fullmatch(line):
+            self._block = _Block.LOGGED
+            return None
         if line.rstrip().endswith(_TRACEBACK):
             is_new = self._block is not _Block.LOGGED
             self._block = _Block.PYTHON if is_new and self._block is not _Block.PYTHON_END else self._block

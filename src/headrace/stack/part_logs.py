@@ -14,10 +14,10 @@ FOLDER: Final = STATE_FOLDER / "logs"
 
 
 class PartLogs:
-    """A file for each part, opened when it first says something."""
+    """A file in `folder` for each part, opened when it first says something."""
 
     def __init__(self, folder: Path, largest_bytes: int = LARGEST_BYTES) -> None:
-        self._folder = folder / FOLDER
+        self._folder = folder
         self._largest_bytes = largest_bytes
         self._files: dict[str, BinaryIO] = {}
 

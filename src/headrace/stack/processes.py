@@ -15,6 +15,7 @@ from headrace.stack.toml_text import toml_text
 _CHUNK_BYTES: Final = 65536
 _LINE_BYTES: Final = 65536  # what is longer is cut there
 _LAST_WORDS_S: Final = 2.0  # for what is in the pipes when a process has ended
+SUPERVISED: Final = "HEADRACE_SUPERVISED"  # a process whose words the supervisor digests and keeps already
 Hear = Callable[[str], None]
 
 
@@ -36,12 +37,13 @@ class MemberProcess:
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # not from the user's folder: a numbers.py there is a pipeline, and not Python's module
                 "-m",
                 "headrace.stack.tether",
                 str(os.getpid()),
                 *arguments,
                 cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **command.environment},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", SUPERVISED: "1", **command.environment},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

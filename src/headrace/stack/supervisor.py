@@ -49,7 +49,7 @@ class Supervisor:
         self._facts: dict[str, dict[str, Any]] = {name: {} for name in self._members}
         self._problems: dict[str, str] = {}
         self._digests = {name: Digest() for name in self._members}
-        self._logs = PartLogs(stack.folder)
+        self._logs = PartLogs(stack.folder / FOLDER)
         self._topics: frozenset[str] = frozenset()
         self._news = asyncio.Event()
         self._since_ms = SystemClock().now_ms()

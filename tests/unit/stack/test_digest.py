@@ -98,4 +98,20 @@ def test_all_of_it_is_in_a_file_that_does_not_grow_for_ever(tmp_path: Path) -> N
 
 def test_a_log_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / ".headrace").write_text("a file where the folder should be")
-    PartLogs(tmp_path).write("broker", "hello")
+    PartLogs(tmp_path / ".headrace").write("broker", "hello")
+
+
+def test_the_stack_of_a_call_that_ctrl_c_interrupted_is_for_nobody() -> None:
+    wall = [
+        "ERROR:root:Exception while sending command.",
+        "Traceback (most recent call last):",
+        '  File "py4j/clientserver.py", line 535, in send_command',
+        "RuntimeError: reentrant call inside <_io.BufferedReader name=8>",
+        "ERROR:root:KeyboardInterrupt while sending command.",
+        "Traceback (most recent call last):",
+        '  File "py4j/java_gateway.py", line 1055, in send_command',
+        "KeyboardInterrupt",
+        "py4j.protocol.Py4JError: An error occurred while calling o58.sc",
+    ]
+    assert shown("\n".join(wall)) == []
+    assert shown("\n".join([*wall, "headrace: what we say"])) == ["headrace: what we say"]

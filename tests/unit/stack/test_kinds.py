@@ -109,7 +109,7 @@ def test_a_capture_tells_how_it_stands() -> None:
 
 
 def test_a_pipeline_tells_of_jobs_and_batches() -> None:
-    assert pipelines.read('{"event": "is there after 3 s", "job": "spark"}').is_ready
+    assert pipelines.read('{"event": "is ready after 3 s", "job": "spark"}').is_ready
     assert not pipelines.read('{"event": "starts on local", "job": "spark"}').is_ready
     assert pipelines.read("Starting Streaming TransformWithStateInPandas Python worker.") == Said()
     report = {"job": "sums", "output": "out", "batch": 4, "input_rate": 10.0, "lag_records": 7, "lag_ms": None}
@@ -204,3 +204,9 @@ def test_every_key_says_what_it_means() -> None:
     for kind in KINDS:
         assert kind.summary.endswith(".")
         assert all(key.meaning.endswith(".") for key in kind.keys)
+
+
+def test_a_pipeline_file_may_have_the_name_of_a_module_of_pythons(tmp_path: Path) -> None:
+    lines = ["from headrace.pipelines import job, topic", "", "@job(inputs={'n': topic('n')}, outputs=topic('m'))"]
+    (tmp_path / "numbers.py").write_text("\n".join([*lines, "def doubled(n):", "    return n", ""]))
+    assert [job["job"] for job in pipelines.listed(tmp_path, "numbers.py")] == ["doubled"]

@@ -138,7 +138,7 @@ def test_a_dashboard_for_others_needs_a_token() -> None:
 
 def test_what_is_no_toml_is_told_with_its_line() -> None:
     (wrong,) = mistakes("[broker\nport = 1")
-    assert wrong.startswith("headrace.toml is no TOML: ")
+    assert wrong.startswith("headrace.toml is not valid TOML: ")
     assert "line 1" in wrong
 
 

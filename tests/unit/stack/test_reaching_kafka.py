@@ -91,7 +91,7 @@ def test_a_file_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
             "[broker]\nbootstrap = 'k:1'\nconnection = 'hunter2'",
             ":3: [broker] connection is not shown here: it must be",
         ),
-        ("[spark]\nconf = { 'driver.memory' = '2g' }", ":2: [spark] 'driver.memory' in conf is no setting of Spark's"),
+        ("[spark]\nconf = { 'driver.memory' = '2g' }", ":2: [spark] 'driver.memory' in conf is not a Spark setting"),
         ("[spark]\nconf = { spark.driver.memory = '2g' }", ":2: [spark] conf: spark is a table or a list"),
         ("[spark]\nconf = 2", ":2: [spark] conf is 2: it must be a table"),
     ],
@@ -115,7 +115,7 @@ def test_spark_is_told_where_others_cannot_see_it(jobs: Path) -> None:
 
 def test_settings_of_spark_that_cannot_be_read_are_not_shown() -> None:
     for text in ('{"spark.hadoop.fs.s3a.secret.key": "hunter2"', '"hunter2"'):
-        with pytest.raises(PipelineError, match="HEADRACE_SPARK_CONF is no JSON object") as error:
+        with pytest.raises(PipelineError, match="HEADRACE_SPARK_CONF is not a JSON object") as error:
             conf_around({CONF_VARIABLE: text})
         assert "hunter2" not in str(error.value)
 

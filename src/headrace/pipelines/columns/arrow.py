@@ -51,7 +51,7 @@ def replaced(column: pa.Array, rows: NDArray[np.intp], values: pa.Array) -> pa.A
 
 
 def utf8(values: pa.BinaryArray) -> pa.StringArray:
-    """Binary values as text; raises `pyarrow.ArrowInvalid` if one of them is no UTF-8."""
+    """Binary values as text; raises `pyarrow.ArrowInvalid` if one of them is not valid UTF-8."""
     return values.cast(pa.string())
 
 

@@ -55,7 +55,7 @@ def read_schema(text: str, where: str) -> AvroType:
     try:
         described = json.loads(text)
     except ValueError as error:
-        raise BadSchema(f"{where} is no JSON ({error}): give an Avro schema as JSON") from error
+        raise BadSchema(f"{where} is not valid JSON ({error}): give an Avro schema as JSON") from error
     try:
         return _read(described, {}, "")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -17,7 +17,7 @@ REASONS = {
     CUT_SHORT: "the value is cut short in field {name!r}",
     OUT_OF_RANGE: "field {name!r} is a number outside its Avro type",
     NO_BOOLEAN: "field {name!r} is a boolean that is neither 0 nor 1",
-    NO_TEXT: "field {name!r} is a string that is no UTF-8",
+    NO_TEXT: "field {name!r} is a string that is not valid UTF-8",
     NO_BRANCH: "field {name!r} is of a branch that its union does not have",
     LEFT_OVER: "bytes follow the record",
 }

@@ -189,7 +189,7 @@ def _bytes(arena: Bytes, cells: Cells, leaf: int, meaning: Meaning, kind: pa.Dat
         except pa.ArrowInvalid:
             ends = at + cells.size[leaf]
             bad = [row for row in np.flatnonzero(there).tolist() if not utf8_ok(arena, at[row], ends[row])]
-            faults.mark(np.array(bad, np.intp), lambda _row: f"field {meaning.name!r} is no UTF-8")
+            faults.mark(np.array(bad, np.intp), lambda _row: f"field {meaning.name!r} is not valid UTF-8")
     return array
 
 

@@ -44,7 +44,7 @@ def _text(value: Any, name: str) -> str | None:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise DoesNotFit(f"field {name!r} is no UTF-8") from None
+            raise DoesNotFit(f"field {name!r} is not valid UTF-8") from None
     return str(value) if isinstance(value, str | UUID) else None
 
 

@@ -32,7 +32,7 @@ class DoesNotFit(ValueError):
 
 
 def _no_constant(name: str) -> None:
-    raise DoesNotFit(f"{name} is no JSON")
+    raise DoesNotFit(f"{name} is not valid JSON")
 
 
 class _Written(float):
@@ -68,12 +68,12 @@ def _members(data: bytes) -> dict[str, tuple[Any, str]]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise DoesNotFit(f"the value is no UTF-8 at byte {error.start}") from error
+        raise DoesNotFit(f"the value is not valid UTF-8 at byte {error.start}") from error
     members: dict[str, tuple[Any, str]] = {}
     try:
         at = _space(text, 0)
         if text[at : at + 1] != "{":
-            raise DoesNotFit(f"the value is no JSON object: it begins {_shown(text)}")
+            raise DoesNotFit(f"the value is not a JSON object: it begins {_shown(text)}")
         at = _space(text, at + 1)
         if text[at : at + 1] == "}":
             return _ended(text, at, members)
@@ -176,7 +176,7 @@ def _whole(value: Any, kind: pa.DataType, name: str) -> int:
         if -(2**bits) <= value < 2**bits:
             return value
         raise DoesNotFit(f"field {name!r} is {value}, too large for {kind}")
-    raise DoesNotFit(f"field {name!r} is {_shown(json.dumps(value))}, which is no whole number")
+    raise DoesNotFit(f"field {name!r} is {_shown(json.dumps(value))}, which is not a whole number")
 
 
 def _real(value: float, kind: pa.DataType, name: str) -> float:
@@ -224,7 +224,7 @@ def _date(value: str, name: str) -> date:
     try:
         return date.fromisoformat(value)
     except ValueError:
-        raise DoesNotFit(f"field {name!r} is {_shown(value)}, which is no date as ISO 8601 writes it") from None
+        raise DoesNotFit(f"field {name!r} is {_shown(value)}, which is not a date as ISO 8601 writes it") from None
 
 
 def _binary(value: str, name: str) -> bytes:

@@ -21,7 +21,7 @@ REASONS = {
     CUT_SHORT: "the message is cut short",
     BAD_TAG: "the bytes are no protobuf: a field's number or wire type cannot be",
     BAD_GROUP: "the bytes are no protobuf: a group does not end where it should",
-    NO_TEXT: "field {name!r} is a string that is no UTF-8",
+    NO_TEXT: "field {name!r} is a string that is not valid UTF-8",
 }
 
 

@@ -29,7 +29,7 @@ def load_files(files: Sequence[Path], only: Collection[str] = ()) -> list[Job]:
     stems = [file.stem for file in files]
     for file in files:
         if not file.is_file():
-            raise BadFile(f"{file} is no file: name the Python file that declares the jobs")
+            raise BadFile(f"{file} is not a file: name the Python file that declares the jobs")
         if stems.count(file.stem) > 1:  # a module is called so
             raise BadFile(f"two files are called {file.stem}: give one another name, or run it by itself")
     found = [job for file in files for job in _declared(file)]
@@ -55,7 +55,7 @@ def _jobs(file: Path) -> list[Job]:
     name = f"headrace_pipeline_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise BadFile(f"{file} is no Python file: its name ends in .py")
+        raise BadFile(f"{file} is not a Python file: its name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     imports = imports_of(file)

@@ -30,7 +30,7 @@ def check_output(output: TopicOutput, bootstrap: str) -> SinkOptions:
 def start_query(
     frame: "DataFrame", name: str, output: Output, *, bootstrap: str, checkpoint: Path, trigger: str, mode: str
 ) -> "StreamingQuery":
-    """Begin to write a DataFrame; `mode` is Spark's output mode where the output is no topic."""
+    """Begin to write a DataFrame; `mode` is Spark's output mode where the output is not a topic."""
     keeps_input_watermarks(frame)
     writer = frame.writeStream.queryName(name).option("checkpointLocation", str(checkpoint.absolute()))
     writer = writer.trigger(**_trigger(trigger))

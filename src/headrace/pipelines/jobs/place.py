@@ -104,7 +104,7 @@ def open_place(job: Job, state: Path) -> Place:
     if known is None:
         if folder.exists() and any(entry.name != "lock" for entry in folder.iterdir()):
             raise ForeignCheckpoint(
-                f"{job.place}: {folder} holds something that is no job's checkpoint: name an empty folder"
+                f"{job.place}: {folder} holds something that is not a job's checkpoint: name an empty folder"
             )
         return Place(folder, 1)
     check(job, known, mine, folder)

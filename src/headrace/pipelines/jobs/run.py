@@ -12,6 +12,7 @@ from headrace.pipelines.jobs.failures import sentence_of, will_last
 from headrace.pipelines.jobs.inputs import dead_letter_topics
 from headrace.pipelines.jobs.progress import Progress, read
 from headrace.pipelines.jobs.status import written
+from headrace.pipelines.steps import step_of
 from headrace.pipelines.watermarks import keep_now
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Running:
     last_error: str | None = None
     late_rows: dict[str, int] = field(default_factory=dict)
     last_batch: dict[str, int] = field(default_factory=dict)
+    has_begun: bool = False
 
     @property
     def name(self) -> str:
@@ -144,6 +146,19 @@ class Runner:
                 running.last_batch[word] = progress.batch
                 running.late_rows[word] = progress.late_rows_total
                 found.append(progress)
+        return found
+
+    def steps(self) -> dict[str, str]:
+        """What each job is doing that has not finished a batch yet; nothing, once, for one that has."""
+        found: dict[str, str] = {}
+        for running in self.jobs:
+            if running.has_begun:
+                continue
+            running.has_begun = bool(running.last_batch)
+            waiting = [query for word, query in running.queries.items() if word not in running.last_batch]
+            context = next(iter(running.prepared.results.values())).sparkSession.sparkContext
+            steps = [step_of(query, context) for query in waiting if query.isActive]
+            found[running.name] = "" if running.has_begun or not steps else steps[0]
         return found
 
     def drain(self) -> None:

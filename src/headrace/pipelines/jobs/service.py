@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
@@ -21,7 +21,10 @@ from headrace.pipelines.jobs.progress import Progress
 from headrace.pipelines.jobs.publish import MetricsServer, ProgressTopic
 from headrace.pipelines.jobs.run import Runner
 from headrace.pipelines.jobs.versions import at_version
-from headrace.pipelines.spark_session import session
+from headrace.pipelines.spark_session import session, settle_sources
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _TICK_S = 0.1
 _LAG_EVERY_S = 1.0
@@ -32,6 +35,10 @@ class Watcher(Protocol):
 
     def say(self, job: str, sentence: str) -> None:
         """An event in words."""
+        ...
+
+    def step(self, job: str, step: str) -> None:
+        """What a job, or Spark itself, is doing until its first batch; nothing once that is done."""
         ...
 
     def show(self, reports: Sequence[Progress]) -> None:
@@ -64,8 +71,11 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
             check_over(job, place, settings.bootstrap, settings.trigger or job.trigger)
         for job, _ in current:
             stack.enter_context(locked(folder_of(job, settings.state)))
-        prepared = _prepared(current, settings, watcher, stack)
+        spark = _spark([job for job, _ in current], settings, watcher, stack)
         stopping = stack.enter_context(stop_on_signals())  # after Spark's start, which takes Ctrl-C for itself
+        prepared = _prepared(current, spark, settings, watcher)
+        if stopping():
+            return
         for job, place in places:
             mark_started(job, place)
         runner = Runner(prepared, restarts=settings.restarts, say=watcher.say)
@@ -77,13 +87,10 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
         stack.callback(runner.drain)
         runner.begin()
         boxes = {job.name: letter_boxes(job, settings.bootstrap) for job in jobs}
-        _tend(runner, Reporter(jobs[0].home(settings.bootstrap), watcher, metrics, boxes), stopping)
+        _tend(runner, Reporter(jobs[0].home(settings.bootstrap), watcher, metrics, boxes), watcher, stopping)
 
 
-def _prepared(
-    current: Sequence[tuple[Job, Place]], settings: RunSettings, watcher: Watcher, stack: ExitStack
-) -> list[Prepared]:
-    jobs = [job for job, _ in current]
+def _spark(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher, stack: ExitStack) -> "SparkSession":
     watcher.say("spark", f"starts on {settings.master} for {', '.join(job.name for job in jobs)}")
     started = time.monotonic()
     spark = session(
@@ -91,20 +98,32 @@ def _prepared(
         master=settings.master,
         conf={**settings.conf, **{name: value for job in jobs for name, value in job.conf.items()}},
         jvm_kafka=any((settings.trigger or job.trigger) == REAL_TIME for job in jobs),
+        report=lambda step: watcher.step("spark", step),
     )
     stack.callback(spark.stop)
-    watcher.say("spark", f"is there after {time.monotonic() - started:.1f} s")
-    return [
-        prepare(
-            job,
-            spark,
-            place,
-            bootstrap=settings.bootstrap,
-            trigger=settings.trigger,
-            drain=_drains(job, settings),
+    watcher.step("spark", "")
+    watcher.say("spark", f"is ready after {time.monotonic() - started:.1f} s")
+    return spark
+
+
+def _prepared(
+    current: Sequence[tuple[Job, Place]], spark: "SparkSession", settings: RunSettings, watcher: Watcher
+) -> list[Prepared]:
+    settle_sources(spark)
+    prepared = []
+    for job, place in current:
+        watcher.step(job.name, "reading the schemas of its sources")
+        prepared.append(
+            prepare(
+                job,
+                spark,
+                place,
+                bootstrap=settings.bootstrap,
+                trigger=settings.trigger,
+                drain=_drains(job, settings),
+            )
         )
-        for job, place in current
-    ]
+    return prepared
 
 
 def _drains(job: Job, settings: RunSettings) -> bool:
@@ -115,11 +134,15 @@ def _drains(job: Job, settings: RunSettings) -> bool:
     return drain
 
 
-def _tend(runner: Runner, reporter: "Reporter", stopping: Callable[[], bool]) -> None:
+def _tend(runner: Runner, reporter: "Reporter", watcher: Watcher, stopping: Callable[[], bool]) -> None:
     while runner.tend() and not stopping():
+        for job, step in runner.steps().items():
+            watcher.step(job, step)
         reporter.take(runner.news())
         runner.wait(_TICK_S)
     reporter.take(runner.news())
+    if stopping():
+        watcher.say("pipeline", "is stopping: each job finishes its batch; a second Ctrl-C stops at once")
 
 
 class Reporter:

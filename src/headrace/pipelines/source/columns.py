@@ -101,7 +101,7 @@ def _spans(at: str) -> Maker:
         try:
             return arrow.utf8(found) if kind == pa.string() else found
         except pa.ArrowInvalid as error:
-            raise BadSchema(f"a {at} is no UTF-8: declare column {at!r} as binary ({error})") from error
+            raise BadSchema(f"a {at} is not valid UTF-8: declare column {at!r} as binary ({error})") from error
 
     return make
 

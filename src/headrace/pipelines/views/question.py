@@ -143,7 +143,7 @@ def _read_cursor(order: tuple[Order, ...], text: str) -> tuple[Any, ...]:
         return tuple(loaded(one.column, value) for one, value in zip(order, found[1:], strict=True))
     except (ValueError, TypeError, IndexError, ArithmeticError, binascii.Error) as error:
         raise BadQuestion(
-            "after is no cursor of this order: take it from 'next' of the page before, and ask with the same order"
+            "after is not a cursor of this order: take it from 'next' of the page before, and ask with the same order"
         ) from error
 
 
