@@ -59,7 +59,7 @@ def test_a_mistake_in_a_search_is_pointed_at(window):
     expect(page.locator("#search-problem")).to_contain_text("write == to compare")
     expect(page.locator("#search-problem")).to_contain_text("^")
     search(page, where="", **{"from": "the day before"})
-    expect(page.locator("#search-problem")).to_contain_text("no place to begin")
+    expect(page.locator("#search-problem")).to_contain_text("not a place to start")
 
 
 def test_records_show_up_as_they_are_written(window, shop):
@@ -103,7 +103,7 @@ def test_a_group_is_moved_after_what_would_happen_was_shown(window, shop):
     expect(page.get_by_role("row", name="payments").first).to_be_visible()
     page.get_by_label("Start from").fill("soon")
     page.get_by_role("button", name="Preview").click()
-    expect(page.get_by_role("alert")).to_contain_text("no place to go on from")
+    expect(page.get_by_role("alert")).to_contain_text("not a place to continue from")
     page.get_by_role("link", name="Back").click()
     page.get_by_label("Start from").fill("latest")
     page.get_by_role("button", name="Preview").click()

@@ -15,5 +15,5 @@ ROW = re.compile(r"<td>(?P<name>[A-Z0-9_]+)</td>\s*<td>(?P<code>-?\d+)</td>\s*<t
 def test_codes_names_and_retriability_are_kafkas(kafka_jars):
     printed = run_tool("org.apache.kafka.common.protocol.Errors").stdout
     theirs = {(int(row["code"]), row["name"], row["retriable"] == "True") for row in ROW.finditer(printed)}
-    assert len(theirs) > 130, f"this is no table of errors: {printed[:500]}"
+    assert len(theirs) > 130, f"this is not a table of errors: {printed[:500]}"
     assert {(int(code), code.name, code.retriable) for code in ErrorCode} == theirs

@@ -337,7 +337,7 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     with pytest.raises(SourceRefused, match="there is no database"):
         SqliteSource(SqliteSettings(tmp_path / "none.db")).open(None)
     (tmp_path / "text.db").write_text("hello, this is no database at all" * 100)
-    with pytest.raises(SourceRefused, match="is no SQLite database"):
+    with pytest.raises(SourceRefused, match="is not a SQLite database"):
         SqliteSource(SqliteSettings(tmp_path / "text.db")).open(None)
 
 

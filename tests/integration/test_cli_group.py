@@ -382,7 +382,7 @@ def test_nothing_to_reset(headrace, broker, orders):
         ([*RESET, "--to", "earliest"], ["give either --topic or --all-topics"]),
         ([*RESET, "--all-topics", "--topic", "orders", "--to", "earliest"], ["give either --topic or --all-topics"]),
         ([*RESET, "--all-topics"], ["--to"]),
-        ([*RESET, "--all-topics", "--to", "soon"], ["'soon' is no place to go on from"]),
+        ([*RESET, "--all-topics", "--to", "soon"], ["'soon' is not a place to continue from"]),
         ([*RESET, "--topic", "orders:x", "--to", "0"], ["'orders:x' is not TOPIC"]),
         (["reset", "billing", "--all-topics", "--to", "0"], ["to reset billing, give --yes"]),
         (["delete", "billing"], ["to delete billing, give --yes"]),

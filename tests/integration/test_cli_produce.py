@@ -158,7 +158,7 @@ def test_bad_input_writes_nothing(headrace, arguments, stdin, words):
     [
         ([], ["Missing argument"]),
         (["orders", "v", "--header", "novalue"], ["'novalue' is not NAME=VALUE"]),
-        (["orders", "v", "--timestamp", "soon"], ["'soon' is no time"]),
+        (["orders", "v", "--timestamp", "soon"], ["'soon' is not a time"]),
         (["orders", "v", "--compression", "brotli"], ["brotli"]),
         (["orders", "v", "--partition", "-1"], ["--partition"]),
         (["orders", "v", "--json-lines"], ["for standard input"]),

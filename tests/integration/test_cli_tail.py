@@ -102,9 +102,9 @@ def test_what_is_not_there(headrace, arguments, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--grep", "(["], ["--grep", "'([' is no regular expression"]),
+        (["--grep", "(["], ["--grep", "'([' is not a valid regular expression"]),
         (["--where", ".cents = 5"], ["--where", "write == to compare\n  .cents = 5\n         ^"]),
-        (["--from", "yesterday"], ["'yesterday' is no place to begin"]),
+        (["--from", "yesterday"], ["'yesterday' is not a place to start"]),
         (["--limit", "0"], ["--limit"]),
         (["--partition", "x"], ["--partition"]),
         (["--nonsense"], ["--nonsense"]),

@@ -108,10 +108,17 @@ def test_a_port_that_is_taken(place: Place) -> None:
     )
 
 
+def test_a_port_given_as_other_programs_take_it(place: Place) -> None:
+    run = run_cli("broker", "start", "--data-dir", "data", "--port", "9192")
+    assert (run.code, run.out) == (2, "")
+    assert run.err.splitlines()[-1] == "Error: there is no --port or --host: write --listen 127.0.0.1:9192"
+    assert not (place.folder / "data").exists()
+
+
 def test_a_topic_that_is_not_there(place: Place) -> None:
     for command in (["tail", "ordres"], ["produce", "ordres", "x"], ["topic", "describe", "ordres"]):
         assert refused(place, *command) == documented(
-            "headrace: topic 'ordres' does not exist at 127.0.0.1:9092: check the name, or create it first"
+            "headrace: topic 'ordres' does not exist at 127.0.0.1:9092: did you mean 'orders'?"
         )
     assert refused(place, "topic", "create", "orders") == documented(
         "headrace: topic 'orders' already exists at 127.0.0.1:9092: choose another name, or change this one with "
@@ -140,7 +147,7 @@ def test_a_file_that_is_missing_misspelt_or_wrong(place: Place) -> None:
 def test_a_pipeline_that_cannot_be_read(place: Place) -> None:
     file = place.folder / "jobs.py"
     assert refused(place, "pipeline", "run", "jobs.py") == documented(
-        "headrace: jobs.py is no file: name the Python file that declares the jobs"
+        "headrace: jobs.py is not a file: name the Python file that declares the jobs"
     )
     for text, sentence in (
         ("import pandsa\n", "headrace: jobs.py:1: ModuleNotFoundError: No module named 'pandsa': install it"),
@@ -170,7 +177,7 @@ def test_no_java_and_no_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
         run = run_cli("pipeline", "run", "jobs.py")
     assert run.code == 1
     assert run.err.splitlines()[-1] == documented(
-        "headrace: pipelines run on Spark, and pyspark is not installed: pip install 'headrace[spark]'"
+        "headrace: a pipeline needs the package pyspark, which is not installed: pip install 'headrace[spark]'"
     )
 
 
@@ -186,9 +193,9 @@ def test_a_database_that_is_none(place: Place) -> None:
 
 def test_values_that_are_no_json(place: Place) -> None:
     said = refused(place, "produce", "orders", '{"cents": 1}', '{"cents": ', "--check-json")
-    assert said.startswith(documented("headrace: '{\"cents\": ' is no JSON ("))
+    assert said.startswith(documented("headrace: '{\"cents\": ' is not valid JSON ("))
     said = refused(place, "produce", "orders", "--check-json", stdin='{"cents": 1}\n{"cents": \n')
-    assert "line 2 of the input: '{\"cents\": ' is no JSON" in said
+    assert "line 2 of the input: '{\"cents\": ' is not valid JSON" in said
     said = refused(place, "produce", "orders", "--json-lines", stdin="{\n")
     assert "line 1 of the input: it is not JSON" in said
     held = run_cli("topic", "describe", "orders", "--json", bootstrap=place.broker.bootstrap_servers)
@@ -213,7 +220,7 @@ def test_a_folder_that_another_broker_has_and_one_that_cannot_be_used(place: Pla
 
 def test_words_that_are_no_command_no_time_and_no_condition(place: Place) -> None:
     assert "Did you mean 'list'?" in refused(place, "topic", "lst", code=2)
-    assert "is no place to begin: write earliest, latest" in refused(
+    assert "is not a place to start: write earliest, latest" in refused(
         place, "tail", "orders", "--from", "yesterdy", code=2
     )
     run = run_cli("tail", "orders", "--where", ".cents = 5", bootstrap=place.broker.bootstrap_servers)

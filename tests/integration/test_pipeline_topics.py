@@ -191,8 +191,8 @@ def test_a_record_that_does_not_decode_goes_to_the_dead_letters(spark: SparkSess
     assert read(spark, servers, topic, "n long", format="json").where("n is not null").count() == len(ROWS)
     letters = read(spark, servers, f"{topic}.dead-letters", includeHeaders=True).collect()
     reasons = {row.value: {h.key: bytes(h.value).decode() for h in row.headers} for row in letters}
-    assert reasons[b"no json"]["error"] == "the value is no JSON object: it begins 'no json'"
-    assert reasons[b'{"n": "text"}']["error"] == "field 'n' is '\"text\"', which is no whole number"
+    assert reasons[b"no json"]["error"] == "the value is not a JSON object: it begins 'no json'"
+    assert reasons[b'{"n": "text"}']["error"] == "field 'n' is '\"text\"', which is not a whole number"
     assert reasons[b"no json"]["topic"] == topic
     assert reasons[b"no json"]["key"] == "k"
     with pytest.raises(Exception, match=r"record \d+ of .* is no json of the wanted columns"):

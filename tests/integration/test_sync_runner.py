@@ -321,8 +321,8 @@ def test_what_cannot_be_used_goes_to_the_dead_letters(derived: Derived) -> None:
     letters = _letters(derived)
     assert sorted(bytes(letter["error"]).decode().split(":")[0] for letter in letters) == [
         "column 'n' of SQLite table orders",
-        "the key is no JSON",
-        "the value is no JSON",
+        "the key is not valid JSON",
+        "the value is not valid JSON",
     ]
     for letter in letters:
         assert letter["topic"] == derived.topic.encode()

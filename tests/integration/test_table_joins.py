@@ -172,7 +172,7 @@ def test_what_records_say_is_taken_at_its_word_or_refused(spark: SparkSession, s
         left.transform(join_tables(right, on="id"))
     with pytest.raises(BadField, match="both tables have a column 'cents': rename one, or write prefix='right_'"):
         left.transform(join_tables(left, on="id"))
-    with pytest.raises(BadField, match=r"is no table as changes, because it has no column _weight"):
+    with pytest.raises(BadField, match=r"is not a table as changes, because it has no column _weight"):
         left.drop(WEIGHT).transform(join_tables(left, on="id"))
     with pytest.raises(BadField, match=r"key in table_changes names 'ide', which the rows do not have: did you mean"):
         log.rows("told", schema).transform(table_changes("ide"))

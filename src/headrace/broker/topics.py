@@ -266,6 +266,6 @@ def read_topic_files(filesystem: FileSystem, data_dir: str) -> dict[str, TopicFi
             except (ValueError, TypeError, KeyError) as error:
                 raise BrokerError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"{path} is no topic file ({error}): restore it, or remove it to go on with default settings",
+                    f"{path} is not a valid topic file ({error}): restore it, or remove it to use default settings",
                 ) from error
     return files

@@ -183,7 +183,7 @@ def check_port(address: Address) -> Finding:
             topics = len(cluster.topics())
     except (HeadraceError, OSError):
         mend = "start the broker on another port with --listen, or stop what is there"
-        return Finding("port", Verdict.NOTE, f"{address} is taken by something that is no Kafka broker", mend)
+        return Finding("port", Verdict.NOTE, f"{address} is taken by something that is not a Kafka broker", mend)
     return Finding("port", Verdict.FINE, f"a Kafka broker answers at {address} (topics: {topics})")
 
 

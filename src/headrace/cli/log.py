@@ -30,7 +30,7 @@ class _PartitionType(click.ParamType[TopicPartition]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> TopicPartition:
         partition = TopicPartition.from_folder(value)
         if partition is None:
-            self.fail(f"{value!r} is no partition: write the topic, a dash and a number, as in orders-0", param, ctx)
+            self.fail(f"{value!r} is not a partition: write the topic, a dash and a number, as in orders-0", param, ctx)
         return partition
 
 

@@ -28,7 +28,7 @@ def parse_time(text: str, now_ms: int) -> int:
         return max(int(moment.timestamp() * 1000), 0)
     except (ValueError, OverflowError):
         raise InvalidMoment(
-            f"{text!r} is no time: write it as in 2026-05-01, 2026-05-01T12:30:00Z or 2026-05-01T14:30+02:00, "
+            f"{text!r} is not a time: write it as in 2026-05-01, 2026-05-01T12:30:00Z or 2026-05-01T14:30+02:00, "
             "or how long ago as in 30s, 10m, 2h, 1d"
         ) from None
 
@@ -52,7 +52,7 @@ def parse_start(text: str, now_ms: int) -> Start:
         return Start(StartKind.TIME, parse_time(text, now_ms))
     except InvalidMoment:
         raise InvalidMoment(
-            f"{text!r} is no place to begin: write earliest, latest, an offset as in 1200, the last so many as in -10, "
+            f"{text!r} is not a place to start: write earliest, latest, an offset as in 1200, the last N as in -10, "
             "a time as in 2026-05-01T12:30:00Z, or how long ago as in 10m, 2h, 1d"
         ) from None
 
@@ -66,6 +66,6 @@ def parse_target(text: str, now_ms: int) -> Start | Shift:
         return parse_start(text, now_ms)
     except InvalidMoment:
         raise InvalidMoment(
-            f"{text!r} is no place to go on from: write earliest, latest, an offset as in 1200, so many back or on as "
-            "in -10 or +10, a time as in 2026-05-01T12:30:00Z, or how long ago as in 10m, 2h, 1d"
+            f"{text!r} is not a place to continue from: write earliest, latest, an offset as in 1200, "
+            "N back or on as in -10 or +10, a time as in 2026-05-01T12:30:00Z, or how long ago as in 10m, 2h, 1d"
         ) from None

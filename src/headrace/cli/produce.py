@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 
 from headrace.cli.lines import lines_as_they_come
-from headrace.cli.output import json_option, print_json, print_table
+from headrace.cli.output import error_console, json_option, print_json, print_table
 from headrace.cli.parameters import PAIR, TIMESTAMP, bootstrap_option, connect, topic_argument
 from headrace.cli.record_text import InvalidLine, from_json
 from headrace.client.address import Address
@@ -61,7 +60,9 @@ class _NotWritten(HeadraceError):
 )
 @click.option("--tombstone", is_flag=True, help="Write a record without a value: a compacted topic forgets the key.")
 @click.option("--key-separator", metavar="TEXT", help="Split each line from standard input into key and value here.")
-@click.option("--check-json", is_flag=True, help="Refuse a value that is no JSON, instead of writing it as it is.")
+@click.option(
+    "--check-json", is_flag=True, help="Refuse a value that is not valid JSON, instead of writing it as it is."
+)
 @click.option("--json-lines", is_flag=True, help="Read lines of JSON, as headrace tail --json writes them.")
 @bootstrap_option
 @json_option
@@ -130,7 +131,7 @@ def _check_json(value: bytes) -> None:
         json.loads(value)
     except (ValueError, RecursionError) as error:
         shown = value[:_SHOWN].decode(errors="replace") + ("…" if len(value) > _SHOWN else "")
-        raise InvalidLine(f"{shown!r} is no JSON ({error}): mend it, or leave --check-json out") from None
+        raise InvalidLine(f"{shown!r} is not valid JSON ({error}): mend it, or leave --check-json out") from None
 
 
 def _records(
@@ -180,7 +181,7 @@ def _from_line(line: bytes, template: _Template, separator: str | None) -> NewRe
 
 
 def _write_lines(writer: Writer, records: Iterable[NewRecord | None]) -> None:
-    terminal = Console(stderr=True)
+    terminal = error_console()
     if sys.stdin.isatty():
         click.echo("one value a line; Ctrl-D ends", err=True)
     is_watched = terminal.is_terminal and not sys.stdin.isatty()

@@ -110,7 +110,7 @@ def from_json(line: str, *, now_ms: int) -> NewRecord:
     except (ValueError, RecursionError) as error:
         raise InvalidLine(f"it is not JSON ({error})") from None
     if not isinstance(described, dict):
-        raise InvalidLine('it is no object: write for example {"key": "k", "value": "v"}')
+        raise InvalidLine('it is not an object: write for example {"key": "k", "value": "v"}')
     if unknown := sorted(described.keys() - _FIELDS - _TOLD_ONLY):
         raise InvalidLine(f"field {unknown[0]!r} is unknown: use {', '.join(sorted(_FIELDS))}")
     if "value" not in described:
@@ -132,7 +132,7 @@ def _to_bytes(value: object, what: str) -> bytes | None:
         try:
             return base64.b64decode(value[_BASE64], validate=True)
         except (TypeError, ValueError, binascii.Error):
-            raise InvalidLine(f"its {what} is no base 64") from None
+            raise InvalidLine(f"its {what} is not valid base64") from None
     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:
         return shown.encode()
@@ -145,7 +145,7 @@ def _number(described: Mapping[str, Any], name: str, default: Any, largest: int)
     if number is None:
         return default
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= largest:
-        raise InvalidLine(f"its {name} {number!r} is no whole number from 0 on")
+        raise InvalidLine(f"its {name} {number!r} is not a whole number from 0 on")
     return number
 
 

@@ -30,7 +30,7 @@ def _regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidRegex(f"{text!r} is no regular expression: {error}") from None
+        raise InvalidRegex(f"{text!r} is not a valid regular expression: {error}") from None
 
 
 @click.command()

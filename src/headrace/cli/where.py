@@ -37,7 +37,7 @@ _HINTS = {
     "!": "write not, or != to compare",
     "'": 'write texts in double quotes: "…"',
     '"': "the text is not closed: a double quote is missing",
-    **dict.fromkeys("-0123456789", "this is no number: write it as in 500, -1 or 2.5"),
+    **dict.fromkeys("-0123456789", "this is not a number: write it as in 500, -1 or 2.5"),
 }
 
 

@@ -70,7 +70,7 @@ def _from_file(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BadSecurity(
             f"{VARIABLE} names {path}, which cannot be read ({why}): name a file of lines such as "
             "security.protocol=SASL_SSL"
@@ -82,6 +82,6 @@ def _from_file(path: Path) -> dict[str, str]:
             continue
         name, equals, value = stripped.partition("=")
         if not equals or not name.strip():
-            raise BadSecurity(f"{path}:{number} is no NAME=VALUE: write for example security.protocol=SASL_SSL")
+            raise BadSecurity(f"{path}:{number} is not NAME=VALUE: write for example security.protocol=SASL_SSL")
         found[name.strip()] = value.strip()
     return found

@@ -122,4 +122,4 @@ def _compiled(setting: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise InvalidConnectSetting(setting, pattern, f"it is no regular expression ({error})") from error
+        raise InvalidConnectSetting(setting, pattern, f"it is not a valid regular expression ({error})") from error

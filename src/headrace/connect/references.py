@@ -62,5 +62,5 @@ def _content(name: str, folder: Path, path: str) -> str:
     except OSError as error:
         why = error.strerror
     except UnicodeDecodeError:
-        why = "it is no text in UTF-8"
+        why = "it is not UTF-8 text"
     raise Unresolved(f"{name} names the file {path}, which cannot be read ({why}): put it there, or mend the name")

@@ -33,7 +33,7 @@ def load_sections(path: Path, kind: str, names: Collection[str] = ()) -> dict[st
         wanted = f"{path} is not there: write one with a section [{kind}.NAME], or give --config"
         raise InvalidSettingsFile(wanted) from error
     except tomllib.TOMLDecodeError as error:
-        raise InvalidSettingsFile(f"{path} is no TOML: {error}") from error
+        raise InvalidSettingsFile(f"{path} is not valid TOML: {error}") from error
     sections = read.get(kind)
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise InvalidSettingsFile(f"{path} has no section [{kind}.NAME]: add one")

@@ -38,7 +38,7 @@ def test_targets(text, expected):
 
 @pytest.mark.parametrize("text", ["", "soon", "+", "-", "+-1", "1.5", "--1", "+1h", "٣"])
 def test_no_targets(text):
-    with pytest.raises(InvalidMoment, match="no place to go on from: write earliest, latest"):
+    with pytest.raises(InvalidMoment, match="is not a place to continue from: write earliest, latest"):
         parse_target(text, NOW)
 
 

@@ -277,9 +277,9 @@ def test_what_the_operating_system_refuses_is_one_sentence_with_the_path(headrac
     [
         (
             ["log", "segments", "{dir}", "orders"],
-            "'orders' is no partition: write the topic, a dash and a number, as in orders-0",
+            "'orders' is not a partition: write the topic, a dash and a number, as in orders-0",
         ),
-        (["log", "dump", "{dir}", "orders-x"], "'orders-x' is no partition"),
+        (["log", "dump", "{dir}", "orders-x"], "'orders-x' is not a partition"),
         (["log", "dump", "{dir}", "orders-0", "--limit", "-1"], "Invalid value for '--limit'"),
         (["log", "dump", "{dir}", "orders-0", "--from", "x"], "Invalid value for '--from'"),
         (["log", "dump", "{dir}"], "Missing argument 'PARTITION'"),

@@ -53,7 +53,7 @@ def test_longer_ago_than_time_itself_is_its_beginning():
 
 @pytest.mark.parametrize("text", ["", "yesterday", "10", "10x", "-5m", "2026-13-01", "12:30", "1e3s", "ten m"])
 def test_no_time(text):
-    with pytest.raises(InvalidMoment, match="is no time: write"):
+    with pytest.raises(InvalidMoment, match="is not a time: write"):
         parse_time(text, NOW)
 
 
@@ -76,7 +76,7 @@ def test_places_to_begin(text, start):
 
 @pytest.mark.parametrize("text", ["", "first", "1.5", "--3", "9" * 30])
 def test_no_place_to_begin(text):
-    with pytest.raises(InvalidMoment, match="is no place to begin: write"):
+    with pytest.raises(InvalidMoment, match="is not a place to start: write"):
         parse_start(text, NOW)
 
 

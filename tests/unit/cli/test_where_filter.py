@@ -120,7 +120,7 @@ def test_any_document_can_be_asked(document):
         (".a)", 2, "expected and"),
         (".a .b == ", 9, "expected a path"),
         (".a == 1 == 2", 8, "do not chain"),
-        (".a > 05", 5, "no number"),
+        (".a > 05", 5, "not a number"),
         (".a and", 6, "expected a path"),
         ("and .a", 0, "expected a path"),
         (".a # 1", 3, "no meaning"),

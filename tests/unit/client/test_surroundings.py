@@ -58,7 +58,7 @@ def test_a_file_of_properties_as_kafkas_tools_take_it(tmp_path: Path) -> None:
     file.write_text("# ours\n\n" + "\n".join(f"{name} = {value}" for name, value in LOGIN.items()) + "\n")
     assert settings_around(HERE, {VARIABLE: str(file)}) == LOGIN
     file.write_text("security.protocol=SSL\nhunter2\n")
-    with pytest.raises(BadSecurity, match=r"client.properties:2 is no NAME=VALUE") as refused:
+    with pytest.raises(BadSecurity, match=r"client.properties:2 is not NAME=VALUE") as refused:
         settings_around(HERE, {VARIABLE: str(file)})
     assert "hunter2" not in str(refused.value)
     with pytest.raises(BadSecurity, match="cannot be read"):

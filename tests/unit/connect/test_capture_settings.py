@@ -56,7 +56,7 @@ def test_a_file_is_read_whole_or_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettingsFile, match=r"no section \[cdc.three\], only one, two"):
         load_sections(file, SECTION, ("three",))
     file.write_text("[cdc.one\n")
-    with pytest.raises(InvalidSettingsFile, match="is no TOML"):
+    with pytest.raises(InvalidSettingsFile, match="is not valid TOML"):
         load_sections(file, SECTION)
     with pytest.raises(InvalidSettingsFile, match="is not there"):
         load_sections(tmp_path / "none.toml", SECTION)

@@ -25,7 +25,7 @@ def test_what_is_not_there_is_told_without_a_value(tmp_path: Path) -> None:
     with pytest.raises(Unresolved, match=r"url names the file gone, which cannot be read \(No such file"):
         resolved("url", "secret${file:gone}", {}, tmp_path)
     (tmp_path / "bytes").write_bytes(b"\xff")
-    with pytest.raises(Unresolved, match="it is no text in UTF-8"):
+    with pytest.raises(Unresolved, match="it is not UTF-8 text"):
         resolved("url", "${file:bytes}", {}, tmp_path)
 
 

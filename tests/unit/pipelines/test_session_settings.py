@@ -33,7 +33,7 @@ def test_masters_are_told_apart(master, local):
 
 @pytest.mark.parametrize("master", ["", "local[0]", "local[x]", "localhost:7077", "http://host"])
 def test_what_is_no_master_is_refused(master):
-    with pytest.raises(PipelineError, match="is no Spark master"):
+    with pytest.raises(PipelineError, match="is not a Spark master"):
         is_local(master)
 
 
@@ -69,7 +69,7 @@ def test_java_options_are_added_and_win():
 
 
 def test_a_setting_that_is_not_sparks_is_refused():
-    with pytest.raises(PipelineError, match=r"'shuffle\.partitions' in conf is no setting of Spark's"):
+    with pytest.raises(PipelineError, match=r"'shuffle\.partitions' in conf is not a Spark setting"):
         merged({}, {"shuffle.partitions": 2})
 
 

@@ -73,7 +73,7 @@ def _edited_list(settings: Mapping[str, str], name: str, value: str, *, is_appen
     setting = TOPIC_SETTINGS.get(name)
     if setting is None or setting.type is not SettingType.LIST:
         raise BrokerError(
-            ErrorCode.INVALID_CONFIG, f"{name} is no list, so nothing can be appended to or taken from it"
+            ErrorCode.INVALID_CONFIG, f"{name} is not a list, so nothing can be appended to or taken from it"
         )
     items = [item for item in settings.get(name, setting.default).split(",") if item]
     for item in value.split(","):

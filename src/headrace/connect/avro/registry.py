@@ -64,7 +64,7 @@ class Registry(SchemaRegistry):
                 f"the schema registry at {self._url} does not answer ({why}): check registry and that it runs"
             ) from None
         except (ValueError, KeyError, TypeError):
-            raise SchemaRefused(f"what answers at {self._url} is no schema registry: it gives no id") from None
+            raise SchemaRefused(f"what answers at {self._url} is not a schema registry: it gives no id") from None
 
     def _not_taken(self, subject: str, status: int, body: bytes) -> SchemaRefused | SchemasUnavailable:
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):

@@ -14,7 +14,7 @@ class BadGtid(ConnectError):
     """Text that is no GTID."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"{text!r} is no GTID that is understood here: begin again with a new snapshot")
+        super().__init__(f"{text!r} is not a supported GTID: begin again with a new snapshot")
 
 
 class GtidState(Protocol):

@@ -121,7 +121,7 @@ class TantivySink:
         except OSError as error:
             raise SinkUnavailable(f"index {self._path}: {error}") from error
         except UnicodeError as error:
-            raise RowRefused("a text holds half of a surrogate pair, which is no character") from error
+            raise RowRefused("a text holds half of a surrogate pair, which is not a character") from error
         except ValueError as error:  # whatever Tantivy itself has to say
             if "LockBusy" in str(error) or "lock" in str(error).lower():
                 raise SinkUnavailable(

@@ -194,7 +194,7 @@ class SqliteDatabase:
             self._db.execute(statement)
 
     def bind(self, value: Any, family: Family) -> Any:
-        """SQLite holds numbers, texts and bytes; what is no number would become null."""
+        """SQLite holds numbers, texts and bytes; what is not a number would become null."""
         if family is Family.FLOAT and value != value:
             raise Misfit("NaN is not among SQLite's numbers")
         if isinstance(value, datetime):

@@ -88,7 +88,7 @@ def compact(value: object) -> str:
 
 def _integer(value: Any) -> int:
     if isinstance(value, float) and not value.is_integer():
-        raise Misfit(f"{value!r} is no whole number")
+        raise Misfit(f"{value!r} is not a whole number")
     return int(value)
 
 

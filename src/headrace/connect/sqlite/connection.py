@@ -46,7 +46,7 @@ def translated(path: Path) -> Iterator[None]:
             raise SourceUnavailable(f"database {path} cannot be used just now ({said})") from error
         raise SourceRefused(f"database {path} refused a statement ({said})") from error
     except sqlite3.DatabaseError as error:
-        raise SourceRefused(f"{path} is no SQLite database, or is damaged ({error})") from error
+        raise SourceRefused(f"{path} is not a SQLite database, or is damaged ({error})") from error
 
 
 @contextmanager

@@ -111,7 +111,9 @@ def read_value(value: bytes | None, form: RecordFormat) -> ReadRow:
             return ReadRow(None, read)
         return ReadRow(read)
     if not isinstance(read, dict) or "op" not in read:
-        raise UnreadableRecord("the value is no change envelope: it has no 'op'; for rows alone set value = \"plain\"")
+        raise UnreadableRecord(
+            "the value is not a change envelope: it has no 'op'; for rows alone set value = \"plain\""
+        )
     after, before = read.get("after"), read.get("before")
     match read["op"]:
         case "c" | "u" | "r":
@@ -141,7 +143,7 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise UnreadableRecord("the key is no UTF-8") from error
+        raise UnreadableRecord("the key is not valid UTF-8") from error
 
 
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # the decoder's own, in C
@@ -158,7 +160,7 @@ def _json(data: bytes, part: str) -> Any:
             pass
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnreadableRecord(f"the {part} is no JSON: {error}") from error
+        raise UnreadableRecord(f"the {part} is not valid JSON: {error}") from error
 
 
 def _payload(read: Any) -> Any:

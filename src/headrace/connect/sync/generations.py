@@ -27,7 +27,7 @@ class Generations:
             return self._link.parent / os.readlink(self._link)
         if self._link.exists():
             raise SinkRefused(
-                f"{self._link} is no link to a folder that this sink made: name another path, or move it away"
+                f"{self._link} is not a link to a folder that this sink made: name another path, or move it away"
             )
         return None
 

@@ -37,8 +37,8 @@ def _apply(sink: Sink, batch: ChangeBatch) -> None:
     try:
         sink.apply(batch)
     except UnicodeEncodeError as error:
-        # JSON can write half of a surrogate pair, which is no character: no store can hold it.
-        raise RowRefused("a text holds half of a surrogate pair, which is no character") from error
+        # JSON can write half of a surrogate pair, which is not a character: no store can hold it.
+        raise RowRefused("a text holds half of a surrogate pair, which is not a character") from error
 
 
 def _refused(changes: Sequence[RowChange], refusal: RowRefused) -> RowChange | None:

@@ -43,7 +43,7 @@ def test_sections_are_read(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", r"has no section \[sync.NAME\]"),
-        ("[sync", "is no TOML"),
+        ("[sync", "is not valid TOML"),
         ("[sync.a]\nsink = 'redis'", r"section \[sync.a\] has no 'topic'"),
         ("[sync.a]\ntopic = 5\nsink = 'redis'", "sync.a.topic cannot be 5: it must be a text"),
         ("[sync.a]\ntopic = 'a b'\nsink = 'redis'", "is not legal"),

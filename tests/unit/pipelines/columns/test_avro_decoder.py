@@ -11,6 +11,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from headrace.extras import MissingExtra
 from headrace.pipelines.columns.avro import AvroDecoder
 from headrace.pipelines.columns.avro_schema import UnknownSchema
 from headrace.pipelines.errors import PipelineError
@@ -77,7 +78,7 @@ def test_an_id_that_nobody_knows_or_that_is_no_avro_breaks_its_records_only():
     decoded = decoder.decode(value_columns([good, b"\0\0\0\0\x09", b"\0\0\0\0\x0a"]))
     assert rows_of(decoded) == [[1, "a", None], [None] * 3, [None] * 3]
     assert decoded.broken[1] == "there is no schema 9"
-    assert "id 10 is no JSON" in decoded.broken[2]
+    assert "id 10 is not valid JSON" in decoded.broken[2]
     assert rows_of(decoder.decode(value_columns([]))) == []
 
 
@@ -117,7 +118,7 @@ def test_values_that_do_not_fit_break_their_own_row():
     data = [written(writer, {"n": n, "b": b, "d": Decimal(d)}) for n, b, d in rows]
     decoded = bare(schema, writer, *data)
     assert rows_of(decoded) == [[1, "x", Decimal("1.25")]] + [[None] * 3] * 4
-    words = ["200, too large for int8", "no UTF-8", "1.255, which does not fit", "99999.000, which does not fit"]
+    words = ["200, too large for int8", "not valid UTF-8", "1.255, which does not fit", "99999.000, which does not fit"]
     assert all(word in decoded.broken[row] for row, word in enumerate(words, 1))
 
 
@@ -157,7 +158,7 @@ def test_uuid_of_sixteen_bytes():
     [
         (b"\x02\x01", "cut short"),  # a string of a negative size
         (b"\x04", "branch"),
-        (b"\x02\x02\xff", "no UTF-8"),
+        (b"\x02\x02\xff", "not valid UTF-8"),
         (b"\x00\x02", "neither 0 nor 1"),
         (b"\x00\x00\x08", "outside its Avro type"),
         (b"\x00\x00\x00\x80\x80\x80\x80\x20", "outside its Avro type"),
@@ -196,7 +197,7 @@ def test_a_recursive_schema_goes_through_the_library():
 
 def test_without_fastavro_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(PipelineError, match=r"pip install headrace\[avro\]"):
+    with pytest.raises(MissingExtra, match=r"pip install 'headrace\[avro\]'"):
         AvroDecoder(WANTED, writer=json.dumps(NEW))
     AvroDecoder(WANTED, writer=json.dumps(OLD))
 

@@ -55,7 +55,7 @@ def test_every_format(descriptor_file):
         ("avro", {}, "needs a schema registry"),
         ("avro", {"avroframing": "none"}, "give it as avroSchema"),
         ("avro", {"avroframing": "nnoe", "avroschema": WRITER}, "did you mean 'none'"),
-        ("avro", {"avroframing": "none", "avroschema": "{"}, "no JSON"),
+        ("avro", {"avroframing": "none", "avroschema": "{"}, "not valid JSON"),
         (
             "avro",
             {"avroframing": "none", "avroschema": WRITER, "schemaregistry": "http://x"},

@@ -49,7 +49,7 @@ def test_decimals_keep_every_digit_wherever_they_stand():
     ("kind", "text", "words"),
     [
         (pa.int8(), "128", "too large"),
-        (pa.int64(), "1.5", "no whole number"),
+        (pa.int64(), "1.5", "not a whole number"),
         (pa.float32(), "1e39", "too large"),
         (pa.float64(), "1e309", "too large"),
         (pa.decimal128(4, 2), "1.005", "does not fit"),
@@ -60,13 +60,13 @@ def test_decimals_keep_every_digit_wherever_they_stand():
         (pa.decimal128(38, 18), "43864730784291090085254673546243869678", "does not fit"),
         (pa.list_(pa.decimal128(10, 2)), "[1.005]", "does not fit"),
         (pa.list_(pa.float64()), "[1e400]", "too large"),
-        (pa.date32(), '"2023-02-29"', "no date"),
+        (pa.date32(), '"2023-02-29"', "not a date"),
         (TIME, "5", "epochUnit"),
         (pa.string(), r'"\ud800"', "half a surrogate pair"),
         (pa.map_(pa.string(), pa.int32()), r'{"\ud800": 1}', "half a surrogate pair"),
         (pa.binary(), '"?"', "base64"),
         (pa.int64(), "1}, {", "follow"),
-        (pa.int64(), "NaN", "no JSON"),
+        (pa.int64(), "NaN", "not valid JSON"),
     ],
 )
 def test_what_does_not_fit_is_said(kind, text, words):

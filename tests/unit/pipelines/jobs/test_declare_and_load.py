@@ -53,7 +53,7 @@ def test_a_mistake_in_the_file_is_told_with_its_place(tmp_path: Path, text: str,
 
 
 def test_a_file_or_job_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match="is no file"):
+    with pytest.raises(BadFile, match="is not a file"):
         load(tmp_path / "nothing.py")
     with pytest.raises(BadFile, match="has no job 'third': it has large-orders, other"):
         load(file_of(tmp_path, GOOD), ["third"])

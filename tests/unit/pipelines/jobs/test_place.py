@@ -32,7 +32,7 @@ def test_another_jobs_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "letters.txt").write_text("dear")
-    with pytest.raises(ForeignCheckpoint, match="holds something that is no job's checkpoint"):
+    with pytest.raises(ForeignCheckpoint, match="holds something that is not a job's checkpoint"):
         open_place(declared(checkpoint=str(tmp_path / "here")), tmp_path)
 
 

@@ -100,7 +100,7 @@ def test_a_key_may_hold_anything(store: Any, server: ViewServer) -> None:
         ("/views/feed?at.gt=soon", 400, "'soon' is not a time such as 2026-01-31T12:00:00Z"),
         ("/views/feed?limit=0", 400, "limit is '0': write a number from 1 to 1000"),
         ("/views/feed?order=nothing", 400, "order names 'nothing'"),
-        ("/views/feed?after=xyz", 400, "after is no cursor of this order"),
+        ("/views/feed?after=xyz", 400, "after is not a cursor of this order"),
         ("/views/feed?tags=a", 400, "tags is array<string>, which cannot be compared"),
         ("/elsewhere", 404, "there is nothing here: ask for /views"),
     ],

@@ -62,7 +62,7 @@ def test_a_map_is_refused() -> None:
 def test_what_is_no_table_as_changes_is_refused() -> None:
     form = [("_weight", WEIGHT_TYPE), ("_version", VERSION_TYPE), ("_time", TIME_TYPE)]
     check_form(pa.schema([("id", pa.int64()), *form]), "it")
-    with pytest.raises(BadField, match="it is no table as changes, because it has no column _time and no _weight"):
+    with pytest.raises(BadField, match="it is not a table as changes, because it has no column _time and no _weight"):
         check_form(pa.schema(form[1:2]), "it")
     with pytest.raises(BadField, match="it has both _version and _versions"):
         check_form(pa.schema([*form, ("_versions", pa.list_(VERSION_TYPE))]), "it")

@@ -52,14 +52,14 @@ def test_all_columns_but_the_key_are_added() -> None:
     ("given", "sentence"),
     [
         ({"on": []}, "on names no column: write on='customer_id'"),
-        ({"on": {"customer": "id"}}, "names 'customer', which is no column: did you mean 'customer_id'?"),
+        ({"on": {"customer": "id"}}, "names 'customer', which is not a column: did you mean 'customer_id'?"),
         ({"on": {"customer_id": "name"}}, "by the table's primary key, which is id, and on names name of the table"),
         ({"on": {"customer_id": "id", "at": "at"}}, "which is id, and on names id, at"),
         (
             {"table": versions(shape(id=StringType()), CITIES)},
             "is bigint, with 'id' of the table, which is string: cast",
         ),
-        ({"columns": "town"}, "columns in enrich names 'town', which is no column"),
+        ({"columns": "town"}, "columns in enrich names 'town', which is not a column"),
         ({"columns": ["city", "city"]}, "names 'city' twice"),
         ({"table": shape(id=LongType())}, "it has no column 'row': write .transform(row_versions(key=['…']))"),
         ({"table": versions(shape(), CITIES)}, "it has no key: write .transform(row_versions(key=['…']))"),
