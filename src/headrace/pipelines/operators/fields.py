@@ -20,4 +20,4 @@ def require(names: Collection[str], columns: Collection[str], what: str) -> None
     """Refuse names that are no columns."""
     for name in names:
         if name not in columns:
-            raise BadField(f"{what} names {name!r}, which is no column: {nearest(name, columns)}")
+            raise BadField(f"{what} names {name!r}, which is not a column: {nearest(name, columns)}")

@@ -94,7 +94,7 @@ def check_names(
     require(by, frame.columns, "by")
     for name, each in aggregates.items():
         if name in by or name in taken:
-            raise BadField(f"an aggregate is called {name!r}, as another column of the output is: call it otherwise")
+            raise BadField(f"an aggregate is called {name!r}, as another column of the output is: choose another name")
         for column in each.names if isinstance(each, Aggregate) else ():
             if column not in frame.columns:
                 raise BadField(f"{name}: there is no column {column!r}: {nearest(column, frame.columns)}")

@@ -58,7 +58,7 @@ def distinct_changes(columns: str | Sequence[str] = (), *, buckets: int | None =
         require(chosen, frame.columns, "distinct_changes")
         for name in chosen:
             if name in NAMES:
-                raise BadField(f"distinct_changes names {name!r}, which is no column of the row: leave it out")
+                raise BadField(f"distinct_changes names {name!r}, which is not a column of the row: leave it out")
         some = frame.select(*(f"`{name}`" for name in dict.fromkeys([*chosen, WEIGHT, TIME])))
         made = over_keys(some, tuple(dict.fromkeys(chosen)), lambda _: GroupedRows({}), buckets)
         return in_form(made, tuple(dict.fromkeys(chosen)))

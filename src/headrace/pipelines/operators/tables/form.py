@@ -77,14 +77,14 @@ def only_grows(frame: "DataFrame") -> bool:
 
 
 def check_form(schema: pa.Schema, what: str) -> None:
-    """Refuse a DataFrame that is no table as changes; `what` says whose input it is."""
+    """Refuse a DataFrame that is not a table as changes; `what` says whose input it is."""
     names = schema.names
     missing = [name for name in (WEIGHT, TIME) if name not in names]
     if VERSION not in names and VERSIONS not in names:
         missing.append(VERSION)
     if missing:
         raise BadField(
-            f"{what} is no table as changes, because it has no column {' and no '.join(sorted(missing))}: write "
+            f"{what} is not a table as changes, because it has no column {' and no '.join(sorted(missing))}: write "
             f".transform(table_changes(key=[…])) before it, or .transform(appended()) if its rows are events that only "
             "come, and keep these columns in every select"
         )

@@ -77,7 +77,7 @@ def _check_names(by: tuple[str, ...], aggregates: dict[str, Aggregate], columns:
     require(by, columns, "by in group_changes")
     for name in by:
         if name in NAMES:
-            raise BadField(f"group_changes groups by {name!r}, which is no column of the row: name one that is")
+            raise BadField(f"group_changes groups by {name!r}, which is not a column of the row: name one that is")
     for name in aggregates:
         if name in by or name in NAMES or name == REVISION:
-            raise BadField(f"an aggregate is called {name!r}, as another column of the output is: call it otherwise")
+            raise BadField(f"an aggregate is called {name!r}, as another column of the output is: choose another name")
