@@ -121,7 +121,7 @@ def test_dead_letters_are_seen_wherever_somebody_looks(folder: Folder, broker: B
 
     shown = folder.run("status", table)
     assert shown.code == 1
-    assert "(2 of them: the value is no JSON" in shown.out
+    assert "(2 of them: the value is not valid JSON" in shown.out
     status = folder.status(table)
     assert sorted(status["dead_letter_reasons"].values()) == [1, 2]
     compared = folder.run("verify", table, warehouse)
@@ -140,8 +140,8 @@ def test_dead_letters_are_seen_wherever_somebody_looks(folder: Folder, broker: B
     try:
         wait_until(lambda: {table, warehouse} <= {alert.subject for alert in watch.state.alerts}, "no alert")
         told = {alert.subject: alert.sentence for alert in watch.state.alerts if "dead letters" in alert.sentence}
-        assert told[table].startswith("3 records were set aside as dead letters (2 of them: the value is no JSON")
-        assert told[warehouse].startswith("2 records were set aside as dead letters (the value is no JSON")
+        assert told[table].startswith("3 records were set aside as dead letters (2 of them: the value is not valid JSON")
+        assert told[warehouse].startswith("2 records were set aside as dead letters (the value is not valid JSON")
     finally:
         watch.stop()
 

@@ -38,10 +38,10 @@ def test_a_truncate_has_a_moment_that_grows() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (b"{", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (_json([1]), "no change envelope"),
-        (_json({"id": 1}), "no change envelope"),
+        (b"{", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (_json([1]), "not a change envelope"),
+        (_json({"id": 1}), "not a change envelope"),
         (_json({"op": "x"}), "unknown op 'x'"),
         (_json({"op": "c", "after": None}), "no row in 'after'"),
     ],
