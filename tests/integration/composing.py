@@ -75,9 +75,9 @@ class Streams:
         self.database.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", tabled)
         self.store(name, rows, is_table=name in ("rates", "names"))
 
-    def store(self, name: str, rows: list[tuple[str, int, float]], *, is_table: bool) -> None:
+    def store(self, name: str, rows: list[tuple[str, int, float]], *, is_table: bool, batches: int = 2) -> None:
         """An input's rows, to be read in their order; the last moves the watermark behind all others."""
-        size = len(rows) if is_table else -(-len(rows) // 2)
+        size = len(rows) if is_table else -(-len(rows) // batches)
         parts = [rows[at : at + size] for at in range(0, len(rows), size)] + [[(END, 0, FAR.total_seconds())]]
         (self.folder / name).mkdir(parents=True)
         offset = 0
