@@ -47,6 +47,7 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
 
     from headrace.pipelines.keyed.ending import ends_when_read
     from headrace.pipelines.keyed.stateful import KeyedProcessor
+    from headrace.pipelines.watermarks import keeps_input_watermarks
 
     for place, name in enumerate(by):
         if name in by[:place]:
@@ -82,4 +83,6 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     )
     if plan.clock is Clock.WALL and frame.isStreaming:
         told = ends_when_read(told)
+    if plan.clock is not Clock.NONE:
+        keeps_input_watermarks(frame)
     return told.mapInArrow(unpack, output)

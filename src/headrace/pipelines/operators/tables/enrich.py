@@ -22,7 +22,6 @@ from headrace.pipelines.operators.tables.enrich_latest import Latest
 from headrace.pipelines.operators.tables.enrich_sides import EVENT, JOINED, ROW, Sides
 from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSION_DDL, WEIGHT
 from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
-from headrace.pipelines.watermarks import keeps_input_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -90,9 +89,7 @@ def enrich(
         if at is None:
             return found.select(*(f"`{name}`" for name in (*events.columns, *added)))
         added += [ASIDE] if policy.hands_on else []
-        found = keeps_input_watermarks(counted(found, policy)).select(
-            *(f"`{name}`" for name in (*events.columns, *added))
-        )
+        found = counted(found, policy).select(*(f"`{name}`" for name in (*events.columns, *added)))
         # An event at the very watermark is answered with the next one.
         return found.transform(replace(at, lag_us=max(at.lag_us, 1) + policy.allowed_us).put)
 
