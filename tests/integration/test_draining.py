@@ -190,7 +190,7 @@ class Shop:
         self.folder, self.servers = folder, broker.bootstrap_servers
         self.cluster = Cluster(parse_bootstrap(self.servers))
         for name in ("orders", "customers", "answered"):
-            create_topic(self.cluster, name, partitions=1)
+            create_topic(self.cluster, name, partitions=1, configs={"retention.ms": "-1"})  # the orders are old
         (folder / "shop.py").write_text(PIPELINE)
         self.said = folder / "said"
         self.checkpoint = folder / ".headrace" / "pipelines" / "answered" / "v1" / "checkpoint" / "out"
