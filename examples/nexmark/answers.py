@@ -33,7 +33,7 @@ TUMBLED = "time_bucket(interval '10 seconds', date_time)"
 HOPPED = """(select auction, count(*) num, window_start from (
     select auction, unnest(range(5)) * interval '2 seconds' + time_bucket(interval '2 seconds', date_time)
         - interval '8 seconds' window_start from bids) group by all)"""
-RESTED = "coalesce(date_time - lag(date_time) over w >= interval '10 seconds', true)"
+RESTED = "coalesce(date_time - lag(date_time) over w > interval '10 seconds', true)"
 SESSIONS = f"""(select bidder, date_time, sum(rested::int) over w number from
     (select bidder, date_time, {RESTED} rested from bids window w as (partition by bidder order by date_time))
     window w as (partition by bidder order by date_time))"""
