@@ -104,7 +104,7 @@ def pickle_by_value() -> None:
     for name in (_files.keys() | _helpers.keys()) & sys.modules.keys():
         cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
     for name in _helpers.keys() & sys.modules.keys():
-        if not _is_sendable(sys.modules[name]):
+        if _why_not_sendable(sys.modules[name]):
             cloudpickle.unregister_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
 
 
@@ -170,9 +170,9 @@ def explain(error: BaseException) -> str | None:
         values = {name: value for name, value in vars(module).items() if not name.startswith("__")}
         functions = {name: getattr(value, "func", value) for name, value in values.items()}  # a udf holds its function
         functions = {name: value for name, value in functions.items() if isinstance(value, FunctionType)}
-        for name in values.keys() - functions.keys():
+        for name in (name for name in values if name not in functions):
             users = [user for user, function in functions.items() if name in _names_in(function.__code__)]
-            if users and not _is_sendable(values[name]):
+            if users and (reason := _why_not_sendable(values[name])) and reason in str(error):
                 kind = type(values[name])
                 return (
                     f"{name}, a {kind.__module__}.{kind.__qualname__}, which {' and '.join(users)} "
@@ -182,14 +182,15 @@ def explain(error: BaseException) -> str | None:
     return f"a function holds something that cannot be sent to Spark's workers ({what}): {mend}"
 
 
-def _is_sendable(value: object) -> bool:
+def _why_not_sendable(value: object) -> str | None:
+    """Why something cannot be pickled; None if it can."""
     from pyspark import cloudpickle
 
     try:
         cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
-    except Exception:  # noqa: BLE001 - whatever an object of the user's raises
-        return False
-    return True
+    except Exception as error:  # noqa: BLE001 - whatever an object of the user's raises
+        return str(error) or type(error).__name__
+    return None
 
 
 def _names_in(code: CodeType) -> set[str]:

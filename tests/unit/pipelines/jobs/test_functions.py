@@ -223,18 +223,19 @@ def test_what_cannot_be_sent_is_named_with_what_to_do(
     (job,) = load(tmp_path / "fixed.py")
     pickle_by_value()
     module = sys.modules[job.function.__module__]
+    said = []
     for function in (module.locked, module.asked.func, module.around()):
         with pytest.raises(PicklingError) as raised:
             CPickleSerializer().dumps(function)
+        said.append(explain(raised.value))
     assert capsys.readouterr().err == "", "it is said once"
     mend = "make it inside the function, or in a module beside this file, which each worker imports for itself"
     held = f"cannot be sent to Spark's workers: {mend}"
-    assert explain(raised.value) == f"LOCK, a _thread.lock, which locked and locked_too use, {held}"
+    assert said[0] == f"LOCK, a _thread.lock, which locked and locked_too use, {held}"
+    assert said[1] == f"OPEN, a sqlite3.Connection, which asked uses, {held}"
     assert CPickleSerializer().dumps(module.free)
     assert explain(ValueError("another")) is None
     del module.LOCK
-    assert explain(raised.value) == f"OPEN, a sqlite3.Connection, which asked uses, {held}"
-    del module.OPEN
     assert explain(raised.value) == (
         "a function holds something that cannot be sent to Spark's workers (TypeError: cannot pickle '_thread.lock' "
         f"object): {mend}"
