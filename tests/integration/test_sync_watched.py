@@ -140,7 +140,9 @@ def test_dead_letters_are_seen_wherever_somebody_looks(folder: Folder, broker: B
     try:
         wait_until(lambda: {table, warehouse} <= {alert.subject for alert in watch.state.alerts}, "no alert")
         told = {alert.subject: alert.sentence for alert in watch.state.alerts if "dead letters" in alert.sentence}
-        assert told[table].startswith("3 records were set aside as dead letters (2 of them: the value is not valid JSON")
+        assert told[table].startswith(
+            "3 records were set aside as dead letters (2 of them: the value is not valid JSON"
+        )
         assert told[warehouse].startswith("2 records were set aside as dead letters (the value is not valid JSON")
     finally:
         watch.stop()
