@@ -297,6 +297,26 @@ def test_or_that_table_stops_and_the_others_go_on(database: CdcPostgres, when: s
         assert not stopped_in(mended)
 
 
+def test_a_look_ahead_of_the_log_waits_for_its_truncates(database: CdcPostgres) -> None:
+    """The catalog is looked at before the log has told that all partitions were truncated together."""
+    run(database, PARTED, "t")
+    folded = Folded()
+    settings = {"heartbeat_s": 0.2, "unseen_changes": "stop"}
+    with reading(database, **settings) as found:
+        follow(found, folded, database)
+    much = "begin; insert into {t} select i, 1, 'undone' from generate_series(100, 100000) i; rollback"
+    run(database, (much, "truncate {t}", "insert into {t} values (7, 7, 'x')"), "t")
+    with reading(database, found.position, **settings) as again:
+        folded.begin_again()
+        again.step(0)  # a start looks at once, and the server is still reading its log
+        follow(again, folded, database)
+        for _ in range(6):
+            again.step(0.1)
+        assert not stopped_in(again)
+        run(database, ("truncate {t}_p2",), "t")
+        wait_for(lambda: again.step(0.1) is not None or bool(stopped_in(again)))
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_column_that_comes_back_is_empty(database: CdcPostgres, is_restarted: bool) -> None:
     """Dropped and, much later, made again: rows that nobody wrote since still have its old values in the topic."""

@@ -234,7 +234,9 @@ class CapturedTables:
             ):
                 lost = "it has no primary key any more, and its topic takes no record without one"
                 reason = lost if old.key and not now.key else lacks or (because if old.id != now.id else "")
-                found[name] = {"state": now.as_json(), "what": what, "because": reason}
+                found[name] = {
+                    "state": now.as_json(), "what": what, "because": reason, "truncated": old.truncated
+                }  # fmt: skip
             elif parts := new_parts(old, now):
                 found[name] = {"state": now.as_json(), "parts": parts}
             else:
@@ -299,11 +301,11 @@ class CapturedTables:
 
     def _take(self, name: str, found: dict[str, Any], mark: Message, rereading: Rereading) -> Iterator[Event]:
         self._pending.discard(name)
-        self._missed.pop(name, None)
         incremental, origin, place = rereading.incremental, mark.origin, mark.place
         if "gone" in found:
             table = self._table_of(name)
             self.states.pop(name, None)
+            self._missed.pop(name, None)
             self._tables.pop(name, None)
             self.shapes.forget(name)
             rereading.stopped.resume(name)
@@ -315,6 +317,10 @@ class CapturedTables:
         if here is None:
             return  # it went meanwhile, which the next look finds
         before = self.states.get(name)
+        if before is not None and before.truncated != found.get("truncated", before.truncated):
+            self.is_due = True  # the log has told of a truncate since the look, which may explain what it found
+            return
+        self._missed.pop(name, None)
         self.states[name] = TableState.from_json(found["state"])
         if before is not None:
             self.states[name] = self.states[name].after_truncate(before.truncated)
