@@ -28,7 +28,7 @@ from headrace.connect.sink import (
 from headrace.connect.sync.feed import Feed, Gathered
 from headrace.connect.sync.keyless import reduce_rows
 from headrace.connect.sync.places import checked_place, publish, replaced
-from headrace.connect.sync.poison import apply_or_bury
+from headrace.connect.sync.poison import apply_in_parts, apply_or_bury
 from headrace.connect.sync.reduction import BrokenRecord, LogRecord, each_change
 from headrace.connect.sync.registry import NEED_KEYS
 from headrace.connect.sync.settings import SyncSettings
@@ -151,12 +151,21 @@ class Runner:
     def _take(self, cluster: Cluster, gathered: Gathered) -> None:
         settings = self._settings
         assert self._place is not None
-        changes, broken = self._reduced(gathered.records)
-        if broken:
-            self._bury(cluster, broken)
         place = Place(settings.topic, gathered.offsets, self._place.topic_id)
-        batch = ChangeBatch(changes, place, gathered.clears)
-        for refused in apply_or_bury(self._sink, batch, self._place, gathered.records):
+        records = gathered.records
+
+        def reduce(records: Sequence[LogRecord]) -> Sequence[RowChange]:
+            changes, broken = self._reduced(records)
+            if broken:
+                self._bury(cluster, broken)
+            return changes
+
+        if not self._sink.every_change and any(found.record.key is None for found in records):
+            refusals = apply_in_parts(self._sink, records, self._place, place, reduce)
+        else:
+            batch = ChangeBatch(reduce(records), place, gathered.clears)
+            refusals = apply_or_bury(self._sink, batch, self._place, records)
+        for refused in refusals:
             self._bury(cluster, [refused])
         self._place = place
         self.applied_records += len(gathered.records)
@@ -192,7 +201,7 @@ class Runner:
             topic=settings.dead_letters_topic,
         )
 
-    def _reduced(self, records: list[LogRecord]) -> tuple[list[RowChange], list[BrokenRecord]]:
+    def _reduced(self, records: Sequence[LogRecord]) -> tuple[list[RowChange], list[BrokenRecord]]:
         sink, settings = self._sink, self._settings
         if sink.every_change:
             every = each_change(records, self._form)

@@ -1,11 +1,11 @@
 """A row that the target never takes is found, and the rest is written."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import pytest
 
 from headrace.connect.sink import ChangeBatch, Place, RowChange, RowRefused
-from headrace.connect.sync.poison import apply_or_bury
+from headrace.connect.sync.poison import apply_in_parts, apply_or_bury
 from headrace.connect.sync.reduction import LogRecord
 from headrace.records import Record
 
@@ -60,3 +60,44 @@ def test_one_bad_row_is_found_by_halves() -> None:
     sink = Picky([700], tells=False)
     list(apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records))
     assert sink.calls < 30
+
+
+class Counting(Picky):
+    """Of rows without a key: each batch adds to what is there, and the process dies behind one of them."""
+
+    def __init__(self, refused: Collection[int], *, tells: bool) -> None:
+        super().__init__(refused, tells=tells)
+        self.added: list[int] = []
+        self.dies_behind = -1
+
+    def apply(self, batch: ChangeBatch) -> None:
+        super().apply(batch)
+        self.added += [change.offset for change in batch.changes]
+        if len(self.added) > self.dies_behind >= 0:
+            self.dies_behind = -1
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("refused", [(), (0,), (99,), (50, 51), (3, 17, 60, 98), tuple(range(100))])
+@pytest.mark.parametrize("dies_behind", [-1, 0, 20, 49, 90])
+def test_rows_that_are_counted_are_counted_once(refused: tuple[int, ...], tells: bool, dies_behind: int) -> None:
+    records = [LogRecord(0, Record(at, 0, None, b"v%d" % at)) for at in range(100)]
+    sink = Counting(refused, tells=tells)
+    sink.dies_behind, buried = dies_behind, set()
+
+    def reduce(some: Sequence[LogRecord]) -> list[RowChange]:
+        return [RowChange({"id": at.record.offset}, {}, 0, at.record.offset, 0) for at in some]
+
+    for _ in range(2):
+        before = sink.place or BEFORE
+        left = [found for found in records if found.record.offset >= before.offsets[0]]
+        try:
+            for broken in apply_in_parts(sink, left, before, BEHIND, reduce):
+                buried.add(broken.record.offset)
+        except KeyboardInterrupt:
+            continue
+        break
+    assert buried == set(refused)
+    assert sorted(sink.added) == sorted(set(range(100)) - buried)
+    assert sink.place == BEHIND
