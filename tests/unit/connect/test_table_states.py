@@ -10,6 +10,7 @@ from headrace.connect.postgres.table_states import ChangedColumn, PartFile, Tabl
 
 KEY = (RelationColumn("id", True, 23, -1),)
 PLAIN = TableState(10, 3, "abc", KEY, "1:5:7", "public", "t", {10: PartFile(100, "5")})
+KEYLESS = replace(PLAIN, key=())
 PARTED = replace(PLAIN, parts={11: PartFile(110, "5"), 12: PartFile(120, "5")})
 LINKED = replace(PARTED, parts={11: PartFile(110, "5", ":8")})
 
@@ -36,6 +37,9 @@ LINKED = replace(PARTED, parts={11: PartFile(110, "5", ":8")})
         (PLAIN, replace(PLAIN, shape="abd"), [(2, "v", False)], "column v was renamed, or its values"),
         (PLAIN, replace(PLAIN, shape="abd"), [], ""),  # dropped
         (PLAIN, PLAIN, [(2, "v", False)], ""),  # SET DEFAULT, SET NOT NULL
+        (KEYLESS, KEYLESS, [(2, "v", False)], "column v was altered, and its rows are known by their values"),
+        (KEYLESS, KEYLESS, [(2, "", False, True)], "a column of it was dropped, and its rows are known by"),
+        (KEYLESS, replace(KEYLESS, columns=4, shape="abd"), [(4, "c", False)], ""),
         (PLAIN, replace(PLAIN, columns=4, shape="abd"), [(4, "c", False)], ""),
         (PLAIN, replace(PLAIN, columns=4, shape="abd"), [(4, "c", True)], "column c was added with a value"),
         (

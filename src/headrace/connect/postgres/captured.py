@@ -47,6 +47,7 @@ class CapturedTables:
         self._listed = {table.full_name: table for table in self._every(known)}
         self._tables: dict[str, Table] = {}
         self._pending: set[str] = set()  # what was found of these stands in the log, and was not read there yet
+        self._ahead = ""  # the horizon when all of these are taken; empty if it stays
         self._settle_xid = 0  # transactions before this one may have written to a table before it was published
         self.is_due = False  # whether a table was altered, so that it is time to look
         # Columns, and those of keys, that the log told of once and not any more: should they come back, nobody tells
@@ -247,6 +248,8 @@ class CapturedTables:
             if not self._pending:
                 self.horizon = seen.horizon
             return []
+        if not self._pending:
+            self._ahead = seen.horizon
         content = json.dumps({"reader": self._settings.slot, "tables": found})
         if is_standby(self._connection):
             return [Message(FOUND, content.encode(), True, Origin(None, 0, ""), "")]
@@ -291,6 +294,8 @@ class CapturedTables:
             if told["reader"] == self._settings.slot:
                 for name, found in told["tables"].items():
                     yield from self._take(name, found, event, rereading)
+                if self._ahead and not self._pending:  # what was found counts once
+                    self.horizon, self._ahead = self._ahead, ""
             return
         if isinstance(event, Change) and event.op == TRUNCATE and event.origin.transaction_id is not None:
             name = event.table.full_name
@@ -319,6 +324,7 @@ class CapturedTables:
         before = self.states.get(name)
         if before is not None and before.truncated != found.get("truncated", before.truncated):
             self.is_due = True  # the log has told of a truncate since the look, which may explain what it found
+            self._ahead = ""
             return
         self._missed.pop(name, None)
         self.states[name] = TableState.from_json(found["state"])

@@ -169,6 +169,9 @@ def unseen_between(before: TableState, now: TableState, changed: Collection[Chan
     is_one_dropped = any(column.is_dropped for column in changed)
     if is_one_dropped and not now.key:
         return "a column of it was dropped, and its rows are known by their values alone"
+    altered = [column for column in changed if 0 < column.number <= before.columns and not column.is_dropped]
+    if altered and not now.key:  # it may be its precision, which says how values are written
+        return f"column {altered[0].name} was altered, and its rows are known by their values alone"
     for column in changed:
         if column.is_dropped:
             continue
