@@ -3,18 +3,24 @@ use. What is found is written down beside its status.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from headrace.client.cluster import Cluster
+from headrace.client.offsets import bounds
 from headrace.connect.capture.settings import CaptureSettings
 from headrace.connect.capture.verification import TableReport, verify_topic
+from headrace.connect.sink import ReadableSink, Sink
 from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.supervision import connector
 from headrace.connect.sync.verification import Report, verify
 from headrace.dead_letters import LetterBox
 from headrace.errors import HeadraceError
-from headrace.status import DERIVED, StatusWriter
+from headrace.status import DERIVED, RUNNING, WAITING, StatusWriter, conditions
+
+_LOOK_EVERY_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +57,21 @@ def compare(
 ) -> Comparison:
     """Compare a target with its topic and, given captures, the topic with its table; errors are part of the result.
 
-    The table comes first: the target is then compared with a log that has come at least as far.
+    The table comes first: the target is then compared with a log that has come at least as far, and one that does not
+    come so far is not equal to the table.
     """
-    connect = connector(bootstrap, settings.name)
+    connect, sink = connector(bootstrap, settings.name), make_sink(settings, bootstrap)
     errors: list[str] = []
     table, report = None, None
     if captures is not None:
         try:
             table = verify_topic(captures, settings.topic, connect, patience_s=patience_s)
+            if behind := _records_behind(settings, sink, connect, patience_s):
+                errors.append(f"its target is {behind:,} records behind the log that was compared with the table")
         except HeadraceError as error:
             errors.append(str(error))
     try:
-        report = verify(settings, make_sink(settings, bootstrap), connect)
+        report = verify(settings, sink, connect)
     except HeadraceError as error:
         errors.append(str(error))
     box = LetterBox(settings.dead_letters_topic, settings.topic, settings.name)
@@ -76,6 +85,25 @@ def compare(
     except HeadraceError as error:
         return Comparison(settings.name, report, table, "; ".join([*errors, str(error)]))
     return found
+
+
+def _records_behind(
+    settings: SyncSettings, sink: Sink, connect: Callable[[], Cluster], patience_s: float
+) -> int:  # fmt: skip
+    """How many records a target still lacks of the log as it is now, waited for while somebody keeps it in step."""
+    if not isinstance(sink, ReadableSink):
+        return 0
+    until_s = time.monotonic() + patience_s
+    with connect() as cluster:
+        held = bounds(cluster, cluster.partitions(settings.topic), committed=True)
+        while (place := sink.place()) is not None:
+            behind = sum(max(bound.end - place.offsets.get(where.partition, 0), 0) for where, bound in held.items())
+            said = conditions(cluster, DERIVED).get(settings.name)
+            is_kept = said is not None and said.seen_at(time.time_ns() // 1_000_000).state in (RUNNING, WAITING)
+            if not behind or not is_kept or time.monotonic() > until_s:
+                return behind
+            time.sleep(_LOOK_EVERY_S)
+    return 0
 
 
 def _differences(found: Comparison) -> int:
