@@ -144,6 +144,15 @@ class LetterBox:
         """Which letters there are."""
         return frozenset(self._reasons)
 
+    def ids_before(self, offsets: Mapping[int, int]) -> frozenset[bytes]:
+        """Those of records before these offsets of their partitions."""
+        found = set()
+        for identity in self._reasons:
+            _, partition, offset, *_ = identity.split(b"/")
+            if int(offset) < offsets.get(int(partition), 0):
+                found.add(identity)
+        return frozenset(found)
+
     @property
     def count(self) -> int:
         """How many letters there are."""

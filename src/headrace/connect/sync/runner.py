@@ -6,7 +6,7 @@ that grows; the place is in the target, so nothing is lost and nothing has to be
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from headrace.client.cluster import Cluster, is_passing
@@ -32,7 +32,7 @@ from headrace.connect.sync.poison import apply_in_parts, apply_or_bury
 from headrace.connect.sync.reduction import BrokenRecord, LogRecord, each_change
 from headrace.connect.sync.registry import NEED_KEYS
 from headrace.connect.sync.settings import SyncSettings
-from headrace.dead_letters import Letter, LetterBox, write_letters
+from headrace.dead_letters import Letter, LetterBox, forget_letters, write_letters
 from headrace.errors import HeadraceError
 from headrace.status import DERIVED, FAILED, RUNNING, STOPPED, WAITING, Condition, StatusWriter
 from headrace.telemetry.logs import get_logger
@@ -163,6 +163,8 @@ class Runner:
         if not self._sink.every_change and any(found.record.key is None for found in records):
             refusals = apply_in_parts(self._sink, records, self._place, place, reduce)
         else:
+            if gathered.clears:
+                self._take_back(cluster, gathered.offsets)
             batch = ChangeBatch(reduce(records), place, gathered.clears)
             refusals = apply_or_bury(self._sink, batch, self._place, records)
         for refused in refusals:
@@ -200,6 +202,14 @@ class Runner:
             reason=letters[0].reason,
             topic=settings.dead_letters_topic,
         )
+
+    def _take_back(self, cluster: Cluster, offsets: Mapping[int, int]) -> None:
+        """The target is emptied, so what records before that would have done to it is of no interest any more."""
+        outdated = self._letters.ids_before(offsets)
+        if outdated:
+            forget_letters(cluster, self._settings.dead_letters_topic, outdated)
+            self._letters.look(cluster)
+            self.letters -= outdated
 
     def _reduced(self, records: Sequence[LogRecord]) -> tuple[list[RowChange], list[BrokenRecord]]:
         sink, settings = self._sink, self._settings
