@@ -15,6 +15,9 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.offsets import bounds
 from headrace.connect.search.tantivy import search
 from headrace.connect.warehouse.parquet import read as read_parquet
 from tests.integration.cdc_postgres_server import VERSIONS, CdcPostgres
@@ -178,3 +181,64 @@ def test_bags_are_the_same_everywhere_whatever_is_killed(
     with sqlite3.connect(tmp_path / "tellers.sqlite") as copy:
         assert sorted(copy.execute("select tid, tbalance from tellers").fetchall()) == sorted(tellers)
     copy.close()
+
+
+SOME = "ctid = any(array(select ctid from {t} limit 2))"
+ALTERED = {  # columns, a row, what is done to the table, and to its rows then
+    "wider": ("at timestamp(3)", "'2026-01-01 10:00:00.123'", "alter table {t} alter at type timestamp(6)", "delete"),
+    "dropped": ("n int, v text", "1, 'a'", "alter table {t} drop n", "delete"),
+    "added": ("n int", "1", "alter table {t} add c int default 5", "delete"),
+    "keyed": ("n int", "1", "alter table {t} add id serial primary key", "delete"),
+    "floats": ("n float8, j jsonb", "'NaN', '{{\"b\": 1, \"a\": [1.0]}}'", "select 1", "update {t} set n = '-0'"),
+    "emptied": ("n int", "1", "truncate {t}; insert into {t} values (2), (2), (2)", "delete"),
+}
+
+
+def test_ddl_on_tables_without_a_key(server: CdcPostgres, tmp_path: Path) -> None:
+    """Rows that are known by their values: whatever changes how these are written, or what they are."""
+    with psycopg.connect(server.url, autocommit=True) as db:
+        execute: Any = db.execute
+        for name, (columns, row, _, _) in ALTERED.items():
+            execute(f"create table {name} ({columns})")
+            execute(f"alter table {name} replica identity full")
+            execute(f"insert into {name} select {row.format()} from generate_series(1, 5)")
+        text = f'[broker]\nport = 0\n[cdc.c]\nurl = "{server.url}"\nheartbeat_s = 0.3\n' + "".join(
+            f'[sync.{name}]\ntopic = "c.public.{name}"\nsink = "sqlite"\npath = "{name}.sqlite"\ntable = "copy"\n'
+            for name in ALTERED
+        )
+
+        def counted(name: str) -> int:
+            with sqlite3.connect(tmp_path / f"{name}.sqlite") as copy:
+                there = copy.execute("select 1 from sqlite_master where name = 'copy'").fetchone()
+                return int(copy.execute("select count(*) from copy").fetchone()[0]) if there else 0
+
+        stack = RunningStack(tmp_path, text)
+        stack.start()
+        try:
+            for name in ALTERED:
+                wait_until(lambda: counted(name) == 5, f"{name} is not copied", patience_s=PATIENCE_S)  # noqa: B023
+            for name, (_, _, ddl, write) in ALTERED.items():
+                execute(ddl.format(t=name))
+                statement = f"delete from {name}" if write == "delete" else write.format(t=name)
+                execute(f"{statement} where {SOME.format(t=name)}")
+
+            def verify() -> subprocess.CompletedProcess[str]:
+                return stack.run("sync", "verify", "--source", "--bootstrap", stack.state()["bootstrap"])
+
+            wait_until(lambda: verify().returncode == 0, "the copies do not come in step", patience_s=PATIENCE_S)
+            assert {name: counted(name) for name in ALTERED} == {
+                name: execute(f"select count(*) from {name}").fetchone()[0] for name in ALTERED
+            }
+            # Each is read again once, however often the catalog is looked at: the mark behind them is the last.
+            topics = [f"c.public.{name}" for name in ALTERED]
+            addresses = parse_bootstrap(stack.state()["bootstrap"])
+            execute("create table done (id int primary key)")
+            with Cluster(addresses) as cluster:
+                ends = [bounds(cluster, cluster.partitions(topic)) for topic in topics]
+                execute("insert into done values (1)")
+                wait_until(
+                    lambda: any(topic.name == "c.public.done" for topic in cluster.topics()), "no look", patience_s=60
+                )
+                assert [bounds(cluster, cluster.partitions(topic)) for topic in topics] == ends
+        finally:
+            stack.end()

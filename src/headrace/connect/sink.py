@@ -193,5 +193,11 @@ class RowRefused(SinkError):
         self.offset = offset
 
 
+def other_key(where: str, key: Sequence[str], change: RowChange) -> RowRefused:
+    """A row that is known by other columns than those in the target, which is not empty."""
+    reason = f"rows of {where} are known by {', '.join(key)}, and this record by {', '.join(change.key)}"
+    return RowRefused(reason, partition=change.partition, offset=change.offset)
+
+
 class TargetReplaced(SinkError):
     """A rebuilt target was put in place: open again, and go on from where that one is."""

@@ -9,7 +9,8 @@ A column that a row does not have keeps its value, so a table may have columns o
 
 A table that is not there is made from the first rows, and a column that is new in the rows is added; or, by
 `new_columns`, the sink refuses or leaves it out. A column that the sink made has the type of its first values, and a
-wider one as soon as a later value needs it; `NAME__sync` names the columns that it made. A type that somebody chose, in
+wider one as soon as a later value needs it; `NAME__sync` names the columns that it made. A table that the sink made is
+made anew when it is empty and its rows get a key, or have none any more. A type that somebody chose, in
 `types` or with a table of his own, stays: a value that does not fit is then the row's fault.
 
 Rights, views and foreign keys that somebody else put on the table are not carried over by a rebuild.
@@ -34,9 +35,11 @@ from headrace.connect.sink import (
     TargetReplaced,
     Values,
     key_text,
+    other_key,
 )
 from headrace.connect.sql.database import ColumnType, Database, TableName, full_name, listed
 from headrace.connect.sql.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of, widened
+from headrace.connect.sync.keyless import ROW_COLUMN
 
 _MADE: Final = 2  # the row of the state that names the columns which the sink made
 _NUMBERS: Final = (Family.INTEGER, Family.FLOAT, Family.DECIMAL)
@@ -117,12 +120,12 @@ class SqlSink:
         database, columns, made = self._database, self._columns, self._made
         with database.translated():
             if not database.is_ddl_transactional:
-                self._ensure_columns(batch.changes)
+                self._ensure_shape(batch.changes)
             try:
                 with database.transaction():
                     self._check_owner()
                     if database.is_ddl_transactional:
-                        self._ensure_columns(batch.changes)
+                        self._ensure_shape(batch.changes)
                     if batch.clears and self._columns:
                         database.run(f"DELETE FROM {self._target}")  # noqa: S608
                     self._delete(batch.changes)
@@ -176,6 +179,21 @@ class SqlSink:
             )
         if not database.run(f"SELECT 1 FROM {self._state} WHERE id = 1"):  # noqa: S608
             database.run(f"INSERT INTO {self._state} (id, owner) VALUES (1, '')")  # noqa: S608
+
+    def _ensure_shape(self, changes: Sequence[RowChange]) -> None:
+        """Have a table that can hold these rows."""
+        database, columns = self._database, self._columns
+        others = [change for change in changes if (ROW_COLUMN in change.key) != (ROW_COLUMN in columns)]
+        if columns and others:
+            # The source's table got a key or lost it. For that its topic is emptied, perhaps a few records later.
+            if not self._made >= set(database.key_columns(self._table)) or database.run(
+                f"SELECT 1 FROM {self._target} LIMIT 1"  # noqa: S608
+            ):
+                raise other_key(self._where, database.key_columns(self._table), others[0])
+            self._check_owner()
+            database.run(f"DROP TABLE {self._target}")
+            self._columns = {}
+        self._ensure_columns(changes)
 
     def _ensure_columns(self, changes: Sequence[RowChange]) -> None:
         """Make the table, or the columns that it lacks."""
@@ -341,9 +359,9 @@ class SqlSink:
         found = []
         with _reading(self._make()) as database:
             columns = self._columns = database.columns(self._table)
-            if not columns or not keys:
+            names = list(keys[0]) if keys else []
+            if not names or not columns.keys() >= set(names):
                 return []
-            names = list(keys[0])
             same = " AND ".join(f"{database.quoted(name)} = ?" for name in names)
             every = f"SELECT {_selected(database, columns)} FROM {self._target} WHERE "  # noqa: S608
             for at in range(0, len(keys), _CHUNK_KEYS):
@@ -366,7 +384,9 @@ class SqlSink:
             with _reading(self._make()) as database:
                 self._columns = database.columns(self._table)
         known = {name: value for name, value in row.items() if name in self._columns}
-        return _stored(known, self._columns, list(key))
+        found = _stored(known, self._columns, [name for name in key if name in known])
+        # A row of the log from before the table was made anew has a key of which the table has nothing.
+        return found if key.keys() <= known.keys() else found._replace(key=key_text(key))
 
     # --- rebuilding
 

@@ -29,9 +29,11 @@ from headrace.connect.sink import (
     StoredRow,
     TargetReplaced,
     Values,
+    other_key,
 )
 from headrace.connect.sql.values import reader_of
 from headrace.connect.sync.generations import Generations, sync_folder
+from headrace.connect.sync.keyless import ROW_COLUMN
 from headrace.connect.sync.partial_rows import completed
 from headrace.connect.warehouse.arrow_rows import (
     family_of,
@@ -109,16 +111,23 @@ class DeltaSink:
     def _write(self, table: Any, batch: ChangeBatch, marks: Any) -> None:
         changes = completed(batch.changes, self._rows_of([c.key for c in batch.changes if c.partial], table))
         where = f"Delta table {self._path}"
+        living = [change for change in changes if change.row is not None]
         if table is None:
-            living = [change for change in changes if change.row is not None]
             if living:
-                schema = grown_schema(pa.schema([]), living, self._types)
-                try:
-                    rows = to_table(living, schema, where)
-                except RowRefused:
-                    rows = to_table(living, widened_schema(schema, living, self._types, lambda _: ()), where)
+                rows = self._first_rows(living)
                 self._add(str(self._folder), rows, marks, description=_described(list(living[0].key)))
             return  # a table without a column cannot be: until there is a row, the place is not worth keeping
+        is_counted = ROW_COLUMN in self._schema(table).names
+        others = [change for change in changes if (ROW_COLUMN in change.key) != is_counted]
+        if others:
+            # The source's table got a key or lost it. For that its topic is emptied, perhaps a few records later.
+            if table.to_pyarrow_dataset().count_rows():
+                raise other_key(where, _key_in(table.metadata().description), others[0])
+            if living:
+                table.alter.set_table_description(_described(list(living[0].key)))
+                self._add(self._table(), self._first_rows(living), marks, mode="overwrite", schema_mode="overwrite")
+                return
+            changes = []
         if batch.clears or not changes:
             nothing = self._schema(table).empty_table()
             self._add(table, nothing, marks, mode="overwrite" if batch.clears else "append")
@@ -152,6 +161,14 @@ class DeltaSink:
             .when_not_matched_insert(columns, f"NOT s.`{_GONE}`")
             .execute()
         )
+
+    def _first_rows(self, living: Sequence[RowChange]) -> pa.Table:
+        """Rows of a table that has none yet, in the types that they need."""
+        schema, where = grown_schema(pa.schema([]), living, self._types), f"Delta table {self._path}"
+        try:
+            return to_table(living, schema, where)
+        except RowRefused:
+            return to_table(living, widened_schema(schema, living, self._types, lambda _: ()), where)
 
     def _add(self, table: Any, rows: pa.Table, marks: Any, **more: Any) -> None:
         self._deltalake.write_deltalake(table, rows, commit_properties=marks, storage_options=self._storage, **more)
@@ -202,8 +219,10 @@ class DeltaSink:
         if table is None or not keys:
             return {}
         names = list(keys[0])
-        found = {}
+        found: dict[str, Values] = {}
         schema = self._schema(table)
+        if not set(names) <= set(schema.names):
+            return found
         wanted = {stored_row(names, key, schema).key for key in keys}
         first = schema.field(names[0])
         values = pa.array([reader_of(family_of(first.type))(key[names[0]]) for key in keys], first.type)

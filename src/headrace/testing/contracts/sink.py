@@ -294,6 +294,25 @@ class SinkContract:
         rows = [row for chunk in make().scan() for row in chunk]  # type: ignore[attr-defined]
         assert sorted(str(row.values.get("page")) for row in rows) == ["None", "a", "a", "b"]
 
+    def test_a_table_that_gets_a_key_and_loses_it(self, make: MakeSink) -> None:
+        """It is emptied each time, and what comes then has another key."""
+        sink, reader = make(), make()
+        assert isinstance(reader, ReadableSink)
+        plain = {"page": "a", "n": 1}
+        counted = {"headrace_row": "00-1"}
+        with opened(sink):
+            sink.apply(batch(change(counted, {**plain, **counted}, 0), up_to=1))
+            sink.apply(batch(up_to=2, clears=True))
+            sink.apply(batch(change(6, None, 2), up_to=3))  # came and went
+            sink.apply(batch(change(7, plain, 3), up_to=4))
+            assert [row.key for row in reader.look_up([{"id": 7}])] == ["7"]
+            self.check(make, {"7": {"id": 7, **plain}})
+            sink.apply(batch(up_to=5, clears=True))
+            assert not reader.look_up([counted])
+            sink.apply(batch(change(counted, {**plain, **counted}, 5), up_to=6))
+        assert [row.key for chunk in reader.scan() for row in chunk] == ["00-1"]
+        assert reader.comparable({"id": 7}, {"id": 7, **plain}).key == "7"
+
     def test_one_owner_at_a_time(self, make: MakeSink) -> None:
         """Two instances cannot both write, whichever of them is told."""
         first, second = make(), make()
