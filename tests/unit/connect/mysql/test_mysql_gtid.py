@@ -32,13 +32,13 @@ def test_mysql_is_encoded_as_the_dump_command_wants_it() -> None:
 
 @pytest.mark.parametrize("text", ["0-1", "a-b-c", "0-1-2-3"])
 def test_what_is_no_mariadb_gtid_is_told(text: str) -> None:
-    with pytest.raises(BadGtid, match="is no GTID"):
+    with pytest.raises(BadGtid, match="is not a supported GTID"):
         MariaDbState.parse(text)
 
 
 @pytest.mark.parametrize("text", [UUID, f"{UUID}:tag:1-3", "short:1", f"{UUID}:1-x"])
 def test_what_is_no_mysql_gtid_is_told(text: str) -> None:
-    with pytest.raises(BadGtid, match="is no GTID"):
+    with pytest.raises(BadGtid, match="is not a supported GTID"):
         MysqlState.parse(text)
 
 
