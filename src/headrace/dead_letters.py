@@ -58,15 +58,23 @@ class Letter(NamedTuple):
         text = {name: (value or b"").decode(errors="replace") for name, value in told.items()}
         return cls(
             text.get("topic", ""),
-            int(text.get("partition") or -1),
-            int(text.get("offset") or -1),
-            int(text.get("timestamp") or -1),
+            _number(text.get("partition")),
+            _number(text.get("offset")),
+            _number(text.get("timestamp")),
             told.get("key"),
             record.value,
             text.get("error", ""),
             text.get("format", ""),
             text.get("job") or text.get("sink", ""),
         )
+
+
+def _number(text: str | None) -> int:
+    """A number of a header; -1 if it is none, because anybody may write to the topic."""
+    try:
+        return int(text or -1)
+    except ValueError:
+        return -1
 
 
 def topic_for(topic: str, chosen: str | None) -> str:
@@ -148,8 +156,9 @@ class LetterBox:
         """Those of records before these offsets of their partitions."""
         found = set()
         for identity in self._reasons:
-            _, partition, offset, *_ = identity.split(b"/")
-            if int(offset) < offsets.get(int(partition), 0):
+            _, *place = identity.decode(errors="replace").split("/")
+            partition, offset = (*map(_number, place[:2]), -1, -1)[:2]
+            if 0 <= offset < offsets.get(partition, 0):
                 found.add(identity)
         return frozenset(found)
 

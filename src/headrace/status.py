@@ -7,6 +7,7 @@ process finds out about a part (a comparison) is a record of its own beside the 
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -53,8 +54,10 @@ class Condition:
 
     @classmethod
     def from_json(cls, name: str, data: bytes) -> Self:
-        """As it was written; what is not known here is a fact."""
+        """As it was written; what is not known here is a fact. Raises `ValueError` or `TypeError` if it is none."""
         told = json.loads(data)
+        if not isinstance(told, dict) or not isinstance(told.get("updated_ms", 0), int):
+            raise TypeError("not the condition of a part")
         own = {key: told.pop(key) for key in cls.__slots__ if key in told and key != "facts"}
         return cls(**{"kind": "", "state": "", **own, "name": name, "facts": told})
 
@@ -127,10 +130,12 @@ def conditions(cluster: Cluster, topic: str) -> dict[str, Condition]:
             name, is_own = named_in(record.key or b"")
             if record.value is None:
                 (own if is_own else found).pop(name, None)
-            elif is_own:
-                own[name] = Condition.from_json(name, record.value)
-            else:
-                found[name] = json.loads(record.value)
+                continue
+            with suppress(ValueError, TypeError):  # anybody may write to the topic: what is not readable says nothing
+                if is_own:
+                    own[name] = Condition.from_json(name, record.value)
+                else:
+                    found[name] = dict(json.loads(record.value))
     return {
         name: replace(condition, facts={**condition.facts, **found.get(name, {})}) for name, condition in own.items()
     }

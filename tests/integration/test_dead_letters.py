@@ -10,14 +10,20 @@ from headrace import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord
+from headrace.connect.sync.registry import make_sink
+from headrace.connect.sync.runner import Runner
+from headrace.connect.sync.settings import SyncSettings
+from headrace.connect.sync.status import status_of
+from headrace.connect.sync.supervision import connector
 from headrace.dead_letters import Letter, LetterBox, write_letters
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.options import read_options
 from headrace.pipelines.source.planning import Range
 from headrace.pipelines.source.reading import read_range
 from headrace.records import Header, Record
+from headrace.status import DERIVED
 from tests.integration.cli_runs import run_cli
-from tests.integration.sync_topics import make_topic, write
+from tests.integration.sync_topics import make_topic, truncate, upsert, write
 
 JOBS = """
 from headrace.pipelines import job, topic
@@ -82,3 +88,41 @@ def test_a_box_follows_what_is_taken_back_and_a_topic_that_was_made_again(bootst
         )
         box.look(cluster)
         assert box.facts() == {"dead_letters": 5, "dead_letter_reasons": {"reason 0": 3, "reason 1": 2}}
+
+
+def test_what_others_wrote_to_the_topics_stops_nobody(bootstrap: str, tmp_path: Path) -> None:
+    """Anybody may write to the topic of dead letters, and to that of conditions."""
+    named = [Header("topic", b"orders"), Header("job", b"copy"), Header("offset", b"abc"), Header("partition", b"1.5")]
+    make_topic(bootstrap, "orders.dead-letters", partitions=1)
+    make_topic(bootstrap, DERIVED, partitions=1)
+    write(bootstrap, "orders.dead-letters", [NewRecord(key, b"v", 1, named) for key in (b"x", b"a/b/c", b"")])
+    junk = (b"not json", b"[1]", b"5", b'{"updated_ms":"soon"}')
+    keys = (b"copy", b'{"connector":"copy","about":"verification"}')
+    write(bootstrap, DERIVED, [NewRecord(key, value, 1) for key in keys for value in junk])
+    settings = SyncSettings("copy", "orders", "sqlite", {"path": str(tmp_path / "copy.sqlite"), "table": "orders"})
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        assert status_of(cluster, settings, 1).state == "never ran"
+    runner = Runner(settings, make_sink(settings, bootstrap), connector(bootstrap, "copy"))
+    write(bootstrap, "orders", [upsert(1, {"n": 1})])
+    assert runner.catch_up().offsets == {0: 1}
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        found = status_of(cluster, settings, 1)
+    assert (found.state, found.dead_letters) == ("stopped", 3)
+
+
+def test_a_target_that_is_emptied_takes_back_the_letters_of_before(bootstrap: str, tmp_path: Path) -> None:
+    settings = SyncSettings("copy", "orders", "sqlite", {"path": str(tmp_path / "copy.sqlite"), "table": "orders"})
+    runner = Runner(settings, make_sink(settings, bootstrap), connector(bootstrap, "copy"))
+
+    def letters() -> set[int]:
+        box = LetterBox("orders.dead-letters", "orders", "copy")
+        with Cluster(parse_bootstrap(bootstrap)) as cluster:
+            return {letter.offset for letter in box.look(cluster, keep=True)}
+
+    broken = NewRecord(b"k", b"no envelope", 1)
+    write(bootstrap, "orders", [upsert(1, {"n": 1}), broken])
+    runner.catch_up()
+    assert letters() == {1}
+    write(bootstrap, "orders", [*truncate(1, 5), broken])
+    runner.catch_up()
+    assert letters() == {3}
