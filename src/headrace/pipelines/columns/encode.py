@@ -35,6 +35,11 @@ class Spans:
     ends: Ends
     is_null: NDArray[np.bool_]
 
+    def __post_init__(self) -> None:
+        # Some of Arrow's buffers can be written and some cannot, and a loop is compiled for each mixture of them.
+        for part in (self.data, self.ends, self.is_null):
+            part.flags.writeable = False
+
     @classmethod
     def of(cls, column: pa.Array) -> "Spans":
         """The parts of a binary or string column, without a copy where the array begins at its buffers' beginning."""

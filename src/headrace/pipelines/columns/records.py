@@ -48,6 +48,8 @@ def columns_of(
             )
     bodies = [_body(header, batch) for header, batch in chosen]
     arena = np.frombuffer(bodies[0] if len(bodies) == 1 else b"".join(bodies), np.uint8)
+    # Some buffers can be written and some cannot, and a loop is compiled for each kind: one kind is enough.
+    arena.flags.writeable = False
     rows = np.empty((len(chosen), 6), np.int64)
     start = 0
     for row, ((header, _), body) in enumerate(zip(chosen, bodies, strict=True)):
