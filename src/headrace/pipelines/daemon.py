@@ -1,8 +1,8 @@
 """The process that Spark's Python workers are forked from, with what they need already loaded.
 
-Spark starts one such process for each kind of worker (tasks, and each planning step of a Python data source) and forks
-a worker whenever one is wanted. Spark's own daemon loads nothing, so that every worker imports pyarrow, pandas and the
-rest anew; a worker forked from here finds them in memory, shared with all others.
+Spark starts such a process for the workers of tasks and forks a worker whenever one is wanted. Spark's own daemon loads
+nothing, so that every worker imports pyarrow, pandas and the rest anew; a worker forked from here finds them in memory,
+shared with all others. For each planning step of a Python data source Spark starts its own daemon, whatever is set.
 
 What always holds: no thread of this process that a worker would miss. OpenBLAS would start some when numpy is loaded,
 so it is told not to (workers are one a core and gain nothing from them); the one that jemalloc starts within pyarrow
@@ -15,7 +15,8 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 PRELOADED: Final = (
@@ -36,6 +37,7 @@ PRELOADED: Final = (
 )
 
 _TASKS: Final = "pyspark.worker"
+_SPARK_IS_GONE: Final = (BrokenPipeError, EOFError, SystemExit)  # and the worker that notices ends itself
 
 
 def preload(modules: Iterable[str] = PRELOADED) -> list[str]:
@@ -70,6 +72,34 @@ def quiet(worker: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
             return 1  # not 0: that would be a worker to be used again
 
     return run
+
+
+def quiet_planning() -> None:
+    """In a worker that Spark's own daemon forked: end it without a word when Spark is gone.
+
+    Spark starts its own daemon for the steps of planning, whatever is set, and does not always wait for a worker's last
+    word. The daemon then prints a traceback where nothing failed. A worker gets here once it has loaded our source.
+    """
+    main: Any = sys.modules["__main__"]
+    if getattr(main.__spec__, "name", None) == "pyspark.daemon":
+        main.traceback = _QuietTraceback
+
+
+class _QuietTraceback:
+    """What Spark's daemon uses of `traceback`."""
+
+    format_exc = staticmethod(traceback.format_exc)
+
+    @staticmethod
+    def print_exc() -> None:
+        if not all(isinstance(error, _SPARK_IS_GONE) for error in _chain(sys.exception())):
+            traceback.print_exc()
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error:
+        yield error
+        error = error.__context__
 
 
 def shelf() -> contextlib.AbstractContextManager[None]:

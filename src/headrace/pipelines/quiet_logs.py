@@ -21,6 +21,7 @@ _HUSHED: Final = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream",
     "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
+    "org.apache.spark.sql.execution.streaming.state.StateStore",  # loading took a while; maintenance amid the end
     "org.apache.spark.sql.execution.streaming.state.StateStoreProvider",
     "org.apache.spark.sql.catalyst.util.SparkStringUtils",
     "org.apache.spark.sql.kafka010.KafkaDataConsumer",

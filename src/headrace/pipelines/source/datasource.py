@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.pipelines.daemon import quiet_planning
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.source.options import read_options
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # Spark starts a Python process for each step of planning a query, and each imports this module: what a step does not
 # use is imported where it is used.
+quiet_planning()
 
 
 class HeadraceDataSource(DataSource):

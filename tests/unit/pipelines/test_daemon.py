@@ -1,0 +1,59 @@
+"""Workers that Spark's own daemon forks for the steps of planning: Spark may have gone before their last word."""
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+# As a planning worker: it loads our source, leaves its last word in the buffer, and waits until Spark has hung up.
+WORKER = """
+import headrace.pipelines.source.datasource
+
+def main(infile, outfile):
+    outfile.write(b"last word")
+    infile.read()
+    {then}
+"""
+
+
+def said_by_worker(folder: Path, then: str) -> str:
+    """What a worker that ends like this prints when Spark does not wait for its last word."""
+    (folder / "pyspark_planning.py").write_text(WORKER.format(then=then))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder),
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "pyspark.daemon", "pyspark_planning"],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as daemon:  # fmt: skip
+        assert daemon.stdin
+        assert daemon.stdout
+        assert daemon.stderr
+        (length,) = struct.unpack(">i", daemon.stdout.read(4))
+        with socket.socket(socket.AF_UNIX) as spark:
+            spark.connect(daemon.stdout.read(length).decode())
+            (worker,) = struct.unpack(">i", spark.recv(4))
+            ended = os.pidfd_open(worker)
+        with os.fdopen(ended):
+            assert select.select([ended], [], [], 60)[0], "the worker goes on"
+        daemon.stdin.close()
+        return daemon.stderr.read().decode()
+
+
+def test_a_last_word_that_nobody_waits_for_is_no_error(tmp_path: Path) -> None:
+    assert said_by_worker(tmp_path, "pass") == ""
+
+
+def test_what_fails_in_a_worker_is_still_told(tmp_path: Path) -> None:
+    assert "ZeroDivisionError" in said_by_worker(tmp_path, "1 / 0")
