@@ -8,13 +8,16 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord
+from headrace.connect.sync.rebuilding import rebuild
 from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.runner import Runner
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.status import status_of
 from headrace.connect.sync.supervision import connector
+from headrace.connect.sync.verification import verify
 from headrace.dead_letters import Letter, LetterBox, write_letters
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.options import read_options
@@ -23,7 +26,7 @@ from headrace.pipelines.source.reading import read_range
 from headrace.records import Header, Record
 from headrace.status import DERIVED
 from tests.integration.cli_runs import run_cli
-from tests.integration.sync_topics import make_topic, truncate, upsert, write
+from tests.integration.sync_topics import delete, envelope, make_topic, truncate, upsert, write
 
 JOBS = """
 from headrace.pipelines import job, topic
@@ -126,3 +129,17 @@ def test_a_target_that_is_emptied_takes_back_the_letters_of_before(bootstrap: st
     write(bootstrap, "orders", [*truncate(1, 5), broken])
     runner.catch_up()
     assert letters() == {3}
+
+
+def test_a_table_that_gets_a_key_is_followed_and_rebuilt(bootstrap: str, tmp_path: Path) -> None:
+    """Records with a key may stand before the truncate that the key is the reason of, in one batch with others."""
+    settings = SyncSettings("copy", "visits", "sqlite", {"path": str(tmp_path / "copy.sqlite"), "table": "orders"})
+    plain = [NewRecord(None, envelope("c", None, {"n": 1}), 1) for _ in range(3)]
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        create_topic(cluster, "visits", partitions=1)
+    write(bootstrap, "visits", [*plain, *delete(1), *truncate(1, 5), upsert(2, {"n": 1}), upsert(3, {"n": 1})])
+    Runner(settings, make_sink(settings, bootstrap), connector(bootstrap, "copy")).catch_up()
+    assert verify(settings, make_sink(settings, bootstrap), connector(bootstrap, "copy")).target_rows == 2
+    assert rebuild(settings, make_sink(settings, bootstrap), connector(bootstrap, "copy")).dead_letters == 0
+    report = verify(settings, make_sink(settings, bootstrap), connector(bootstrap, "copy"))
+    assert (report.is_equal, report.target_rows) == (True, 2)

@@ -183,16 +183,21 @@ class SqlSink:
     def _ensure_shape(self, changes: Sequence[RowChange]) -> None:
         """Have a table that can hold these rows."""
         database, columns = self._database, self._columns
-        others = [change for change in changes if (ROW_COLUMN in change.key) != (ROW_COLUMN in columns)]
-        if columns and others:
-            # The source's table got a key or lost it. For that its topic is emptied, perhaps a few records later.
-            if not self._made >= set(database.key_columns(self._table)) or database.run(
-                f"SELECT 1 FROM {self._target} LIMIT 1"  # noqa: S608
-            ):
-                raise other_key(self._where, database.key_columns(self._table), others[0])
+        others = _keyed_otherwise(changes, columns)
+        # The source's table got a key or lost it. For that its topic is emptied, perhaps a few records later.
+        if (
+            others
+            and columns
+            and self._made >= set(database.key_columns(self._table))
+            and not database.run(f"SELECT 1 FROM {self._target} LIMIT 1")  # noqa: S608
+        ):
             self._check_owner()
             database.run(f"DROP TABLE {self._target}")
             self._columns = {}
+            others = _keyed_otherwise(changes, {})
+        if others:
+            key = database.key_columns(self._table) if self._columns else [ROW_COLUMN]
+            raise other_key(self._where, key, others[0])
         self._ensure_columns(changes)
 
     def _ensure_columns(self, changes: Sequence[RowChange]) -> None:
@@ -442,6 +447,12 @@ def _reading(database: Database) -> Iterator[Database]:
             yield database
         finally:
             database.close()
+
+
+def _keyed_otherwise(changes: Sequence[RowChange], columns: Mapping[str, ColumnType]) -> list[RowChange]:
+    """Changes of rows with a key in a table of rows without one, or the other way; a new table begins without."""
+    is_counted = ROW_COLUMN in columns if columns else any(ROW_COLUMN in change.key for change in changes)
+    return [change for change in changes if (ROW_COLUMN in change.key) != is_counted]
 
 
 def _selected(database: Database, columns: Mapping[str, ColumnType]) -> str:
