@@ -16,11 +16,12 @@ from headrace.pipelines.jobs.declare import AVAILABLE_NOW, BadJob
 from headrace.pipelines.jobs.failures import sentence_of, will_last
 from headrace.pipelines.jobs.place import Place
 from headrace.pipelines.jobs.steps import FILE, steps_of
+from headrace.pipelines.operators import join_streams
 
 pytestmark = pytest.mark.java
 
 Query = Callable[[DataFrame], DataFrame]
-LATER = fn.col("value") > 5
+LATER = "value > 5"
 WINDOW = "10 seconds"
 
 
@@ -125,6 +126,50 @@ def test_windows_that_overlap_are_told_apart_by_length_and_step(changing: Changi
     assert meaning("10 seconds", "5 seconds") == meaning("10 seconds", "5 seconds")
     others = [("20 seconds", "5 seconds"), ("10 seconds", "2 seconds"), ("10 seconds", "5 seconds", "1 second")]
     assert len({meaning(*window) for window in [("10 seconds", "5 seconds"), *others]}) == 4
+
+
+ORDERS: dict[str, tuple[Query, Query]] = {
+    "aggregates": (
+        lambda rows: rows.groupBy("key").agg(fn.max("value"), fn.min("value")),
+        lambda rows: rows.groupBy("key").agg(fn.min("value"), fn.max("value")),
+    ),
+    "keys of duplicates": (
+        lambda rows: rows.dropDuplicates(["value", "other"]),
+        lambda rows: rows.dropDuplicates(["other", "value"]),
+    ),
+    "columns of a join": (
+        lambda rows: rows.select("key", "value", "other", "at").transform(itself),
+        lambda rows: rows.select("key", "other", "value", "at").transform(itself),
+    ),
+    "columns of Spark's join": (
+        lambda rows: rows.select("key", "value", "other").join(rows.select("key"), "key"),
+        lambda rows: rows.select("key", "other", "value").join(rows.select("key"), "key"),
+    ),
+}
+
+
+def itself(rows: DataFrame) -> DataFrame:
+    return rows.transform(join_streams(rows.select("key", "at"), on="key", within="1 minute"))
+
+
+@pytest.mark.parametrize(("before", "now"), ORDERS.values(), ids=ORDERS)
+def test_what_is_kept_by_its_place_has_to_stay_there(changing: Changing, before: Query, now: Query) -> None:
+    def meanings(query: Query) -> list[str]:
+        return [step.meaning for step in steps_of(changing.prepared(query).results["out"]) or ()]
+
+    assert len(meanings(before)) == 1
+    assert meanings(before) == meanings(before) != meanings(now)
+
+
+def test_columns_that_nothing_behind_a_join_looks_at_may_come_and_go(changing: Changing) -> None:
+    def meanings(*columns: str) -> list[str]:
+        def joined(rows: DataFrame) -> DataFrame:
+            keys = rows.select(fn.col("key").alias("same"))
+            return rows.select(*columns).join(keys, fn.col("key") == fn.col("same")).select("value")
+
+        return [step.meaning for step in steps_of(changing.prepared(joined).results["out"]) or ()]
+
+    assert meanings("key", "value") == meanings("key", "other", "value") != meanings("value", "key")
 
 
 def test_a_checkpoint_from_before_steps_were_written_down_runs_and_sparks_own_refusal_is_one_sentence(

@@ -4,15 +4,17 @@ Spark compares types alone, and only once there is a batch to run: a window of a
 goes on with the old numbers. So the steps are written to `stateful-steps.json` in the checkpoint and compared before a
 query starts. Operators on keyed state compare their own parameters (`keyed/settings.py`); here only their place counts.
 
-A step is told by what its state means: the keys, with how they are computed (a window's length is there), and the
-aggregates by function and column. What is computed before an aggregate may change, and so may the names of results.
+A step is told by what its state means: the keys, with how they are computed (a window's length is there), the
+aggregates by function and column, and the columns of the rows that a join keeps. Spark keeps all of them by their
+places, so their order has to be the same. What is computed before an aggregate may change, and so may the names of
+results.
 Plans that another version of Headrace or of Spark has made are not compared, and neither is a checkpoint from before
 steps were written down: Spark's own comparison is left for them.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -71,7 +73,9 @@ def difference(kept: Sequence[Step], now: Sequence[Step]) -> str | None:
         return None
     was, present = (", then ".join(step.shown for step in reversed(steps)) or "no step" for steps in (kept, now))
     if was == present:
-        return f"{was}, and the query now computes a window or a key of it in another way"
+        return (
+            f"{was}, and the query now computes a window or a key of it in another way, or has columns in another order"
+        )
     return f"{was}, and the query now has {present}"
 
 
@@ -109,19 +113,49 @@ def _step(plan: Sequence[Json], place: int, definitions: Mapping[int, Sequence[J
         return None
     if kind == "Aggregate":
         keys = node["groupingExpressions"]
-        functions = sorted({found for each in node["aggregateExpressions"] for found in _functions(each)})
+        functions = list(dict.fromkeys(found for each in node["aggregateExpressions"] for found in _functions(each)))
         shown = f"groupBy({', '.join(map(_name, keys))}) with {', '.join(functions) or 'no aggregate'}"
         return Step(shown, f"{kind} {[_text(iter(key), definitions) for key in keys]} {functions}")
     if kind in _DEDUPLICATIONS:
-        names = sorted(_name(each) for each in node["keys"])
+        names = [_name(each) for each in node["keys"]]
         return Step(f"dropDuplicates({', '.join(names)})", f"{kind} {names}")
     if kind == "Join":
         how = str(node["joinType"].get("object", "")).rsplit(".", 1)[-1].rstrip("$")
         condition = _text(iter(node["condition"]), {}) if node.get("condition") else ""
-        return Step(f"a join of streams ({how}: {condition})", f"{kind} {how} {condition}")
+        used = {*_columns(plan[:place]), *_columns(node.get("condition"))} if any(map(_chooses, plan[:place])) else None
+        sides = [_kept(child, used) for child in _children(plan, place)]
+        return Step(f"a join of streams ({how}: {condition})", f"{kind} {how} {condition} {sides}")
     if kind in ("Distinct", "GlobalLimit"):
         return Step(kind.lower(), kind)
     return Step("keyed state", kind) if kind.startswith(_KEYED) else None
+
+
+def _kept(side: Sequence[Json], used: Collection[int] | None) -> list[str]:
+    """The columns of a join's side that are looked at behind it, in their order; nothing where no step names them."""
+    for node in side:
+        if _kind(node) == "Project":
+            named = [each for each in node["projectList"] if used is None or each[0]["exprId"]["id"] in used]
+            return [_text(iter(each), {}) for each in named]
+        if node["num-children"] != 1:
+            break
+    return []
+
+
+def _chooses(node: Json) -> bool:
+    """Whether columns that a step does not name are gone behind it."""
+    return "projectList" in node or "aggregateExpressions" in node
+
+
+def _columns(part: object) -> Iterator[int]:
+    """The ids of all columns that are looked at anywhere in a part of a plan."""
+    if isinstance(part, Mapping):
+        if str(part.get("class")).endswith(".AttributeReference"):
+            yield part["exprId"]["id"]
+        for value in part.values():
+            yield from _columns(value)
+    elif isinstance(part, list):
+        for each in part:
+            yield from _columns(each)
 
 
 def _streams(subtree: Sequence[Json]) -> bool:
