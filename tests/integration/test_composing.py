@@ -18,8 +18,19 @@ from pyspark.sql import functions as fn
 from headrace import Broker
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators import correct, enrich, event_time, side_output, tumbling
+from headrace.pipelines.operators import (
+    appended,
+    correct,
+    deduplicate,
+    enrich,
+    event_time,
+    join_streams,
+    side_output,
+    sliding,
+    tumbling,
+)
 from headrace.pipelines.operators.errors import BadTime, BadWindow
+from headrace.pipelines.operators.time_marks import TimeMark, time_marks
 from tests.integration.composing import (
     BY_NAME,
     CLICKS,
@@ -27,6 +38,7 @@ from tests.integration.composing import (
     END,
     FAR,
     ROWS,
+    SECOND,
     START,
     STEPS,
     Step,
@@ -269,3 +281,35 @@ def test_rows_that_were_held_up_are_not_late_behind(streams: Streams) -> None:
     running = Running(streams, frame=windows)
     assert found(running.rows()) == streams.answer(BY_NAME["enrich, as_of"], BY_NAME["tumbling"])
     assert running.late() == 0
+
+
+def test_rows_of_a_union_are_as_far_behind_as_those_of_its_inputs(streams: Streams) -> None:
+    minutes = streams.events("clicks").transform(tumbling("1 minute", by="shop", value=agg.count()))
+    others = streams.events("views").transform(tumbling("1 minute", by="shop", value=agg.count()))
+    pairs = minutes.transform(join_streams(others, on="shop", within="1 hour", how="left")).select(*minutes.columns)
+    (one,), (other,) = time_marks(minutes), time_marks(pairs)
+    assert one.lag_us < other.lag_us
+    renamed = minutes.union(pairs).where("value > 0").withColumnRenamed("window_end", "until")
+    for united in (minutes.union(pairs), pairs.union(minutes), minutes.unionByName(others).union(pairs)):
+        assert time_marks(united) == [other]
+    assert [mark.lag_us for mark in time_marks(renamed)] == [other.lag_us]
+    assert time_marks(minutes.union(others)) == [one]
+    # What is the last moment of a window here is the time itself there: no operator can go by it.
+    slid = streams.events("views").transform(sliding("1 minute", by="shop", value=agg.count()))
+    mixed = minutes.union(slid.select(*minutes.columns))
+    with pytest.raises(BadWindow, match="keep the column that carries it behind the step before"):
+        mixed.transform(tumbling("1 hour", n=agg.count()))
+    mixed = mixed.transform(event_time("window_end", delay="1 minute"))
+    assert time_marks(mixed) == [TimeMark("event_time", lag_us=60 * SECOND)]
+
+
+def test_results_that_are_given_more_than_once_are_known_under_any_name(streams: Streams) -> None:
+    made = streams.events("clicks").transform(
+        tumbling("1 minute", by="shop", stragglers=correct("1 hour"), value=agg.count())
+    )
+    renamed = made.withColumnRenamed("retracted", "gone")
+    for frame in (renamed, renamed.drop("window_end"), made.withColumn("retracted", fn.lit(False)).union(made)):
+        with pytest.raises(BadWindow, match="given more than once"):
+            frame.transform(deduplicate("shop"))
+    table = renamed.transform(appended())
+    assert ("gone" in table.columns, "_weight" in table.columns) == (False, True)

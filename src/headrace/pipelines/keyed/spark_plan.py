@@ -1,7 +1,8 @@
 """What Spark's plan of a DataFrame says; Spark shows it nowhere else."""
 
+import json
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,3 +76,57 @@ def _steps(frame: "DataFrame") -> "Iterator[tuple[int, str]]":
 def analyzed_plan(frame: "DataFrame") -> str:
     """Its text, a line a step."""
     return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001
+
+
+def united_metadata(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
+    """Of each column that a union brought together, its metadata in every input of the union.
+
+    Spark gives a column of a union the metadata that it has in the first input. A column that was given metadata of its
+    own behind the union is not among them.
+    """
+    if "Union" not in analyzed_plan(frame):
+        return {}
+    plan: Any = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+    named: dict[int, int] = {}
+    inputs: dict[int, list[Any]] = {}
+    _read_columns(plan, named, inputs)
+
+    def parts(column: Any, known: int, done: frozenset[int] = frozenset()) -> "Iterator[dict[str, Any]]":
+        while known in named and (known not in inputs or known in done):
+            known = named[known]
+        if known not in inputs or known in done:
+            yield json.loads(column.metadata().json())
+            return
+        yield from parts(column, known, done | {known})  # in the first input it has the same id
+        for each in inputs[known]:
+            yield from parts(each, int(each.exprId().id()), done | {known})
+
+    columns = zip(frame.columns, _each(plan.output()), strict=True)
+    found = {name: list(parts(column, int(column.exprId().id()))) for name, column in columns}
+    return {name: each for name, each in found.items() if len(each) > 1}
+
+
+def _read_columns(plan: Any, named: dict[int, int], inputs: dict[int, list[Any]]) -> None:
+    """Which columns are others under a new name, and which columns unions put below those of their first input."""
+    if plan.nodeName() == "Project":
+        for each in _each(plan.projectList()):
+            is_name = _class(each) == "Alias" and _class(each.child()) == "AttributeReference"
+            if is_name and each.explicitMetadata().isEmpty():
+                named[int(each.exprId().id())] = int(each.child().exprId().id())
+    if plan.nodeName() == "Union":
+        first, *others = ([*_each(child.output())] for child in _each(plan.children()))
+        for place, column in enumerate(first):
+            inputs.setdefault(int(column.exprId().id()), []).extend(other[place] for other in others)
+    for child in _each(plan.children()):
+        _read_columns(child, named, inputs)
+
+
+def _class(expression: Any) -> str:
+    return str(expression.getClass().getSimpleName())
+
+
+def _each(sequence: Any) -> "Iterator[Any]":
+    """Of a sequence of Scala's."""
+    iterator = sequence.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

@@ -66,10 +66,8 @@ def event_time(
             timed = frame.observe(f"{EVENT_TIMES}.{field}.{next(_numbers)}", far)
             timed = timed.withColumn(into, fn.when(read <= limit, read))
         if held_up:
-            others = [mark.column for mark in time_marks(frame)]
-            return timed.transform(TimeMark(into, lag_us=delay_us).put).transform(
-                lambda each: without_marks(each, others)
-            )
+            marked = timed.transform(TimeMark(into, lag_us=delay_us).put)
+            return without_marks(marked, set(marked.columns) - {into})
         # Spark takes a watermark away where nothing streams; operators then know the time by its mark.
         timed = timed.withWatermark(into, spelt(delay_us)) if frame.isStreaming else TimeMark(into).put(timed)
         if IDLE in frame.columns:

@@ -64,8 +64,9 @@ def check_events(frame: "DataFrame", what: str) -> None:
         raise BadWindow(f"{what} stands behind results with late rows beside them: write .transform(on_time) before it")
     if again := given_again(frame):
         raise BadWindow(
-            f"{what} counts each row once, and what stands before it is given more than once (see {again[0]!r}): leave "
-            "out correct(…) and early=… there, or make it a table with appended() and group it with group_changes"
+            f"{what} counts each row once, and what stands before it is given more than once (see "
+            f"{next(iter(again))!r}): leave out correct(…) and early=… there, or make it a table with appended() and "
+            "group it with group_changes"
         )
 
 

@@ -13,25 +13,32 @@ How an operator declares the time of what it emits: `frame.transform(TimeMark("w
   With 0 every row is behind W, as of an input whose rows keep their promise. Whoever reads the column judges rows, and
   closes what it has, by a watermark that is so much earlier; and adds what it holds rows up itself. A window may take
   a microsecond less, because it ends behind every time that is in it.
-- `again`: columns that say that a result is given more than once (`retracted`, `final`). As long as one of them is
-  there the rows are no events, and an operator that would count them twice refuses them.
+- `again`: columns that say that a result is given more than once (`retracted`, `final`). They are noted as such
+  themselves. As long as one of them is there, under whatever name, the rows are no events, and an operator that would
+  count them twice refuses them.
+
+Rows of a union are as far behind as those of any of its inputs may be. Where the column is the time in one input and
+not in the other, or not in the same way, the union has no column that carries the time.
 
 A join of Spark's own holds rows up too, and lowers the watermark for all that stands behind it by itself.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.pipelines.keyed.spark_plan import united_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField
 
 DELAY: Final = "spark.watermarkDelayMs"
 """What Spark notes on a column with a watermark."""
 MARK: Final = "headrace.time"
 """What we note on a column that carries the time of results."""
+AGAIN: Final = "headrace.again"
+"""What we note on a column that says that a result is given more than once: how it was called then."""
 WINDOW_TIME: Final = "_window_time"
 """The time itself, where it is not the column as it stands."""
 
@@ -47,8 +54,9 @@ class TimeMark:
 
     def put(self, frame: "DataFrame") -> "DataFrame":
         """The frame with its column marked."""
-        said = {"back_us": self.back_us, "lag_us": self.lag_us, "again": list(self.again)}
-        return _noted(frame, {self.column: {MARK: said}})
+        noted: dict[str, dict[str, object]] = {name: {AGAIN: name} for name in self.again}
+        noted[self.column] = {MARK: {"back_us": self.back_us, "lag_us": self.lag_us}}
+        return _noted(frame, noted)
 
     @property
     def ends_lag_us(self) -> int:
@@ -77,21 +85,21 @@ class TimeMark:
 
 def time_marks(frame: "DataFrame") -> list[TimeMark]:
     """What carries time in a frame: the results' own columns, or where there are none, those of an input."""
-    marked = [_read(field) for field in frame.schema.fields if MARK in field.metadata]
-    return marked or [TimeMark(field.name) for field in frame.schema.fields if DELAY in field.metadata]
+    metadata = _metadata(frame)
+    own = {name for name, parts in metadata.items() if any(MARK in said for said in parts)}
+    found = {name: _read(name, parts, streams=frame.isStreaming) for name, parts in metadata.items()}
+    marks = [mark for mark in found.values() if mark]
+    return [mark for mark in marks if mark.column in own] or marks
 
 
 def time_mark(frame: "DataFrame", column: str) -> TimeMark | None:
     """What is said about one column; None if it carries no time."""
-    field = frame.schema[column]
-    if MARK in field.metadata:
-        return _read(field)
-    return TimeMark(column) if DELAY in field.metadata else None
+    return _read(column, _metadata(frame)[column], streams=frame.isStreaming)
 
 
-def given_again(frame: "DataFrame") -> list[str]:
-    """The columns of a frame that say that its results are given more than once; none if each is given once."""
-    return [name for mark in time_marks(frame) for name in mark.again if name in frame.columns]
+def given_again(frame: "DataFrame") -> dict[str, str]:
+    """The columns of a frame that say that its results are given more than once, and what they were called first."""
+    return {name: said[AGAIN] for name, parts in _metadata(frame).items() for said in parts if AGAIN in said}
 
 
 def without_marks(frame: "DataFrame", columns: "Collection[str]") -> "DataFrame":
@@ -100,9 +108,19 @@ def without_marks(frame: "DataFrame", columns: "Collection[str]") -> "DataFrame"
     return _noted(frame, {name: {} for name, said in known.items() if MARK in said or DELAY in said})
 
 
-def _read(field: "StructField") -> TimeMark:
-    said = field.metadata[MARK]
-    return TimeMark(field.name, said["back_us"], said["lag_us"], tuple(said["again"]))
+def _metadata(frame: "DataFrame") -> "dict[str, list[dict[str, Any]]]":
+    """Of each column, what is noted on it in every input of a union, or once."""
+    united = united_metadata(frame)
+    return {field.name: united.get(field.name) or [field.metadata] for field in frame.schema.fields}
+
+
+def _read(column: str, parts: "Sequence[Mapping[str, Any]]", *, streams: bool) -> TimeMark | None:
+    """What holds for all rows of a column; None if that is nothing."""
+    known = [each.get(MARK, {"back_us": 0, "lag_us": 0}) for each in parts if MARK in each or DELAY in each]
+    lacks = streams and len(known) < len(parts) and any(MARK in each for each in parts)
+    if not known or lacks or len({each["back_us"] for each in known}) > 1:
+        return None
+    return TimeMark(column, known[0]["back_us"], max(each["lag_us"] for each in known))
 
 
 def _noted(frame: "DataFrame", noted: dict[str, dict[str, object]]) -> "DataFrame":
@@ -115,7 +133,7 @@ def _noted(frame: "DataFrame", noted: dict[str, dict[str, object]]) -> "DataFram
     for field in frame.schema.fields:
         column = fn.col(f"`{field.name}`")
         if field.name in noted:
-            others = {name: said for name, said in field.metadata.items() if name not in (MARK, DELAY)}
+            others = {name: said for name, said in field.metadata.items() if name not in (MARK, DELAY, AGAIN)}
             column = column.alias(field.name, metadata=others | noted[field.name])
         columns.append(column)
     return frame.select(*columns)

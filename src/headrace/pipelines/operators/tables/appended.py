@@ -47,17 +47,18 @@ def appended(*, time: str | None = None, table: str | None = None) -> Transform:
         if IDLE in frame.columns:
             frame = frame.where(~fn.col(IDLE).eqNullSafe(True)).drop(IDLE)
         again = given_again(frame)
-        if ASIDE in frame.columns or (again and RETRACTED not in again):
+        retracted = next((name for name, called in again.items() if called == RETRACTED), None)
+        if ASIDE in frame.columns or (again and retracted is None):
             raise BadField(
                 "appended stands behind results with late rows beside them: write .transform(on_time) before it"
                 if ASIDE in frame.columns
-                else f"appended counts each row once, and these are given more than once (see {again[0]!r}): take the "
-                f'last of each, as in .where("{FINAL}").drop("{FINAL}")'
+                else f"appended counts each row once, and these are given more than once (see {next(iter(again))!r}): "
+                f'take the last of each, as in .where("{FINAL}").drop("{FINAL}")'
             )
         weight = fn.lit(1).cast("int").alias(WEIGHT, metadata={INSERTS: True})
-        if again:
-            weight = fn.when(fn.col(RETRACTED), -1).otherwise(1).cast("int").alias(WEIGHT)
-        own = [fn.col(f"`{name}`") for name in frame.columns if not again or name != RETRACTED]
+        if retracted is not None:
+            weight = fn.when(fn.col(f"`{retracted}`"), -1).otherwise(1).cast("int").alias(WEIGHT)
+        own = [fn.col(f"`{name}`") for name in frame.columns if name != retracted]
         return frame.select(*own, weight, _version(frame, table).alias(VERSION), _time(frame, time).alias(TIME))
 
     return apply

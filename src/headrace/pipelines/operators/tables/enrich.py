@@ -142,9 +142,10 @@ def _check_events(events: "DataFrame", as_of: str | None) -> None:
         )
     again = given_again(events)
     if again and as_of is None:
+        as_of = next((mark.column for mark in time_marks(events)), "window_end")
         raise BadField(
             f"enrich without as_of sees a row as it is when an event comes, and these are given more than once (see "
-            f"{again[0]!r}): write as_of={time_marks(events)[0].column!r}, which finds the same each time"
+            f"{next(iter(again))!r}): write as_of={as_of!r}, which finds the same each time"
         )
 
 
