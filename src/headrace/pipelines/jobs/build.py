@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.draining import ONCE, Stage, begin_ending, stage_of
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.checkpoint import standing
+from headrace.pipelines.jobs.checkpoint import Standing, standing
 from headrace.pipelines.jobs.declare import (
     AVAILABLE_NOW,
     REAL_TIME,
@@ -29,6 +29,7 @@ from headrace.pipelines.jobs.outputs import check_output, start_query
 from headrace.pipelines.jobs.place import Place
 from headrace.pipelines.jobs.steps import check_steps
 from headrace.pipelines.keyed.spark_plan import has_watermark
+from headrace.pipelines.source.selection import selected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,18 +76,36 @@ def check(job: Job, bootstrap: str, *, trigger: str | None = None) -> None:
 
 
 def check_over(job: Job, place: Place, bootstrap: str, trigger: str) -> None:
-    """Refuse to go on with a drained job; a run that would read nothing has nothing to do, and may."""
-    for word in job.outputs:
-        if stage_of(place.checkpoint(word)) is not Stage.DRAINED:
+    """Refuse to go on with a drained job; a run that would read nothing has nothing to do, and may.
+
+    An output whose final batch was begun and not done gets it first: what is in its windows was read in time.
+    """
+    stages = {word: stage_of(place.checkpoint(word)) for word in job.outputs}
+    if Stage.ENDING in stages.values():
+        return
+    for word, stage in stages.items():
+        if stage is not Stage.DRAINED:
             continue
-        stands = standing(place.checkpoint(word))
-        waiting = lag_of(job.home(bootstrap), stands.offsets, 0, stands.ids).records if stands.offsets else 0
+        waiting = _waiting(job, standing(place.checkpoint(word)), bootstrap)
         if waiting or trigger != AVAILABLE_NOW:
             raise BadJob(
                 f"{job.place}: job {job.name!r} was drained: its windows are closed, and "
                 f"{waiting or 'all'} new records would be late. Start anew with headrace pipeline reset, or build a "
                 "new version with headrace pipeline rebuild"
             )
+
+
+def _waiting(job: Job, stands: Standing, bootstrap: str) -> int:
+    """How many records its inputs have that were not read, those of partitions that were added since among them."""
+    if not stands.offsets:
+        return 0
+    found = 0
+    for given in job.inputs.values():
+        cluster, options = cluster_of(given, bootstrap), check_input(given, bootstrap, jvm=False)
+        offsets = {where: stands.offsets.get(where, 0) for where in selected(cluster, options)}
+        topics = {where.topic for where in offsets}
+        found += lag_of(cluster, offsets, 0, {name: id_ for name, id_ in stands.ids.items() if name in topics}).records
+    return found
 
 
 def prepare(
@@ -165,8 +184,18 @@ def start(prepared: Prepared) -> dict[str, "StreamingQuery"]:
     return started
 
 
-def start_ending(prepared: Prepared) -> dict[str, "StreamingQuery"]:
-    """After queries have ended by themselves: what is left to do, which is the final batch where a job is drained."""
+def is_over(prepared: Prepared) -> bool:
+    """Whether a job reads no more, and at most its final batches are left to run."""
+    return all(stage_of(prepared.place.checkpoint(word)) is not Stage.OPEN for word in prepared.results)
+
+
+def start_ending(prepared: Prepared, *, was_over: bool) -> dict[str, "StreamingQuery"]:
+    """After queries have ended by themselves: what is left to do, which is the final batch where a job is drained.
+
+    A run that found a job over has read nothing, and is refused where there was something to read.
+    """
+    if was_over:
+        check_over(prepared.job, prepared.place, prepared.bootstrap, prepared.trigger)
     if prepared.drain:
         now_ms = time.time_ns() // 1_000_000
         for word, frame in prepared.results.items():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.build import Prepared, start, start_ending
+from headrace.pipelines.jobs.build import Prepared, is_over, start, start_ending
 from headrace.pipelines.jobs.declare import REAL_TIME
 from headrace.pipelines.jobs.failures import sentence_of, will_last
 from headrace.pipelines.jobs.inputs import dead_letter_topics
@@ -36,6 +36,7 @@ class Running:
     late_rows: dict[str, int] = field(default_factory=dict)
     last_batch: dict[str, int] = field(default_factory=dict)
     has_begun: bool = False
+    was_over: bool = False
 
     @property
     def name(self) -> str:
@@ -73,6 +74,7 @@ class Runner:
     def begin(self) -> None:
         """Start every job."""
         for running in self.jobs:
+            running.was_over = is_over(running.prepared)
             running.queries = start(running.prepared)
 
     def wait(self, seconds: float) -> None:
@@ -104,7 +106,7 @@ class Runner:
                     query.awaitTermination()  # only then Spark lets another one have its name
                 self._unread += self._reports(running)
                 keep_now()
-                running.queries = start_ending(running.prepared)
+                running.queries = start_ending(running.prepared, was_over=running.was_over)
             return
         for query in running.queries.values():
             query.stop()  # outputs of one job go on together

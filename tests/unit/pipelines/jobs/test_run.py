@@ -40,6 +40,7 @@ class World:
         self.endings: list[Query] = []
         monkeypatch.setattr(module, "start", self._start)
         monkeypatch.setattr(module, "start_ending", self._start_ending)
+        monkeypatch.setattr(module, "is_over", lambda _: False)
         prepared: Any = SimpleNamespace(
             job=SimpleNamespace(
                 name="sums",
@@ -58,8 +59,9 @@ class World:
         self.started.append(Query())
         return {"out": self.started[-1]}
 
-    def _start_ending(self, _: Any) -> dict[str, Query]:
+    def _start_ending(self, _: Any, *, was_over: bool) -> dict[str, Query]:
         assert not any(query.has_name for query in self.started)
+        assert not was_over
         return {"out": self.endings.pop()} if self.endings else {}
 
 
