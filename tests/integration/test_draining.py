@@ -16,13 +16,17 @@ from pyspark.sql import functions as fn
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import create_topic
+from headrace.client.admin import add_partitions, create_topic
 from headrace.client.cluster import Cluster
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
-from headrace.pipelines.draining import Drained, Stage, drain, stage_of
+from headrace.pipelines import job, topic
+from headrace.pipelines.draining import FINAL_WATERMARK_MS, Drained, Stage, drain, stage_of
+from headrace.pipelines.jobs.build import check_over
+from headrace.pipelines.jobs.declare import AVAILABLE_NOW, BadJob
+from headrace.pipelines.jobs.place import Place
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators import (
     compare,
@@ -31,7 +35,9 @@ from headrace.pipelines.operators import (
     hopping,
     join_streams,
     sessions,
+    side_output,
     sliding,
+    top_n,
     tumbling,
 )
 from headrace.pipelines.watermarks import keeps_input_watermarks
@@ -45,6 +51,12 @@ Query = Callable[[Read], DataFrame]
 
 def joined(read: Read) -> DataFrame:
     return read("left").transform(join_streams(read("right"), on="k", within="2 seconds", how="left"))
+
+
+def united(read: Read) -> DataFrame:
+    left, right = (read(side).transform(tumbling("2 seconds", by=["k"], n=agg.count())) for side in ("left", "right"))
+    held_up = left.transform(join_streams(right, on="k", within="8 seconds", how="left"))
+    return right.unionByName(held_up.select(*right.columns))
 
 
 QUICK: dict[str, Query] = {
@@ -70,6 +82,9 @@ OTHERS: dict[str, Query] = {
     "sessions": lambda read: read("left").transform(sessions("4 seconds", by=["k"], n=agg.count())),
     "sessions of a maximum": lambda read: read("left").transform(
         sessions("4 seconds", maximum="7 seconds", by=["k"], n=agg.count())
+    ),
+    "windows over a union of what is and is not held up": lambda read: (
+        united(read).transform(tumbling("10 seconds", by=["k"], n=agg.count(), all=agg.sum("n")))
     ),
     "comparisons behind windows": lambda read: (
         read("left")
@@ -122,6 +137,38 @@ def test_a_drained_stream_gives_what_a_batch_gives(
     assert stage_of(tmp_path / "checkpoint") is Stage.DRAINED
     with pytest.raises(Drained, match="was drained: all its windows are closed, so begin with a new checkpoint"):
         drain(writer, checkpoint=tmp_path / "checkpoint")
+
+
+def at_once(spark: SparkSession, folder: Path) -> DataFrame:
+    return (
+        spark.read.schema("k int, v int, at timestamp").json(str(folder)).transform(event_time("at", delay="0 seconds"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "columns"),
+    [
+        (tumbling("10 seconds", stragglers=correct("1 hour"), n=agg.count()), ["n", "revision", "retracted"]),
+        (tumbling("10 seconds", early="1 hour", n=agg.count()), ["n", "revision", "final"]),
+        (sessions("10 seconds", by="k", stragglers=side_output(), n=agg.count()), ["n", "_aside"]),
+        (tumbling("10 seconds", wall_clock="1 hour", n=agg.count()), ["n"]),
+    ],
+    ids=["corrected", "early", "beside", "wall clock"],
+)
+def test_a_batch_has_the_columns_of_a_stream(
+    spark: SparkSession, files: Path, window: Callable[[DataFrame], DataFrame], columns: list[str]
+) -> None:
+    found = at_once(spark, files / "left").transform(window)
+    assert found.columns[found.columns.index("window_end") + 1 :] == columns
+
+
+def test_nothing_in_a_batch_is_late_by_the_wall_clock_or_told_early(spark: SparkSession, files: Path) -> None:
+    best = {"best": top_n(1, "-v"), "early": "1 microsecond"}
+    windows = tumbling("10 seconds", wall_clock="1 hour", stragglers=correct("1 hour"), **best)  # type: ignore[arg-type]
+    found = at_once(spark, files / "left").transform(windows).orderBy("window_start").collect()
+    assert [(row.best[0].v, row.revision, row.retracted, row.final) for row in found] == [
+        (best, 1, False, True) for best in (9, 19, 9, 19)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -270,3 +317,53 @@ def test_a_table_read_before_a_kill_holds_nothing_up_and_a_kill_in_the_ending_lo
     assert "headrace pipeline reset" in said
     said = shop.run("--drain", code=1)
     assert "is to be drained, and its trigger is '100 ms': choose the trigger 'available-now'" in said
+
+
+def checkpointed(folder: Path, *batches: dict[str, dict[str, int]], watermark_ms: int, is_done: bool = True) -> None:
+    """A checkpoint as Spark leaves it behind batches up to these offsets; the last one may not be done."""
+    for log in ("offsets", "commits"):
+        (folder / log).mkdir(parents=True)
+    for number, offsets in enumerate(batches):
+        about = {"batchWatermarkMs": watermark_ms, "batchTimestampMs": number}
+        (folder / "offsets" / str(number)).write_text(f"v1\n{json.dumps(about)}\n{json.dumps(offsets)}")
+        if is_done or number < len(batches) - 1:
+            (folder / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_what_was_begun_to_end_ends_before_a_drained_job_is_refused(tmp_path: Path, headrace_broker: Broker) -> None:
+    made = job(inputs={"rows": topic("halves")}, outputs={"one": topic("one"), "two": topic("two")}, name="halves")(
+        lambda rows: rows
+    )
+    place, read = Place(tmp_path, 1), {"halves": {"0": 2}}
+    checkpointed(place.checkpoint("one"), read, read, watermark_ms=FINAL_WATERMARK_MS)
+    checkpointed(place.checkpoint("two"), read, read, watermark_ms=FINAL_WATERMARK_MS, is_done=False)
+    servers = headrace_broker.bootstrap_servers
+    with Cluster(parse_bootstrap(servers)) as cluster:
+        create_topic(cluster, "halves", partitions=1)
+        writer = Writer(cluster, "halves")
+        for number in range(3):
+            writer.add(NewRecord(None, str(number).encode(), START_MS))
+        writer.flush()
+        check_over(made, place, servers, AVAILABLE_NOW)
+        (place.checkpoint("two") / "commits" / "1").write_text("v1\n{}")
+        with pytest.raises(BadJob, match="its windows are closed, and 1 new records would be late"):
+            check_over(made, place, servers, AVAILABLE_NOW)
+
+
+def test_records_of_partitions_that_were_added_to_a_drained_jobs_topic_are_new(
+    tmp_path: Path, headrace_broker: Broker
+) -> None:
+    made = job(inputs={"rows": topic("grown")}, outputs=topic("out"), name="grown")(lambda rows: rows)
+    place = Place(tmp_path, 1)
+    checkpointed(place.checkpoint("out"), {"grown": {"0": 0}}, watermark_ms=FINAL_WATERMARK_MS)
+    servers = headrace_broker.bootstrap_servers
+    with Cluster(parse_bootstrap(servers)) as cluster:
+        create_topic(cluster, "grown", partitions=1)
+        check_over(made, place, servers, AVAILABLE_NOW)
+        add_partitions(cluster, "grown", 2)
+        cluster.refresh(["grown"])
+        writer = Writer(cluster, "grown")
+        writer.add(NewRecord(None, b"late", START_MS, partition=1))
+        writer.flush()
+        with pytest.raises(BadJob, match="1 new records would be late"):
+            check_over(made, place, servers, AVAILABLE_NOW)

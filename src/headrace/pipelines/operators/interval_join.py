@@ -71,7 +71,7 @@ def join_streams(
         join = StreamJoin(left, right, how, interval, *times, names, choice, buckets)
         # Spark's own join is fast, drops late rows and knows one watermark; the rest is for the one on keyed state.
         is_plain = not (choice.hands_on or choice.corrects or any(_is_held_up(mark, pairs) for mark in times))
-        is_native = is_plain or not left.isStreaming
+        is_native = is_plain or not (left.isStreaming or choice.hands_on)
         found, marks = keeps_input_watermarks((native_join if is_native else keyed_join)(join)), _times(join)
         found = without_marks(found, set(found.columns) - {mark.column for mark in marks})
         # Spark's join lowers the watermark for what stands behind it by itself.

@@ -72,9 +72,11 @@ class Windowing:
 
     def is_native(self, frame: "DataFrame", at: TimeMark) -> bool:
         """Whether Spark does it by itself, which has one watermark for all rows and not all aggregates."""
-        once = not at.ends_lag_us and not self.stragglers.corrects and not self.stragglers.hands_on
         ours = any(isinstance(each, Custom | TopN) for each in self.aggregates.values())
-        return not ours and ((once and self.closing == Closing()) or not frame.isStreaming)
+        # What is told again or handed on has columns that say so, also of a frame that does not stream.
+        once = not (self.stragglers.corrects or self.stragglers.hands_on or self.closing.early_us is not None)
+        by_watermark = not at.ends_lag_us and self.closing == Closing()
+        return not ours and once and (by_watermark or not frame.isStreaming)
 
     def natively(self, frame: "DataFrame", mark: TimeMark, window: "Column") -> "DataFrame":
         """Spark's own aggregation, with the columns that keyed state would give; late rows are counted by Spark."""
