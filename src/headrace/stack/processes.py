@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,18 +23,20 @@ Hear = Callable[[str], None]
 class MemberProcess:
     """One running process, in a process group of its own: Ctrl-C in the terminal is for the supervisor alone."""
 
-    def __init__(self, process: asyncio.subprocess.Process, hear: Hear) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, pipes: Sequence["_Pipe"], hear: Hear) -> None:
         self.pid = process.pid
         self._process = process
-        self._pumps = [
-            asyncio.create_task(_pump(stream, hear)) for stream in (process.stdout, process.stderr) if stream
-        ]
+        self._pipes = pipes
+        self._pumps = [asyncio.create_task(_pump(pipe.stream, hear)) for pipe in pipes]
 
     @classmethod
     async def start(cls, command: Command, folder: Path, hear: Hear) -> "MemberProcess":
         """Start it in a folder; its lines go to `hear`."""
         config = _in_memory(toml_text(command.config)) if command.config is not None else None
         arguments = [part.replace(CONFIG, f"/dev/fd/{config}") for part in command.arguments]
+        # Pipes of our own: with asyncio's, a process has not ended before whoever else holds them lets go, such as a
+        # JVM that writes its archive of classes when all is over.
+        out, err = await _Pipe.open(), await _Pipe.open()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -45,15 +48,19 @@ class MemberProcess:
                 cwd=folder,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", SUPERVISED: "1", **command.environment},
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                stdout=out.end,
+                stderr=err.end,
                 pass_fds=() if config is None else (config,),
                 start_new_session=True,
             )
+        except BaseException:
+            out.transport.close()
+            err.transport.close()
+            raise
         finally:
-            if config is not None:
-                os.close(config)
-        return cls(process, hear)
+            for end in (out.end, err.end, *(() if config is None else (config,))):
+                os.close(end)
+        return cls(process, (out, err), hear)
 
     async def ended(self) -> int:
         """Its exit code, once it is gone and all that it said is heard; what it left behind is ended too."""
@@ -62,6 +69,8 @@ class MemberProcess:
         _, waiting = await asyncio.wait(self._pumps, timeout=_LAST_WORDS_S)
         for pump in waiting:
             pump.cancel()
+        for pipe in self._pipes:
+            pipe.transport.close()
         return code
 
     def terminate(self) -> None:
@@ -76,6 +85,24 @@ class MemberProcess:
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipe:
+    """Our side of a pipe, and the end that a process writes to."""
+
+    stream: asyncio.StreamReader
+    transport: asyncio.ReadTransport
+    end: int
+
+    @classmethod
+    async def open(cls) -> "_Pipe":
+        reading, writing = os.pipe()
+        stream = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb", buffering=0)
+        )
+        return cls(stream, transport, writing)
 
 
 def _in_memory(text: str) -> int:
