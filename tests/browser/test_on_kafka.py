@@ -12,7 +12,7 @@ import pytest
 from headrace.dashboard.guard import Proofs
 from headrace.dashboard.server import DashboardServer
 from peers.kafka.broker import running_kafka
-from tests.browser import traffic
+from tests.browser import parts, traffic
 from tests.browser.conftest import TOKEN, settings
 
 pytestmark = pytest.mark.java
@@ -57,9 +57,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         traffic.make_topics(broker.bootstrap_servers)
         traffic.write_orders(broker.bootstrap_servers, "orders", 2_000, ago_ms=3_600_000)
         traffic.read_some(broker.bootstrap_servers, "reporting", "orders", 800)
-        traffic.write_progress(broker.bootstrap_servers)
-        traffic.write_statuses(broker.bootstrap_servers)
-        yield broker.bootstrap_servers
+        parts.write_reports(broker.bootstrap_servers)
+        folder = tmp_path_factory.mktemp("parts")
+        with parts.running(broker.bootstrap_servers, folder, parts.ShopDatabase(folder)):
+            yield broker.bootstrap_servers
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +84,8 @@ def test_what_the_pages_tell(client):
     assert configs["retention.ms"]["is_own"]
     assert configs["retention.ms"]["meaning"] == "7 d"
     assert rows(client.get("/pipelines"))["revenue"]["last"]["batch"] == 59
-    assert rows(client.get("/changes"))["shop"]["position"] == "lsn 0/1A2B3C8, snapshot orders"
-    assert rows(client.get("/derived"))["orders-cache"]["state"] == "running"
+    client.wait("/changes", lambda found: rows(found).get("shop", {}).get("state") == "running")
+    client.wait("/derived", lambda found: rows(found).get("orders-table", {}).get("state") == "running")
 
 
 def test_a_search_a_record_and_a_move(client):
@@ -94,6 +95,6 @@ def test_a_search_a_record_and_a_move(client):
     assert found.rstrip().endswith("event: done\ndata: null")
     client.post("/topics/payments/produce", key="by-hand", value="{}")
     client.wait("/topics", lambda found: rows(found)["payments"]["records"] == 1)
-    assert "Move reporting to earliest?" in client.post("/groups/reporting/plan", to="earliest", topic="")
+    assert "Reset reporting to earliest?" in client.post("/groups/reporting/plan", to="earliest", topic="")
     client.post("/groups/reporting/move", moves=json.dumps([["orders", index, 0] for index in range(4)]))
     client.wait("/groups", lambda found: rows(found)["reporting"]["lag"] == 2_000)

@@ -147,7 +147,7 @@ def test_a_file_that_is_missing_misspelt_or_wrong(place: Place) -> None:
 def test_a_pipeline_that_cannot_be_read(place: Place) -> None:
     file = place.folder / "jobs.py"
     assert refused(place, "pipeline", "run", "jobs.py") == documented(
-        "headrace: jobs.py is not a file: name the Python file that declares the jobs"
+        "headrace: jobs.py is not a file: name the Python file that declares jobs or views"
     )
     for text, sentence in (
         ("import pandsa\n", "headrace: jobs.py:1: ModuleNotFoundError: No module named 'pandsa': install it"),

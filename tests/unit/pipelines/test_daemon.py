@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -30,13 +31,16 @@ def said_by_worker(folder: Path, then: str) -> str:
         **os.environ,
         "PYTHONPATH": str(folder),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
     }
-    with subprocess.Popen(
-        [sys.executable, "-m", "pyspark.daemon", "pyspark_planning"],
-        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as daemon:  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory(prefix="spark") as sockets,  # the path of a socket has to be short
+        subprocess.Popen(
+            [sys.executable, "-m", "pyspark.daemon", "pyspark_planning"],
+            env=environment | {"PYTHON_WORKER_FACTORY_SOCK_DIR": sockets},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as daemon,
+    ):  # fmt: skip
         assert daemon.stdin
         assert daemon.stdout
         assert daemon.stderr

@@ -29,7 +29,7 @@ def load_files(files: Sequence[Path], only: Collection[str] = ()) -> list[Job]:
     stems = [file.stem for file in files]
     for file in files:
         if not file.is_file():
-            raise BadFile(f"{file} is not a file: name the Python file that declares the jobs")
+            raise BadFile(f"{file} is not a file: name the Python file that declares jobs or views")
         if stems.count(file.stem) > 1:  # a module is called so
             raise BadFile(f"two files are called {file.stem}: give one another name, or run it by itself")
     found = [job for file in files for job in _declared(file)]
