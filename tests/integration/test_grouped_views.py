@@ -165,7 +165,7 @@ def test_groups_follow_their_table(spark: SparkSession, tmp_path: Path) -> None:
         (lambda: frame.transform(group_changes("shp", n=agg.count())), "by in group_changes names 'shp', which is no"),
         (lambda: frame.transform(group_changes(n=agg.sum("shop"))), "only numbers can be summed"),
         (lambda: frame.transform(group_changes("shop", shop=agg.count())), "is called 'shop', as another column"),
-        (lambda: frame.drop(WEIGHT).transform(group_changes(n=agg.count())), "no table as changes"),
+        (lambda: frame.drop(WEIGHT).transform(group_changes(n=agg.count())), "is not a table as changes"),
         (lambda: frame.transform(distinct_changes("itm")), "distinct_changes names 'itm', which is not a column"),
     ]:
         with pytest.raises((BadAggregate, BadField)) as found:

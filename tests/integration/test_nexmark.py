@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[2] / "examples" / "nexmark"
 QUERIES = [f"q{number}" for number in range(21)]
-EVENTS, BATCH = 1500, 1000
+EVENTS, BATCH = 2000, 1000
 # How many lines the SELECT of each query has in the public suite's Flink SQL, without the table that it goes to.
 FLINK_LINES = [2, 8, 2, 7, 11, 31, 14, 11, 19, 11, 3, 8, 9, 10, 15, 17, 19, 14, 5, 4, 7]
 

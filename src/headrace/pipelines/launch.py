@@ -15,8 +15,10 @@ import signal
 import struct
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,19 +103,19 @@ def start_gateway(java: "Java", conf: Mapping[str, str]) -> Any:
         # would have every Python process import pyspark from an archive there, compiled anew each time, instead of as
         # it is installed.
         environment = {"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "SPARK_CONNECT_MODE": "0"}
-        # Ctrl-C waits until the process is known: one that was started and forgotten could not be ended.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        process = subprocess.Popen(
-            [*command, "pyspark-shell"],
-            stdin=subprocess.PIPE,  # the JVM ends when this pipe does, so it never outlives us
-            stdout=_STANDARD_ERROR,  # results are ours; and who reads them need not wait for the JVM's end
-            env={**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
-            preexec_fn=_ignore_interrupts,  # only sets a signal's disposition
-            # It writes the archive when we have ended, and whoever ends our process group then must not end it too.
-            process_group=0 if claim else None,
-        )
+        with _noted_interrupts() as interrupts:
+            process = subprocess.Popen(
+                [*command, "pyspark-shell"],
+                stdin=subprocess.PIPE,  # the JVM ends when this pipe does, so it never outlives us
+                stdout=_STANDARD_ERROR,  # results are ours; and who reads them need not wait for the JVM's end
+                env={**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+                preexec_fn=_ignore_interrupts,  # only sets a signal's disposition
+                # It writes the archive when we have ended, and whoever ends our process group then must not end it too.
+                process_group=0 if claim else None,
+            )
         try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if interrupts:
+                signal.raise_signal(signal.SIGINT)
             if claim:
                 claim.write_text(str(process.pid))
             _wait_for(answer, process)
@@ -135,7 +137,24 @@ def start_gateway(java: "Java", conf: Mapping[str, str]) -> Any:
 def _ignore_interrupts() -> None:
     # Ctrl-C is for us: we stop the queries, then the JVM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+@contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """Ctrl-C is noted instead of raised: a process that was started and forgotten could not be ended.
+
+    Blocking the signal does not do: another thread takes it, and Python raises it in this one all the same, where it
+    happens to be. In what Python does around a fork it is swallowed.
+    """
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
 
 
 def _wait_for(answer: Path, process: "subprocess.Popen[bytes]") -> None:
