@@ -129,14 +129,15 @@ def verify(
     equal only if it has the rows of the database. Ends with 1 if anything differs or could not be compared, or if a
     system has dead letters; the others are compared all the same.
     """
+    chosen = _load(config, names)
     captures = (
         [captured(name, section) for name, section in read_sections(config, CAPTURES, ()).items()]
         if with_source
-        else []
+        else None
     )
     found = []
-    for settings in _load(config, names):
-        one = compare(settings, _text(bootstrap), captures if with_source else None, patience_s=timeout)
+    for settings in chosen:
+        one = compare(settings, _text(bootstrap), captures, patience_s=timeout)
         found.append(one)
         if not as_json:
             _print_comparison(one, limit)
