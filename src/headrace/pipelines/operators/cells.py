@@ -9,7 +9,7 @@ batches and panes become those of windows without looking at rows again. All is 
 - `take(rows)` picks rows.
 """
 
-# ruff: noqa: D102 - what the methods do is said once, in `Cell`
+
 
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar

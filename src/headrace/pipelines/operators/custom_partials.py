@@ -1,6 +1,6 @@
 """An aggregate of the user's own."""
 
-# ruff: noqa: D102, ARG002 - what the methods do is said once, in `Aggregate` and `Cell`
+# ruff: noqa: ARG002 - what the methods do is said once, in `Aggregate` and `Cell`
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Aggregates that go by an order: least and greatest, of a value or by another, first and last, all, different ones."""
 
-# ruff: noqa: D102, ARG002 - what the methods do is said once, in `Aggregate`; not each needs all it is given
+# ruff: noqa: ARG002 - what the methods do is said once, in `Aggregate`; not each needs all it is given
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -7,7 +7,7 @@ that is null where the condition does not hold, and the aggregate is computed of
 is.
 """
 
-# ruff: noqa: D102, ARG002 - what the methods do is said once, in `Aggregate`; not each needs all it is given
+# ruff: noqa: ARG002 - what the methods do is said once, in `Aggregate`; not each needs all it is given
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ the tail is read. Where rows are ranked with ties, those that are equal in the o
 known from the head alone.
 """
 
-# ruff: noqa: D102 - what the methods do is said once, in `Part`
+
 
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple

@@ -6,7 +6,7 @@ before they came are as good as any. So the difference between what a part says 
 calls and micro-batches.
 """
 
-# ruff: noqa: D102 - what the methods do is said once, in `Part`
+
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
