@@ -9,7 +9,7 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.connect.capture.connector import make_runtime
 from headrace.connect.capture.settings import from_section
-from headrace.connect.runtime import Backoff
+from headrace.retry import Backoff
 from headrace.telemetry.logs import JsonFormatter
 
 

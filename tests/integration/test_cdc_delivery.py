@@ -22,9 +22,10 @@ from headrace.connect.errors import RecordRefused, SourceUnavailable, TakenOver
 from headrace.connect.filters import Filters
 from headrace.connect.naming import TopicNames
 from headrace.connect.offsets import OFFSETS_TOPIC, position_key, read_position
-from headrace.connect.runtime import Backoff, Runtime
+from headrace.connect.runtime import Runtime
 from headrace.connect.table import Column, Table, text_codec
 from headrace.model import TopicPartition
+from headrace.retry import Backoff
 from tests.conformance.shared_kafka import shared_kafka
 from tests.integration.cdc_postgres_topics import read_topic, wait_for
 

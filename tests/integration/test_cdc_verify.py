@@ -21,7 +21,7 @@ from headrace.client.writer import NewRecord, Writer
 from headrace.connect.capture.connector import make_runtime
 from headrace.connect.capture.settings import CaptureSettings, from_section
 from headrace.connect.capture.verification import TableReport, verify
-from headrace.connect.runtime import Backoff
+from headrace.retry import Backoff
 from tests.integration.cdc_mysql.shop import connect as connect_mysql
 from tests.integration.cdc_postgres_server import CdcPostgres
 from tests.integration.cdc_postgres_topics import wait_for

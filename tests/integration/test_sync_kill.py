@@ -25,7 +25,7 @@ import tantivy
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
@@ -111,7 +111,7 @@ class World:
         if self.turn % 4 == 3:
             middle = len(records) // 2  # so that no turn leaves an empty table
             records[middle:middle] = truncate(PARTITIONS, ts_us=self.turn)
-        with Cluster(parse_bootstrap(self.bootstrap), retry=RetryPolicy(retries=30)) as cluster:
+        with Cluster(parse_bootstrap(self.bootstrap), retry=PATIENT.at_most(30)) as cluster:
             writer = Writer(cluster, TOPIC)
             for record in records:
                 writer.add(record)

@@ -149,7 +149,7 @@ def _views(file: Path) -> dict[str, Any]:
 
 def _status(name: str, sink: Any, bootstrap: str) -> dict[str, Any]:
     from headrace.client.address import parse_bootstrap
-    from headrace.client.cluster import Cluster, RetryPolicy
+    from headrace.client.cluster import PATIENT, Cluster
     from headrace.client.errors import ClientError
     from headrace.pipelines.views.errors import ViewError
     from headrace.pipelines.views.status import with_lag
@@ -165,7 +165,7 @@ def _status(name: str, sink: Any, bootstrap: str) -> dict[str, Any]:
         return about | {"problem": str(error)}
     about |= freshness.shown(_now_ms()) | {"written_ms": freshness.written_ms}
     try:
-        with Cluster(parse_bootstrap(bootstrap), retry=RetryPolicy(retries=0)) as cluster:
+        with Cluster(parse_bootstrap(bootstrap), retry=PATIENT.at_most(0)) as cluster:
             return about | with_lag(cluster, freshness)
     except ClientError:
         return about  # a view can be looked at without its broker

@@ -4,11 +4,11 @@ What always holds: a connection is made when it is first needed and used again u
 when something is not known or turned out wrong, never on a timer; and asking for a topic never creates it.
 """
 
+import random
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from headrace.client.address import Address
 from headrace.client.connection import PLAIN, Connection, ConnectionSettings
@@ -26,27 +26,18 @@ from headrace.client.surroundings import reached_as
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.retry import Backoff, spread
 
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often something is tried again that may go better the next time, and how long to wait in between."""
-
-    retries: int = 8
-    first_pause_s: float = 0.1
-    longest_pause_s: float = 1.0
-    # A topic that was made a moment ago may not be known to every broker yet; one that is misspelt never will be.
-    unknown_topic_retries: int = 2
-
-    def pauses(self, retries: int | None = None) -> Iterator[float]:
-        """The pauses before each new try, each twice as long as the one before."""
-        for turn in range(self.retries if retries is None else retries):
-            yield min(self.first_pause_s * 2.0**turn, self.longest_pause_s)
+PATIENT: Final = Backoff(0.1, 1.0, retries=8)
+# A topic that was made a moment ago may not be known to every broker yet; one that is misspelt never will be.
+_UNKNOWN_TOPIC_RETRIES: Final = 2
 
 
-PATIENT = RetryPolicy()
+def _sleep_about(seconds: float) -> None:
+    time.sleep(spread(seconds, random.random()))  # noqa: S311 - nothing secret hangs on it
 
 
 class Cluster:
@@ -57,8 +48,8 @@ class Cluster:
         bootstrap: Sequence[Address],
         settings: ConnectionSettings = PLAIN,
         *,
-        retry: RetryPolicy = PATIENT,
-        sleep: Callable[[float], None] = time.sleep,
+        retry: Backoff = PATIENT,
+        sleep: Callable[[float], None] = _sleep_about,
     ) -> None:
         """Remember where the cluster is; the first question connects."""
         self._bootstrap = tuple(bootstrap)
@@ -222,7 +213,7 @@ class Cluster:
                 return attempt()
             except UnknownTopic:
                 unknown += 1
-                if unknown > self.retry.unknown_topic_retries:
+                if unknown > _UNKNOWN_TOPIC_RETRIES:
                     raise
             except ClientError as error:
                 if not is_passing(error, may_repeat=may_repeat) or self._brokers is None:

@@ -25,27 +25,11 @@ from headrace.connect.envelope import EnvelopeWriter, OutRecord
 from headrace.connect.errors import ConnectError, DeliveryExpired, RecordRefused, SourceUnavailable
 from headrace.connect.source import KnowsTables, Source, TellsFacts
 from headrace.protocol.errors import ErrorCode
+from headrace.retry import Backoff
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 _POLL_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How long to wait after each failure in a row."""
-
-    first_s: float = 0.5
-    longest_s: float = 30.0
-    retries: int | None = None  # for ever
-
-    def pause_s(self, failures: int) -> float:
-        """The pause after so many failures."""
-        return min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 16))
-
-    def gives_up(self, failures: int) -> bool:
-        """Whether so many failures are too many."""
-        return self.retries is not None and failures > self.retries
 
 
 @dataclass(slots=True)

@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import PATIENT, Cluster
 from headrace.dashboard.reading import Readers
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.watch import State, Watch
 
 R = TypeVar("R")
 
-_QUICK = RetryPolicy(retries=3)
+_QUICK = PATIENT.at_most(3)
 _MAX_REMEMBERED = 200
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import LostConnection
 from headrace.client.reader import ReadRecord
@@ -38,7 +38,7 @@ from headrace.model import TopicPartition
 from headrace.telemetry import logs
 
 _log = logs.get_logger(__name__)
-_QUICK = RetryPolicy(retries=2)  # the next look is soon enough; a person wants to know that the broker is away
+_QUICK = PATIENT.at_most(2)  # the next look is soon enough; a person wants to know that the broker is away
 _SHARE = 3  # after a look, rest at least so many times as long as it took
 # How old the first unread record of each topic is, for each output of a job.
 JobAges = Mapping[tuple[str, str], Mapping[str, int]]

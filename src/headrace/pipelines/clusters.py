@@ -7,10 +7,11 @@ import os
 from collections.abc import Mapping
 
 from headrace.client.address import parse_bootstrap
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import Cluster
 from headrace.client.security import settings_from
+from headrace.retry import Backoff
 
-_PATIENCE = RetryPolicy(retries=14, first_pause_s=0.005, longest_pause_s=2.0)  # about ten seconds: a broker's restart
+_PATIENCE = Backoff(0.005, 2.0, retries=14)  # about ten seconds: a broker's restart
 _clusters: dict[tuple[int, str, tuple[tuple[str, str], ...]], Cluster] = {}
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from headrace.retry import Backoff
+
 _WRONG_CALL: Final = 2
 _TOPIC_PATIENCE_S: Final = 30.0  # then who waits for a topic starts anyway, and says itself what it misses
 
@@ -45,9 +47,10 @@ class Rules:
     steady_s: float = 60.0
     drain_s: float = 60.0  # a pipeline ends with the batch that it is in
 
-    def pause_s(self, failures: int) -> float:
-        """How long to wait after so many failures in a row."""
-        return float(min(self.first_pause_s * 2.0 ** min(failures - 1, 30), self.longest_pause_s))
+    @property
+    def backoff(self) -> Backoff:
+        """When a member is started again, and when it is given up."""
+        return Backoff(self.first_pause_s, self.longest_pause_s, self.restarts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +166,9 @@ class Fleet:
         if code == 0 and (post.is_task or post.may_end):
             return self._with(name, replace(before, phase=Phase.DONE, since_s=now_s, code=code, failures=0))
         was_steady = before.phase is Phase.RUNNING and now_s - before.since_s >= self.rules.steady_s
+        backoff = self.rules.backoff
         failures = 1 if was_steady else before.failures + 1
-        if code == _WRONG_CALL or failures > self.rules.restarts:
+        if code == _WRONG_CALL or backoff.gives_up(failures):
             return self._with(name, replace(before, phase=Phase.FAILED, since_s=now_s, code=code, failures=failures))
         return self._with(
             name,
@@ -174,7 +178,7 @@ class Fleet:
                 since_s=now_s,
                 code=code,
                 failures=failures,
-                retry_at_s=now_s + self.rules.pause_s(failures),
+                retry_at_s=now_s + backoff.pause_s(failures),
             ),
         )
 

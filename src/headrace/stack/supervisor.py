@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.client.address import parse_bootstrap
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
@@ -30,7 +30,7 @@ from headrace.status import WAITING
 _TICK_S: Final = 0.2
 _WRITE_EVERY_S: Final = 1.0
 _LOOK_EVERY_S: Final = 1.0
-_QUICK: Final = RetryPolicy(retries=1)
+_QUICK: Final = PATIENT.at_most(1)
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -12,14 +12,15 @@ from typing import Any
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import BROKERS_CHOICE, alter_configs, create_topic, describe_configs
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import UnknownTopic
 from headrace.errors import HeadraceError
+from headrace.retry import Backoff
 from headrace.telemetry import logs
 
 _log = logs.get_logger("headrace.stack.topics")
-_PATIENCE = RetryPolicy(retries=14, first_pause_s=0.05, longest_pause_s=2.0)
+_PATIENCE = Backoff(0.05, 2.0, retries=14)
 
 
 def ensure_topics(cluster: Cluster, topics: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

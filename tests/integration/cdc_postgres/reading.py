@@ -15,7 +15,8 @@ from headrace.connect.capture.settings import from_section
 from headrace.connect.change import Change, Event
 from headrace.connect.postgres.settings import PostgresSettings
 from headrace.connect.postgres.source import PostgresSource
-from headrace.connect.runtime import Backoff, Runtime
+from headrace.connect.runtime import Runtime
+from headrace.retry import Backoff
 from tests.integration.cdc_postgres_server import CdcPostgres
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import Refused
 from headrace.client.groups import alter_offsets, committed_offsets
@@ -20,6 +20,7 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from headrace.retry import Backoff
 from tests.unit.client.scripted_broker import EVERYTHING, Scripted, listening
 
 ORDERS = TopicPartition("orders", 0)
@@ -27,7 +28,7 @@ ORDERS = TopicPartition("orders", 0)
 
 def talk(script, question):
     with listening(script) as script.address:
-        policy = RetryPolicy(retries=3, first_pause_s=0)
+        policy = Backoff(0, 1, retries=3)
         with Cluster([script.address], retry=policy, sleep=lambda _: None) as cluster:
             return question(Coordinators(cluster))
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import ConnectionClosed, Refused, UnknownTopic
 from headrace.client.fetch import Fetcher, FetchOptions
@@ -86,7 +86,7 @@ def cluster_of(*scripts, connections=6):
             script.addresses[:] = addresses
         pauses = []
         settings = ConnectionSettings(request_timeout_s=5)
-        with Cluster(addresses[:1], settings, retry=RetryPolicy(retries=3), sleep=pauses.append) as cluster:
+        with Cluster(addresses[:1], settings, retry=PATIENT.at_most(3), sleep=pauses.append) as cluster:
             cluster.pauses = pauses
             yield cluster
 

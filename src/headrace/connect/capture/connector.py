@@ -8,8 +8,9 @@ from headrace.client.cluster import Cluster
 from headrace.connect.avro.places import schemas_at
 from headrace.connect.capture.settings import CaptureSettings
 from headrace.connect.envelope import AVRO, EnvelopeSettings, EnvelopeWriter
-from headrace.connect.runtime import Backoff, Runtime
+from headrace.connect.runtime import Runtime
 from headrace.connect.source import Source
+from headrace.retry import Backoff
 from headrace.version import version
 
 

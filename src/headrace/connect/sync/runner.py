@@ -34,6 +34,7 @@ from headrace.connect.sync.registry import NEED_KEYS
 from headrace.connect.sync.settings import SyncSettings
 from headrace.dead_letters import Letter, LetterBox, forget_letters, write_letters
 from headrace.errors import HeadraceError
+from headrace.retry import Backoff
 from headrace.status import DERIVED, FAILED, RUNNING, STOPPED, WAITING, Condition, StatusWriter
 from headrace.telemetry.logs import get_logger
 
@@ -77,7 +78,8 @@ class Runner:
 
     def run(self, stop: threading.Event) -> None:
         """Until told to stop; raises what somebody has to mend."""
-        pause_s = self._settings.first_pause_s
+        backoff = Backoff(self._settings.first_pause_s, self._settings.longest_pause_s)
+        failures = 0  # in a row
         while not stop.is_set():
             begun_with = self.applied_records
             try:
@@ -88,8 +90,8 @@ class Runner:
                 if not _may_pass(error):
                     self._tell_anew(FAILED, str(error))
                     raise
-                if self.applied_records > begun_with:
-                    pause_s = self._settings.first_pause_s
+                failures = 1 if self.applied_records > begun_with else failures + 1
+                pause_s = backoff.pause_s(failures)
                 waiting = _waiting_for(error)
                 # Once for each reason: that it waits is in its status, and the log is not to be filled with it.
                 is_news = (self.condition.state, self.condition.problem) != (WAITING, str(error))
@@ -97,9 +99,8 @@ class Runner:
                 say("sink waits", sink=self._settings.name, waiting=waiting, error=str(error))
                 self._tell_anew(WAITING, str(error), waiting)
                 stop.wait(min(pause_s, _TOPIC_PAUSE_S) if isinstance(error, UnknownTopic) else pause_s)
-                pause_s = min(pause_s * 2, self._settings.longest_pause_s)
             else:
-                pause_s = self._settings.first_pause_s
+                failures = 0
         self._tell_anew(STOPPED, "")
 
     def catch_up(self, stop: threading.Event | None = None) -> Place:

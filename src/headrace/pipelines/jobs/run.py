@@ -14,11 +14,12 @@ from headrace.pipelines.jobs.progress import Progress, read
 from headrace.pipelines.jobs.status import written
 from headrace.pipelines.steps import step_of
 from headrace.pipelines.watermarks import keep_now
+from headrace.retry import Backoff
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LONGEST_PAUSE_S = 60.0
+_PAUSES = Backoff(1.0, 60.0)
 _HEALTHY_S = 300.0  # a job that ran so long starts to count its failures anew
 _DRAIN_S = 60.0
 
@@ -122,7 +123,7 @@ class Runner:
         running.last_error = error
         if lasting or running.failures > self._restarts:
             raise GaveUp(f"{running.prepared.job.place}: job {running.name!r} failed: {running.last_error}")
-        pause = min(2.0 ** (running.failures - 1), _LONGEST_PAUSE_S)
+        pause = _PAUSES.pause_s(running.failures)
         running.retry_at = now + pause
         self._say(running.name, f"failed: {running.last_error}; starts again in {pause:g} s")
 

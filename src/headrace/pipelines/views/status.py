@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import ensure_topic
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.errors import ClientError
 from headrace.client.security import settings_from
 from headrace.client.writer import NewRecord, Writer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _CONFIGS = {"cleanup.policy": "compact"}
 _SOON_S, _ALWAYS_S = 1.0, 30.0
-_ONCE = RetryPolicy(retries=1)
+_ONCE = PATIENT.at_most(1)
 
 
 def facts(kind: str, sources: tuple[str, ...], freshness: Freshness) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def test_more_records_than_a_page(ledger: Ledger) -> None:
 
 def test_pauses_double_up_to_the_longest() -> None:
     pace = Pace(first_pause_s=0.5, longest_pause_s=3.0)
-    assert [pace.pause_s(n) for n in (1, 2, 3, 4, 5000)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert [pace.backoff.pause_s(n) for n in (1, 2, 3, 4, 5000)] == [0.5, 1.0, 2.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize(

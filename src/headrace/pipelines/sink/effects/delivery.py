@@ -89,7 +89,7 @@ class _Page:
             tried = result.pending.attempts + 1
             old = lane[0]
             lane[0] = Pending(old.key, old.lane, old.seq, tried, old.payload)
-            heapq.heappush(self._paused, (self._clock() + self._pace.pause_s(tried), old.seq, lane))
+            heapq.heappush(self._paused, (self._clock() + self._pace.backoff.pause_s(tried), old.seq, lane))
 
 
 def _attempt(send: Send, pending: Pending) -> Result:

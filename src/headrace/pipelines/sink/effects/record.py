@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.pipelines.errors import PipelineError
+from headrace.retry import Backoff
 
 WAITING, SENDING, DONE, FAILED = "waiting", "sending", "done", "failed"
 
@@ -61,6 +62,7 @@ class Pace:
     longest_pause_s: float = 60.0
     parallel: int = 4
 
-    def pause_s(self, attempts: int) -> float:
-        """The pause after so many failures: it doubles up to the longest."""
-        return min(self.first_pause_s * 2.0 ** min(attempts - 1, 60), self.longest_pause_s)
+    @property
+    def backoff(self) -> Backoff:
+        """The pauses after failures."""
+        return Backoff(self.first_pause_s, self.longest_pause_s)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from headrace.client.address import parse_bootstrap
-from headrace.client.cluster import Cluster, RetryPolicy
+from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.errors import ClientError
 from headrace.pipelines.views.errors import ViewError
 from headrace.pipelines.views.serving.app import Service
@@ -66,7 +66,7 @@ class ViewServer(AppServer):
             is_ended = self._ended.is_set()
             with (
                 contextlib.suppress(ClientError),
-                Cluster(parse_bootstrap(self._bootstrap), retry=RetryPolicy(retries=1)) as cluster,
+                Cluster(parse_bootstrap(self._bootstrap), retry=PATIENT.at_most(1)) as cluster,
             ):
                 for name, sink in self._views.items():
                     told = {"kind": sink.store.kind, "state": "served", "url": f"{self.url}/views/{name}"}
