@@ -30,9 +30,9 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headrace.protocol.messages.shared import PartitionOutcome
 
 COMMITS_PER_S = 5_000
 REACHED = 0.98  # of the rate that was wanted; with less than this the row says so
@@ -222,7 +222,7 @@ def _commit_by_many(socks: list[socket.socket], frame: bytes, good: bytes, secon
 
 def commit_answers(topic: str) -> dict[int, bytes]:
     """What the sink says to a commit."""
-    outcome = OffsetCommitResponsePartition(partition_index=0)
+    outcome = PartitionOutcome(partition_index=0)
     answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name=topic, partitions=[outcome])])
     return {ApiKey.OFFSET_COMMIT: encode_response(answer, _COMMIT_VERSION, 1)}
 

@@ -18,14 +18,12 @@ from headrace.protocol.messages.create_acls import AclCreation, CreateAclsReques
 from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headrace.protocol.messages.describe_acls import DescribeAclsRequest
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
-from headrace.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from headrace.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from headrace.protocol.messages.elect_leaders import ElectLeadersRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
-)
+from headrace.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.protocol.messages.shared import TopicIndexes, TopicPartitions
 from tests.conformance.clients.wire import Wire, batch_of, error_name, plain
 
 pytestmark = pytest.mark.java
@@ -206,7 +204,7 @@ def reassignments(wire, topic):
         return plain(wire.ask(AlterPartitionReassignmentsRequest(topics=asked, **options), version))
 
     def listed(name=topic, *partitions):
-        asked = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[*partitions])]
+        asked = [TopicIndexes(name=name, partition_indexes=[*partitions])]
         return plain(wire.ask(ListPartitionReassignmentsRequest(topics=asked)))
 
     return {
@@ -269,7 +267,7 @@ def disks(wire, topic):
         wire.produce(topic, batch_of(b"v" * 100))
 
     def ask(*topics, version=None):
-        asked = [DescribableLogDirTopic(topic=name, partitions=partitions) for name, partitions in topics]
+        asked = [TopicPartitions(topic=name, partitions=partitions) for name, partitions in topics]
         response = wire.ask(DescribeLogDirsRequest(topics=asked), version)
         return plain(response)
 

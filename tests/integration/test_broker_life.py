@@ -19,13 +19,10 @@ from headrace.broker.errors import BrokerError
 from headrace.broker.server import BrokerServer
 from headrace.broker.settings import InvalidSetting
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    TopicRequest,
-)
+from headrace.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.protocol.messages.produce import ProduceResponse
+from headrace.protocol.messages.shared import TopicIndexes
 from headrace.records import Record, build_batch, headers_in
 from headrace.storage.errors import DirectoryInUse
 from headrace.testing import MemoryFileSystem
@@ -134,7 +131,7 @@ def test_a_silent_producer_is_forgotten_in_time() -> None:
         wire.create("orders")
         first = build_batch([Record(0, NOW, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0)
         assert wire.produce("orders", first) == (0, 0)
-        topics = [TopicRequest(name="orders", partition_indexes=[0])]
+        topics = [TopicIndexes(name="orders", partition_indexes=[0])]
 
         def is_forgotten() -> bool:
             wire.send(DescribeProducersRequest(topics=topics), 0)

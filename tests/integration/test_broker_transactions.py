@@ -15,11 +15,11 @@ from headrace.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     ProducerState,
-    TopicRequest,
 )
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from headrace.protocol.messages.shared import TopicIndexes
 from headrace.records import headers_in
 from tests.integration.transaction_wire import (
     NEW,
@@ -58,7 +58,7 @@ def crash(broker: Broker) -> None:
 
 
 def producers_of(wire: Wire, topic: str) -> list[ProducerState]:
-    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+    request = DescribeProducersRequest(topics=[TopicIndexes(name=topic, partition_indexes=[0])])
     (answer,) = wire.ask(request, DescribeProducersResponse, 0).topics[0].partitions
     assert answer.error_code == 0
     return answer.active_producers

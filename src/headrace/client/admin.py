@@ -30,17 +30,14 @@ from headrace.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from headrace.protocol.messages.describe_log_dirs import (
-    DescribableLogDirTopic,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
+from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from headrace.protocol.messages.shared import TopicPartitions
 
 BROKERS_CHOICE = -1  # as many partitions or replicas as the broker gives by default (KIP-464)
 TIMEOUT_MS = 30_000
@@ -208,7 +205,7 @@ def describe_log_dirs(cluster: Cluster, partitions: Iterable[TopicPartition]) ->
 
     def ask(group: list[TopicPartition]) -> DescribeLogDirsRequest:
         return DescribeLogDirsRequest(
-            topics=[DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in by_topic(group).items()]
+            topics=[TopicPartitions(topic=name, partitions=indexes) for name, indexes in by_topic(group).items()]
         )
 
     return ask_leaders(cluster, partitions, Question(DescribeLogDirsResponse, ask, _sizes))

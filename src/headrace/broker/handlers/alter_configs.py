@@ -7,11 +7,8 @@ from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.resource_configs import alter, named_twice, refuse_twice
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
+from headrace.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from headrace.protocol.messages.shared import ResourceOutcome
 
 
 async def handle(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
@@ -20,7 +17,7 @@ async def handle(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResp
     doubled = named_twice((resource.resource_type, resource.resource_name) for resource in request.resources)
     for resource in request.resources:
         await asyncio.sleep(0)  # there may be many, and those that are refused wait for nothing
-        result = AlterConfigsResourceResponse(
+        result = ResourceOutcome(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         response.responses.append(result)

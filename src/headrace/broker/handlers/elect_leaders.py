@@ -9,8 +9,8 @@ from headrace.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
-    TopicPartitions,
 )
+from headrace.protocol.messages.shared import TopicPartitions
 
 _TYPES = (0, 1)  # of the preferred replica, of any
 

@@ -11,10 +11,10 @@ from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from headrace.protocol.messages.shared import ResourceOutcome
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -25,7 +25,7 @@ async def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> Incre
     doubled = named_twice((resource.resource_type, resource.resource_name) for resource in request.resources)
     for resource in request.resources:
         await asyncio.sleep(0)  # there may be many, and those that are refused wait for nothing
-        result = AlterConfigsResourceResponse(
+        result = ResourceOutcome(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         response.responses.append(result)

@@ -12,9 +12,9 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headrace.protocol.messages.shared import PartitionOutcome
 from headrace.protocol.schema import Message
 
 BY_ID_SINCE = 10
@@ -58,7 +58,7 @@ def _split(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    PartitionOutcome(partition_index=partition.partition_index, error_code=code)
                     for partition in unknown
                 ],
             )

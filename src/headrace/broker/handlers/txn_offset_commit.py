@@ -13,12 +13,11 @@ from headrace.broker.transactions import Asked
 from headrace.coordinator.transaction.events import WriterSupport
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.shared import PartitionOutcome, TopicOutcome
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from headrace.protocol.schema import Message
 
@@ -53,7 +52,7 @@ def _commit(ctx: Context, request: TxnOffsetCommitRequest) -> Asked:
     return answer.after(add_unknown) if unknown else answer
 
 
-def _without_unknown(ctx: Context, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
+def _without_unknown(ctx: Context, request: TxnOffsetCommitRequest) -> list[TopicOutcome]:
     """Take what does not exist out of the request; the answers to that."""
     refused = []
     for topic in request.topics:
@@ -67,11 +66,8 @@ def _without_unknown(ctx: Context, request: TxnOffsetCommitRequest) -> list[TxnO
     return refused
 
 
-def _refused(
-    name: str, partitions: list[TxnOffsetCommitRequestPartition], error: ErrorCode
-) -> TxnOffsetCommitResponseTopic:
+def _refused(name: str, partitions: list[TxnOffsetCommitRequestPartition], error: ErrorCode) -> TopicOutcome:
     outcomes = [
-        TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-        for partition in partitions
+        PartitionOutcome(partition_index=partition.partition_index, error_code=error) for partition in partitions
     ]
-    return TxnOffsetCommitResponseTopic(name=name, partitions=outcomes)
+    return TopicOutcome(name=name, partitions=outcomes)

@@ -9,10 +9,9 @@ from headrace.broker.errors import code_of
 from headrace.broker.handler import Answer
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
+from headrace.protocol.messages.shared import PartitionOutcome, TopicOutcome
 from headrace.protocol.messages.write_txn_markers import (
-    WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -25,10 +24,10 @@ def handle(ctx: Context, request: WriteTxnMarkersRequest) -> Steps[Answer]:
         result = WritableTxnMarkerResult(producer_id=marker.producer_id)
         response.markers.append(result)
         for topic in marker.topics:
-            answers = WritableTxnMarkerTopicResult(name=topic.name)
+            answers = TopicOutcome(name=topic.name)
             result.topics.append(answers)
             for index in topic.partition_indexes:
-                answer = WritableTxnMarkerPartitionResult(partition_index=index)
+                answer = PartitionOutcome(partition_index=index)
                 answers.partitions.append(answer)
                 try:
                     log = ctx.broker.log(ctx.broker.topic(topic.name, b"", by_id=False), index)

@@ -7,6 +7,7 @@ from headrace.coordinator.transaction.machine import STATES_BY_LABEL, Transactio
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_transactions as described
 from headrace.protocol.messages import list_transactions as listed
+from headrace.protocol.messages.shared import TopicPartitions
 
 
 def describe_transactions(
@@ -71,7 +72,7 @@ def _described(transactional_id: str, transactions: Mapping[str, Transaction]) -
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
         topics=[
-            described.TopicData(topic=topic, partitions=numbers)
+            TopicPartitions(topic=topic, partitions=numbers)
             for topic, numbers in by_topic(known.partitions).items()
         ],
     )

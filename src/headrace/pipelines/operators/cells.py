@@ -9,8 +9,6 @@ batches and panes become those of windows without looking at rows again. All is 
 - `take(rows)` picks rows.
 """
 
-
-
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 

@@ -8,8 +8,6 @@ from headrace.protocol.schema import Message, int16, int32, int64, string
 
 
 class AddOffsetsToTxnRequest(Message, api_key=25, versions=range(5), flexible_since=3):
-    """The transaction and the group."""
-
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -17,7 +15,5 @@ class AddOffsetsToTxnRequest(Message, api_key=25, versions=range(5), flexible_si
 
 
 class AddOffsetsToTxnResponse(Message, api_key=25, versions=range(5), flexible_since=3):
-    """Whether the group is in."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -8,15 +8,11 @@ from headrace.protocol.schema import INT32, Message, Struct, array, boolean, int
 
 
 class AddPartitionsToTxnTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string()
     partitions: list[int] = array(INT32)
 
 
 class AddPartitionsToTxnTransaction(Struct):
-    """One transaction and its partitions."""
-
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -35,29 +31,21 @@ class AddPartitionsToTxnRequest(Message, api_key=24, versions=range(6), flexible
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
-    """The outcome for one partition."""
-
     partition_index: int = int32()
     partition_error_code: int = int16()
 
 
 class AddPartitionsToTxnTopicResult(Struct):
-    """The outcome for one topic."""
-
     name: str = string()
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
 
 
 class AddPartitionsToTxnResult(Struct):
-    """The outcome for one transaction."""
-
     transactional_id: str = string()
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
 
 
 class AddPartitionsToTxnResponse(Message, api_key=24, versions=range(6), flexible_since=3):
-    """Whether each partition is in."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16(since=4, ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, since=4)

@@ -25,38 +25,28 @@ class ReassignablePartition(Struct):
 
 
 class ReassignableTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string()
     partitions: list[ReassignablePartition] = array(ReassignablePartition)
 
 
 class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=range(2), flexible_since=0):
-    """Where each partition is to be."""
-
     timeout_ms: int = int32(default=60_000)
     allow_replication_factor_change: bool = boolean(since=1, default=True)
     topics: list[ReassignableTopic] = array(ReassignableTopic)
 
 
 class ReassignablePartitionResponse(Struct):
-    """The outcome for one partition."""
-
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = nullable_string()
 
 
 class ReassignableTopicResponse(Struct):
-    """The outcomes for one topic."""
-
     name: str = string()
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
 
 
 class AlterPartitionReassignmentsResponse(Message, api_key=45, versions=range(2), flexible_since=0):
-    """What became of each."""
-
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean(since=1, default=True, ignorable=True)
     error_code: int = int16()

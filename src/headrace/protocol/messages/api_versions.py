@@ -10,8 +10,6 @@ from headrace.protocol.schema import Message, Struct, array, boolean, int16, int
 
 
 class ApiVersionsRequest(Message, api_key=18, versions=range(5), flexible_since=3):
-    """What the client is."""
-
     client_software_name: str = string(since=3, ignorable=True)
     client_software_version: str = string(since=3, ignorable=True)
 
@@ -25,16 +23,12 @@ class ApiVersion(Struct):
 
 
 class SupportedFeatureKey(Struct):
-    """A feature and the levels that this broker could run at."""
-
     name: str = string()
     min_version: int = int16()
     max_version: int = int16()
 
 
 class FinalizedFeatureKey(Struct):
-    """A feature and the levels that the whole cluster has agreed on."""
-
     name: str = string()
     max_version_level: int = int16()
     min_version_level: int = int16()

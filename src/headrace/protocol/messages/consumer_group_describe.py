@@ -22,29 +22,21 @@ from headrace.protocol.schema import (
 
 
 class ConsumerGroupDescribeRequest(Message, api_key=69, versions=range(2), flexible_since=0):
-    """The groups to describe."""
-
     group_ids: list[str] = array(STRING)
     include_authorized_operations: bool = boolean()
 
 
 class TopicPartitions(Struct):
-    """Partitions of one topic."""
-
     topic_id: Uuid = uuid()
     topic_name: str = string()
     partitions: list[int] = array(INT32)
 
 
 class Assignment(Struct):
-    """The partitions of one member."""
-
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 class Member(Struct):
-    """One member: what it has, and what it is going to have."""
-
     member_id: str = string()
     instance_id: str | None = nullable_string(default=None)
     rack_id: str | None = nullable_string(default=None)
@@ -59,8 +51,6 @@ class Member(Struct):
 
 
 class DescribedGroup(Struct):
-    """One group: its state, its epochs and its members."""
-
     error_code: int = int16()
     error_message: str | None = nullable_string(default=None)
     group_id: str = string()
@@ -73,7 +63,5 @@ class DescribedGroup(Struct):
 
 
 class ConsumerGroupDescribeResponse(Message, api_key=69, versions=range(2), flexible_since=0):
-    """The descriptions."""
-
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)

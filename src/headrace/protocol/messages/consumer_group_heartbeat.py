@@ -23,15 +23,11 @@ from headrace.protocol.schema import (
 
 
 class TopicPartitions(Struct):
-    """Partitions of one topic."""
-
     topic_id: Uuid = uuid()
     partitions: list[int] = array(INT32)
 
 
 class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions=range(2), flexible_since=0):
-    """The member: what it wants, and what it has."""
-
     group_id: str = string()
     member_id: str = string()
     member_epoch: int = int32()
@@ -45,14 +41,10 @@ class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions=range(2), flex
 
 
 class Assignment(Struct):
-    """The partitions that the member is to have."""
-
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 class ConsumerGroupHeartbeatResponse(Message, api_key=68, versions=range(2), flexible_since=0):
-    """The member's epoch, and its assignment if that has changed."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = nullable_string(default=None)

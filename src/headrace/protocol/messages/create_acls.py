@@ -7,8 +7,6 @@ from headrace.protocol.schema import Message, Struct, array, int8, int16, int32,
 
 
 class AclCreation(Struct):
-    """Who may do what with a resource, or may not, from where."""
-
     resource_type: int = int8()
     resource_name: str = string()
     resource_pattern_type: int = int8(default=3)
@@ -19,20 +17,14 @@ class AclCreation(Struct):
 
 
 class CreateAclsRequest(Message, api_key=30, versions=range(1, 4), flexible_since=2):
-    """The new entries."""
-
     creations: list[AclCreation] = array(AclCreation)
 
 
 class AclCreationResult(Struct):
-    """The outcome for one entry."""
-
     error_code: int = int16()
     error_message: str | None = nullable_string()
 
 
 class CreateAclsResponse(Message, api_key=30, versions=range(1, 4), flexible_since=2):
-    """What became of each, in their order."""
-
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)

@@ -18,14 +18,10 @@ from headrace.protocol.schema import (
 
 
 class CreatePartitionsAssignment(Struct):
-    """The brokers that are to hold one new partition."""
-
     broker_ids: list[int] = array(INT32)
 
 
 class CreatePartitionsTopic(Struct):
-    """One topic and how many partitions it is to have in all."""
-
     name: str = string()
     count: int = int32()
     assignments: list[CreatePartitionsAssignment] | None = nullable_array(CreatePartitionsAssignment)
@@ -40,15 +36,11 @@ class CreatePartitionsRequest(Message, api_key=37, versions=range(4), flexible_s
 
 
 class CreatePartitionsTopicResult(Struct):
-    """The outcome for one topic."""
-
     name: str = string()
     error_code: int = int16()
     error_message: str | None = nullable_string(default=None)
 
 
 class CreatePartitionsResponse(Message, api_key=37, versions=range(4), flexible_since=2):
-    """What became of each topic."""
-
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

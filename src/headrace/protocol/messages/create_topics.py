@@ -23,15 +23,11 @@ from headrace.protocol.schema import (
 
 
 class CreatableReplicaAssignment(Struct):
-    """The brokers that are to hold one partition."""
-
     partition_index: int = int32()
     broker_ids: list[int] = array(INT32)
 
 
 class CreatableTopicConfig(Struct):
-    """One setting."""
-
     name: str = string()
     value: str | None = nullable_string()
 
@@ -55,8 +51,6 @@ class CreateTopicsRequest(Message, api_key=19, versions=range(2, 8), flexible_si
 
 
 class CreatableTopicConfigs(Struct):
-    """One setting that the topic has now, and where it comes from."""
-
     name: str = string()
     value: str | None = nullable_string()
     read_only: bool = boolean()
@@ -65,8 +59,6 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """The outcome for one topic, and what it was made with."""
-
     name: str = string()
     topic_id: Uuid = uuid(since=7, ignorable=True)
     error_code: int = int16()
@@ -78,7 +70,5 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Message, api_key=19, versions=range(2, 8), flexible_since=5):
-    """What became of each topic."""
-
     throttle_time_ms: int = int32()
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)

@@ -19,14 +19,10 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Message, api_key=31, versions=range(1, 4), flexible_since=2):
-    """What is to go."""
-
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
 
 
 class DeleteAclsMatchingAcl(Struct):
-    """An entry that fits, and what became of it."""
-
     error_code: int = int16()
     error_message: str | None = nullable_string()
     resource_type: int = int8()
@@ -39,15 +35,11 @@ class DeleteAclsMatchingAcl(Struct):
 
 
 class DeleteAclsFilterResult(Struct):
-    """The outcome for one filter."""
-
     error_code: int = int16()
     error_message: str | None = nullable_string()
     matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
 
 
 class DeleteAclsResponse(Message, api_key=31, versions=range(1, 4), flexible_since=2):
-    """What became of each filter, in their order."""
-
     throttle_time_ms: int = int32()
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)

@@ -7,20 +7,14 @@ from headrace.protocol.schema import STRING, Message, Struct, array, int16, int3
 
 
 class DeleteGroupsRequest(Message, api_key=42, versions=range(3), flexible_since=2):
-    """The groups."""
-
     groups_names: list[str] = array(STRING)
 
 
 class DeletableGroupResult(Struct):
-    """The outcome for one group."""
-
     group_id: str = string()
     error_code: int = int16()
 
 
 class DeleteGroupsResponse(Message, api_key=42, versions=range(3), flexible_since=2):
-    """What became of each group."""
-
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

@@ -7,43 +7,31 @@ from headrace.protocol.schema import Message, Struct, array, int16, int32, int64
 
 
 class DeleteRecordsPartition(Struct):
-    """The first offset to keep of one partition."""
-
     partition_index: int = int32()
     offset: int = int64()
 
 
 class DeleteRecordsTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string()
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
 class DeleteRecordsRequest(Message, api_key=21, versions=range(3), flexible_since=2):
-    """Where each partition is to start."""
-
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()
 
 
 class DeleteRecordsPartitionResult(Struct):
-    """The outcome for one partition."""
-
     partition_index: int = int32()
     low_watermark: int = int64()
     error_code: int = int16()
 
 
 class DeleteRecordsTopicResult(Struct):
-    """The outcome for one topic."""
-
     name: str = string()
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
 class DeleteRecordsResponse(Message, api_key=21, versions=range(3), flexible_since=2):
-    """Where each partition starts now."""
-
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

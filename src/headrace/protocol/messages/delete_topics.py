@@ -8,8 +8,6 @@ from headrace.protocol.schema import STRING, Message, Struct, Uuid, array, int16
 
 
 class DeleteTopicState(Struct):
-    """A topic, by name or id."""
-
     name: str | None = nullable_string(default=None)
     topic_id: Uuid = uuid()
 
@@ -23,8 +21,6 @@ class DeleteTopicsRequest(Message, api_key=20, versions=range(1, 7), flexible_si
 
 
 class DeletableTopicResult(Struct):
-    """The outcome for one topic."""
-
     name: str | None = nullable_string(nullable_since=6)
     topic_id: Uuid = uuid(since=6, ignorable=True)
     error_code: int = int16()
@@ -32,7 +28,5 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Message, api_key=20, versions=range(1, 7), flexible_since=4):
-    """What became of each topic."""
-
     throttle_time_ms: int = int32()
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)

@@ -19,8 +19,6 @@ class DescribeAclsRequest(Message, api_key=29, versions=range(1, 4), flexible_si
 
 
 class AclDescription(Struct):
-    """Who may do what, or may not, from where."""
-
     principal: str = string()
     host: str = string()
     operation: int = int8()
@@ -28,8 +26,6 @@ class AclDescription(Struct):
 
 
 class DescribeAclsResource(Struct):
-    """The entries of one resource."""
-
     resource_type: int = int8()
     resource_name: str = string()
     pattern_type: int = int8(default=3)
@@ -37,8 +33,6 @@ class DescribeAclsResource(Struct):
 
 
 class DescribeAclsResponse(Message, api_key=29, versions=range(1, 4), flexible_since=2):
-    """The entries that fit."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = nullable_string()

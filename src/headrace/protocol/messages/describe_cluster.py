@@ -7,16 +7,12 @@ from headrace.protocol.schema import Message, Struct, array, boolean, int8, int1
 
 
 class DescribeClusterRequest(Message, api_key=60, versions=range(3), flexible_since=0):
-    """What to tell."""
-
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8(since=1, default=1)
     include_fenced_brokers: bool = boolean(since=2)
 
 
 class DescribeClusterBroker(Struct):
-    """A broker and where it can be reached."""
-
     broker_id: int = int32()
     host: str = string()
     port: int = int32()
@@ -25,8 +21,6 @@ class DescribeClusterBroker(Struct):
 
 
 class DescribeClusterResponse(Message, api_key=60, versions=range(3), flexible_since=0):
-    """The cluster."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = nullable_string(default=None)

@@ -28,24 +28,18 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Message, api_key=32, versions=range(1, 5), flexible_since=4):
-    """What to describe, and in how much detail."""
-
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean()
     include_documentation: bool = boolean(since=3)
 
 
 class DescribeConfigsSynonym(Struct):
-    """Another place that the setting could come from, and the value there."""
-
     name: str = string()
     value: str | None = nullable_string()
     source: int = int8()
 
 
 class DescribeConfigsResourceResult(Struct):
-    """One setting: its value and where that comes from."""
-
     name: str = string()
     value: str | None = nullable_string()
     read_only: bool = boolean()
@@ -57,8 +51,6 @@ class DescribeConfigsResourceResult(Struct):
 
 
 class DescribeConfigsResult(Struct):
-    """The settings of one resource, or why they cannot be told."""
-
     error_code: int = int16()
     error_message: str | None = nullable_string()
     resource_type: int = int8()
@@ -67,7 +59,5 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Message, api_key=32, versions=range(1, 5), flexible_since=4):
-    """The settings."""
-
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

@@ -19,15 +19,11 @@ from headrace.protocol.schema import (
 
 
 class DescribeGroupsRequest(Message, api_key=15, versions=range(7), flexible_since=5):
-    """The groups to describe."""
-
     groups: list[str] = array(STRING)
     include_authorized_operations: bool = boolean(since=3)
 
 
 class DescribedGroupMember(Struct):
-    """One member, with its part of the assignment."""
-
     member_id: str = string()
     group_instance_id: str | None = nullable_string(since=4, default=None, ignorable=True)
     client_id: str = string()
@@ -37,8 +33,6 @@ class DescribedGroupMember(Struct):
 
 
 class DescribedGroup(Struct):
-    """One group: its state, its protocol and its members."""
-
     error_code: int = int16()
     error_message: str | None = nullable_string(since=6, default=None)
     group_id: str = string()
@@ -50,7 +44,5 @@ class DescribedGroup(Struct):
 
 
 class DescribeGroupsResponse(Message, api_key=15, versions=range(7), flexible_since=5):
-    """The descriptions."""
-
     throttle_time_ms: int = int32(since=1, ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)

@@ -3,25 +3,15 @@
 It is how hanging transactions are found. There is one version.
 """
 
-from headrace.protocol.schema import INT32, Message, Struct, array, int16, int32, int64, nullable_string, string
-
-
-class TopicRequest(Struct):
-    """The partitions of one topic."""
-
-    name: str = string()
-    partition_indexes: list[int] = array(INT32)
+from headrace.protocol.messages.shared import TopicIndexes
+from headrace.protocol.schema import Message, Struct, array, int16, int32, int64, nullable_string, string
 
 
 class DescribeProducersRequest(Message, api_key=61, versions=range(1), flexible_since=0):
-    """The partitions."""
-
-    topics: list[TopicRequest] = array(TopicRequest)
+    topics: list[TopicIndexes] = array(TopicIndexes)
 
 
 class ProducerState(Struct):
-    """What the partition remembers of one producer."""
-
     producer_id: int = int64()
     producer_epoch: int = int32()
     last_sequence: int = int32(default=-1)
@@ -31,8 +21,6 @@ class ProducerState(Struct):
 
 
 class PartitionResponse(Struct):
-    """One partition's producers, or why they cannot be told."""
-
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = nullable_string(default=None)
@@ -40,14 +28,10 @@ class PartitionResponse(Struct):
 
 
 class TopicResponse(Struct):
-    """The answers about one topic."""
-
     name: str = string()
     partitions: list[PartitionResponse] = array(PartitionResponse)
 
 
 class DescribeProducersResponse(Message, api_key=61, versions=range(1), flexible_since=0):
-    """Their producers."""
-
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)

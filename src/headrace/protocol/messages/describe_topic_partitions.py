@@ -21,29 +21,21 @@ from headrace.protocol.schema import (
 
 
 class TopicRequest(Struct):
-    """A topic."""
-
     name: str = string()
 
 
 class Cursor(Struct):
-    """The partition at which the next page begins."""
-
     topic_name: str = string()
     partition_index: int = int32()
 
 
 class DescribeTopicPartitionsRequest(Message, api_key=75, versions=range(1), flexible_since=0):
-    """The topics, how many partitions to tell at most, and where to go on."""
-
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
     cursor: Cursor | None = nullable_struct(Cursor)
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
-    """One partition: its leader, its replicas, and who may lead it."""
-
     error_code: int = int16()
     partition_index: int = int32()
     leader_id: int = int32()
@@ -56,8 +48,6 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
-    """One topic and its partitions, or why it cannot be described."""
-
     error_code: int = int16()
     name: str | None = nullable_string()
     topic_id: Uuid = uuid()
@@ -67,8 +57,6 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 
 class DescribeTopicPartitionsResponse(Message, api_key=75, versions=range(1), flexible_since=0):
-    """The topics, and the cursor of the next page if there is one."""
-
     throttle_time_ms: int = int32()
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
     next_cursor: Cursor | None = nullable_struct(Cursor)

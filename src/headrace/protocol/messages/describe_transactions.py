@@ -3,25 +3,15 @@
 There is one version.
 """
 
-from headrace.protocol.schema import INT32, STRING, Message, Struct, array, int16, int32, int64, string
+from headrace.protocol.messages.shared import TopicPartitions
+from headrace.protocol.schema import STRING, Message, Struct, array, int16, int32, int64, string
 
 
 class DescribeTransactionsRequest(Message, api_key=65, versions=range(1), flexible_since=0):
-    """The transactional ids."""
-
     transactional_ids: list[str] = array(STRING)
 
 
-class TopicData(Struct):
-    """The partitions of one topic that the transaction has written to."""
-
-    topic: str = string()
-    partitions: list[int] = array(INT32)
-
-
 class TransactionState(Struct):
-    """One transaction, or why it cannot be told."""
-
     error_code: int = int16()
     transactional_id: str = string()
     transaction_state: str = string()
@@ -29,11 +19,9 @@ class TransactionState(Struct):
     transaction_start_time_ms: int = int64()
     producer_id: int = int64()
     producer_epoch: int = int16()
-    topics: list[TopicData] = array(TopicData)
+    topics: list[TopicPartitions] = array(TopicPartitions)
 
 
 class DescribeTransactionsResponse(Message, api_key=65, versions=range(1), flexible_since=0):
-    """Their transactions."""
-
     throttle_time_ms: int = int32()
     transaction_states: list[TransactionState] = array(TransactionState)

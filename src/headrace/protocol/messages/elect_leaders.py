@@ -3,8 +3,8 @@
 Version 1 has the type of election, 2 is flexible.
 """
 
+from headrace.protocol.messages.shared import TopicPartitions
 from headrace.protocol.schema import (
-    INT32,
     Message,
     Struct,
     array,
@@ -17,13 +17,6 @@ from headrace.protocol.schema import (
 )
 
 
-class TopicPartitions(Struct):
-    """The partitions of one topic."""
-
-    topic: str = string()
-    partitions: list[int] = array(INT32)
-
-
 class ElectLeadersRequest(Message, api_key=43, versions=range(3), flexible_since=2):
     """The partitions, null for all; type 0 prefers the first replica, type 1 takes any."""
 
@@ -33,23 +26,17 @@ class ElectLeadersRequest(Message, api_key=43, versions=range(3), flexible_since
 
 
 class PartitionResult(Struct):
-    """The outcome for one partition."""
-
     partition_id: int = int32()
     error_code: int = int16()
     error_message: str | None = nullable_string()
 
 
 class ReplicaElectionResult(Struct):
-    """The outcomes for one topic."""
-
     topic: str = string()
     partition_result: list[PartitionResult] = array(PartitionResult)
 
 
 class ElectLeadersResponse(Message, api_key=43, versions=range(3), flexible_since=2):
-    """What became of each."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16(since=1)
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)

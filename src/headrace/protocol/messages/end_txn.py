@@ -8,8 +8,6 @@ from headrace.protocol.schema import Message, boolean, int16, int32, int64, stri
 
 
 class EndTxnRequest(Message, api_key=26, versions=range(6), flexible_since=3):
-    """The transaction, and whether it is to be committed."""
-
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()

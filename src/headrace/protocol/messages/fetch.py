@@ -7,6 +7,7 @@ replica (KIP-392); 12 is flexible and finds diverging logs; 13 names topics by i
 followers use (KIP-903, KIP-853, KIP-1166), and 16 names the new leader in the error itself (KIP-951).
 """
 
+from headrace.protocol.messages.shared import LeaderIdAndEpoch, NodeEndpoint
 from headrace.protocol.schema import (
     INT32,
     Buffer,
@@ -35,8 +36,6 @@ class ReplicaState(Struct):
 
 
 class FetchPartition(Struct):
-    """From where to read one partition, and how much."""
-
     partition: int = int32()
     current_leader_epoch: int = int32(since=9, default=-1, ignorable=True)
     fetch_offset: int = int64()
@@ -48,24 +47,18 @@ class FetchPartition(Struct):
 
 
 class FetchTopic(Struct):
-    """The partitions to read of one topic."""
-
     topic: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partitions: list[FetchPartition] = array(FetchPartition)
 
 
 class ForgottenTopic(Struct):
-    """Partitions that leave the fetch session."""
-
     topic: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partitions: list[int] = array(INT32)
 
 
 class FetchRequest(Message, api_key=1, versions=range(4, 19), flexible_since=12):
-    """What to read, how long to wait, and how much to send at most."""
-
     cluster_id: str | None = nullable_string(since=12, default=None, ignorable=True, tag=0)
     replica_id: int = int32(until=14, default=-1)
     replica_state: ReplicaState = struct(ReplicaState, since=15, tag=1)
@@ -81,22 +74,11 @@ class FetchRequest(Message, api_key=1, versions=range(4, 19), flexible_since=12)
 
 
 class EpochEndOffset(Struct):
-    """Where the follower's log stops agreeing with the leader's."""
-
     epoch: int = int32(default=-1)
     end_offset: int = int64(default=-1)
 
 
-class LeaderIdAndEpoch(Struct):
-    """Who leads the partition now, for a client that asked the wrong broker."""
-
-    leader_id: int = int32(default=-1)
-    leader_epoch: int = int32(default=-1)
-
-
 class SnapshotId(Struct):
-    """The snapshot to load instead, where the log no longer reaches back so far."""
-
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
 
@@ -109,8 +91,6 @@ class AbortedTransaction(Struct):
 
 
 class PartitionData(Struct):
-    """One partition's batches and watermarks."""
-
     partition_index: int = int32()
     error_code: int = int16()
     high_watermark: int = int64()
@@ -125,25 +105,12 @@ class PartitionData(Struct):
 
 
 class FetchableTopicResponse(Struct):
-    """What was read of one topic."""
-
     topic: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class NodeEndpoint(Struct):
-    """Where a broker named as a leader can be reached."""
-
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = nullable_string(default=None)
-
-
 class FetchResponse(Message, api_key=1, versions=range(4, 19), flexible_since=12):
-    """The batches of each partition that has any, or an error."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16(since=7, ignorable=True)
     session_id: int = int32(since=7)

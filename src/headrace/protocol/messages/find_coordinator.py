@@ -9,16 +9,12 @@ from headrace.protocol.schema import STRING, Message, Struct, array, int8, int16
 
 
 class FindCoordinatorRequest(Message, api_key=10, versions=range(7), flexible_since=3):
-    """The keys, all of one type."""
-
     key: str = string(until=3)
     key_type: int = int8(since=1)
     coordinator_keys: list[str] = array(STRING, since=4)
 
 
 class Coordinator(Struct):
-    """The coordinator of one key, or why it is not known."""
-
     key: str = string()
     node_id: int = int32()
     host: str = string()

@@ -7,8 +7,6 @@ from headrace.protocol.schema import Message, int16, int32, nullable_string, str
 
 
 class HeartbeatRequest(Message, api_key=12, versions=range(5), flexible_since=4):
-    """The member that is alive, and the generation it knows."""
-
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
@@ -16,7 +14,5 @@ class HeartbeatRequest(Message, api_key=12, versions=range(5), flexible_since=4)
 
 
 class HeartbeatResponse(Message, api_key=12, versions=range(5), flexible_since=4):
-    """Whether the member is still in, and whether it has to join again."""
-
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()

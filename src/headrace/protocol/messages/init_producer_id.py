@@ -9,8 +9,6 @@ from headrace.protocol.schema import Message, int16, int32, int64, nullable_stri
 
 
 class InitProducerIdRequest(Message, api_key=22, versions=range(6), flexible_since=2):
-    """The transactional id, if any, and the producer id to go on with, if any."""
-
     transactional_id: str | None = nullable_string()
     transaction_timeout_ms: int = int32()
     producer_id: int = int64(since=3, default=-1)
@@ -18,8 +16,6 @@ class InitProducerIdRequest(Message, api_key=22, versions=range(6), flexible_sin
 
 
 class InitProducerIdResponse(Message, api_key=22, versions=range(6), flexible_since=2):
-    """The producer id and its epoch."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     producer_id: int = int64(default=-1)

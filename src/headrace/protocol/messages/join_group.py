@@ -10,8 +10,6 @@ from headrace.protocol.schema import Message, Struct, array, blob, boolean, int1
 
 
 class JoinGroupRequestProtocol(Struct):
-    """One protocol, and what the member has to say in it."""
-
     name: str = string()
     metadata: bytes = blob()
 
@@ -30,16 +28,12 @@ class JoinGroupRequest(Message, api_key=11, versions=range(10), flexible_since=6
 
 
 class JoinGroupResponseMember(Struct):
-    """A member, as the leader needs it for the assignment."""
-
     member_id: str = string()
     group_instance_id: str | None = nullable_string(since=5, default=None, ignorable=True)
     metadata: bytes = blob()
 
 
 class JoinGroupResponse(Message, api_key=11, versions=range(10), flexible_since=6):
-    """The new generation, its leader, and for the leader all its members."""
-
     throttle_time_ms: int = int32(since=2, ignorable=True)
     error_code: int = int16()
     generation_id: int = int32(default=-1)

@@ -16,24 +16,18 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(Message, api_key=13, versions=range(6), flexible_since=4):
-    """The members that leave."""
-
     group_id: str = string()
     member_id: str = string(until=2)
     members: list[MemberIdentity] = array(MemberIdentity, since=3)
 
 
 class MemberResponse(Struct):
-    """The outcome for one member."""
-
     member_id: str = string()
     group_instance_id: str | None = nullable_string()
     error_code: int = int16()
 
 
 class LeaveGroupResponse(Message, api_key=13, versions=range(6), flexible_since=4):
-    """Whether they have left."""
-
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
     members: list[MemberResponse] = array(MemberResponse, since=3)

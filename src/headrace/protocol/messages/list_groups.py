@@ -14,8 +14,6 @@ class ListGroupsRequest(Message, api_key=16, versions=range(6), flexible_since=3
 
 
 class ListedGroup(Struct):
-    """One group."""
-
     group_id: str = string()
     protocol_type: str = string()
     group_state: str = string(since=4, ignorable=True)
@@ -23,8 +21,6 @@ class ListedGroup(Struct):
 
 
 class ListGroupsResponse(Message, api_key=16, versions=range(6), flexible_since=3):
-    """The groups."""
-
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
     groups: list[ListedGroup] = array(ListedGroup)

@@ -10,23 +10,17 @@ from headrace.protocol.schema import Message, Struct, array, int8, int16, int32,
 
 
 class ListOffsetsPartition(Struct):
-    """The question about one partition."""
-
     partition_index: int = int32()
     current_leader_epoch: int = int32(since=4, default=-1, ignorable=True)
     timestamp: int = int64()
 
 
 class ListOffsetsTopic(Struct):
-    """The questions about one topic."""
-
     name: str = string()
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
 class ListOffsetsRequest(Message, api_key=2, versions=range(1, 12), flexible_since=6):
-    """For each partition the time whose offset is asked for."""
-
     replica_id: int = int32()
     isolation_level: int = int8(since=2)
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
@@ -44,14 +38,10 @@ class ListOffsetsPartitionResponse(Struct):
 
 
 class ListOffsetsTopicResponse(Struct):
-    """The answers about one topic."""
-
     name: str = string()
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
 class ListOffsetsResponse(Message, api_key=2, versions=range(1, 12), flexible_since=6):
-    """For each partition the offset found."""
-
     throttle_time_ms: int = int32(since=2, ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

@@ -1,5 +1,6 @@
 """ListPartitionReassignments (API 46): which partitions are being moved (KIP-455). There is one version."""
 
+from headrace.protocol.messages.shared import TopicIndexes
 from headrace.protocol.schema import (
     INT32,
     Message,
@@ -13,25 +14,14 @@ from headrace.protocol.schema import (
 )
 
 
-class ListPartitionReassignmentsTopics(Struct):
-    """The partitions of one topic."""
-
-    name: str = string()
-    partition_indexes: list[int] = array(INT32)
-
-
 class ListPartitionReassignmentsRequest(Message, api_key=46, versions=range(1), flexible_since=0):
     """The partitions to look at, null for all."""
 
     timeout_ms: int = int32(default=60_000)
-    topics: list[ListPartitionReassignmentsTopics] | None = nullable_array(
-        ListPartitionReassignmentsTopics, default=None
-    )
+    topics: list[TopicIndexes] | None = nullable_array(TopicIndexes, default=None)
 
 
 class OngoingPartitionReassignment(Struct):
-    """A partition that is being moved."""
-
     partition_index: int = int32()
     replicas: list[int] = array(INT32)
     adding_replicas: list[int] = array(INT32)
@@ -39,15 +29,11 @@ class OngoingPartitionReassignment(Struct):
 
 
 class OngoingTopicReassignment(Struct):
-    """Those of one topic."""
-
     name: str = string()
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
 class ListPartitionReassignmentsResponse(Message, api_key=46, versions=range(1), flexible_since=0):
-    """All that are being moved."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = nullable_string()

@@ -16,16 +16,12 @@ class ListTransactionsRequest(Message, api_key=66, versions=range(3), flexible_s
 
 
 class TransactionState(Struct):
-    """One transaction."""
-
     transactional_id: str = string()
     producer_id: int = int64()
     transaction_state: str = string()
 
 
 class ListTransactionsResponse(Message, api_key=66, versions=range(3), flexible_since=0):
-    """The transactions, and the states asked for that do not exist."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     unknown_state_filters: list[str] = array(STRING)

@@ -30,8 +30,6 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Message, api_key=3, versions=range(14), flexible_since=9):
-    """The topics to describe."""
-
     topics: list[MetadataRequestTopic] | None = nullable_array(MetadataRequestTopic, nullable_since=1)
     allow_auto_topic_creation: bool = boolean(since=4, default=True)
     include_cluster_authorized_operations: bool = boolean(since=8, until=10)
@@ -39,8 +37,6 @@ class MetadataRequest(Message, api_key=3, versions=range(14), flexible_since=9):
 
 
 class MetadataResponseBroker(Struct):
-    """A broker and where it can be reached."""
-
     node_id: int = int32()
     host: str = string()
     port: int = int32()
@@ -48,8 +44,6 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
-    """One partition: its leader and its replicas."""
-
     error_code: int = int16()
     partition_index: int = int32()
     leader_id: int = int32()
@@ -60,8 +54,6 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """One topic and its partitions, or why it cannot be described."""
-
     error_code: int = int16()
     name: str | None = nullable_string(nullable_since=12)
     topic_id: Uuid = uuid(since=10, ignorable=True)
@@ -71,8 +63,6 @@ class MetadataResponseTopic(Struct):
 
 
 class MetadataResponse(Message, api_key=3, versions=range(14), flexible_since=9):
-    """The brokers, the controller and the topics."""
-
     throttle_time_ms: int = int32(since=3, ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
     cluster_id: str | None = nullable_string(since=2, default=None, ignorable=True)

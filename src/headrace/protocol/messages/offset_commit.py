@@ -5,12 +5,11 @@ epoch of the last record read (KIP-320); 7 adds static membership (KIP-345); sin
 use it too, with their epoch as the generation (KIP-848); 10 names topics by id.
 """
 
-from headrace.protocol.schema import Message, Struct, Uuid, array, int16, int32, int64, nullable_string, string, uuid
+from headrace.protocol.messages.shared import PartitionOutcome
+from headrace.protocol.schema import Message, Struct, Uuid, array, int32, int64, nullable_string, string, uuid
 
 
 class OffsetCommitRequestPartition(Struct):
-    """The next offset to read of one partition, with a text of the client's choice."""
-
     partition_index: int = int32()
     committed_offset: int = int64()
     committed_leader_epoch: int = int32(since=6, default=-1, ignorable=True)
@@ -18,16 +17,12 @@ class OffsetCommitRequestPartition(Struct):
 
 
 class OffsetCommitRequestTopic(Struct):
-    """The offsets for one topic."""
-
     name: str = string(until=9, ignorable=True)
     topic_id: Uuid = uuid(since=10, ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
 class OffsetCommitRequest(Message, api_key=8, versions=range(2, 11), flexible_since=8):
-    """Offsets to store, and the membership that entitles to it."""
-
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1)
     member_id: str = string()
@@ -36,23 +31,12 @@ class OffsetCommitRequest(Message, api_key=8, versions=range(2, 11), flexible_si
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 
 
-class OffsetCommitResponsePartition(Struct):
-    """The outcome for one partition."""
-
-    partition_index: int = int32()
-    error_code: int = int16()
-
-
 class OffsetCommitResponseTopic(Struct):
-    """The outcome for one topic."""
-
     name: str = string(until=9, ignorable=True)
     topic_id: Uuid = uuid(since=10, ignorable=True)
-    partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
+    partitions: list[PartitionOutcome] = array(PartitionOutcome)
 
 
 class OffsetCommitResponse(Message, api_key=8, versions=range(2, 11), flexible_since=8):
-    """Whether each offset was stored."""
-
     throttle_time_ms: int = int32(since=3, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)

@@ -5,6 +5,7 @@ transactions are settled (KIP-447); 8 asks for several groups at once (KIP-709),
 member's epoch for the new consumer groups (KIP-848); 10 names topics by id.
 """
 
+from headrace.protocol.messages.shared import TopicIndexes
 from headrace.protocol.schema import (
     INT32,
     Message,
@@ -20,13 +21,6 @@ from headrace.protocol.schema import (
     string,
     uuid,
 )
-
-
-class OffsetFetchRequestTopic(Struct):
-    """The partitions of one topic, until version 7."""
-
-    name: str = string()
-    partition_indexes: list[int] = array(INT32)
 
 
 class OffsetFetchRequestTopics(Struct):
@@ -47,10 +41,8 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Message, api_key=9, versions=range(1, 11), flexible_since=6):
-    """Whose offsets, and of which partitions."""
-
     group_id: str = string(until=7)
-    topics: list[OffsetFetchRequestTopic] | None = nullable_array(OffsetFetchRequestTopic, until=7, nullable_since=2)
+    topics: list[TopicIndexes] | None = nullable_array(TopicIndexes, until=7, nullable_since=2)
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, since=8)
     require_stable: bool = boolean(since=7)
 

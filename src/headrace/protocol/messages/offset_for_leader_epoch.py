@@ -8,30 +8,22 @@ from headrace.protocol.schema import Message, Struct, array, int16, int32, int64
 
 
 class OffsetForLeaderPartition(Struct):
-    """The question about one partition."""
-
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1)
     leader_epoch: int = int32()
 
 
 class OffsetForLeaderTopic(Struct):
-    """The questions about one topic."""
-
     topic: str = string()
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
 class OffsetForLeaderEpochRequest(Message, api_key=23, versions=range(2, 5), flexible_since=4):
-    """For each partition the epoch in question."""
-
     replica_id: int = int32(since=3, default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
 class EpochEndOffset(Struct):
-    """The greatest epoch not above the one asked for, and the offset after its last record."""
-
     error_code: int = int16()
     partition: int = int32()
     leader_epoch: int = int32(default=-1)
@@ -39,14 +31,10 @@ class EpochEndOffset(Struct):
 
 
 class OffsetForLeaderTopicResult(Struct):
-    """The answers about one topic."""
-
     topic: str = string()
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
 class OffsetForLeaderEpochResponse(Message, api_key=23, versions=range(2, 5), flexible_since=4):
-    """For each partition where that epoch ends."""
-
     throttle_time_ms: int = int32()
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

@@ -6,6 +6,7 @@ in the error itself (KIP-951); 11 may answer TRANSACTION_ABORTABLE, and 12 adds 
 itself (KIP-890); 13 names topics by id (KIP-516).
 """
 
+from headrace.protocol.messages.shared import LeaderIdAndEpoch, NodeEndpoint
 from headrace.protocol.schema import (
     Buffer,
     Message,
@@ -24,23 +25,17 @@ from headrace.protocol.schema import (
 
 
 class PartitionProduceData(Struct):
-    """The batches for one partition, as they will stand in the log."""
-
     index: int = int32()
     records: Buffer | None = record_batches()
 
 
 class TopicProduceData(Struct):
-    """The batches for one topic."""
-
     name: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
 class ProduceRequest(Message, api_key=0, versions=range(3, 14), flexible_since=9):
-    """Batches for any number of partitions, all under one acks and one timeout."""
-
     transactional_id: str | None = nullable_string(default=None)
     acks: int = int16()
     timeout_ms: int = int32()
@@ -54,16 +49,7 @@ class BatchIndexAndErrorMessage(Struct):
     batch_index_error_message: str | None = nullable_string(default=None)
 
 
-class LeaderIdAndEpoch(Struct):
-    """Who leads the partition now, for a producer that asked the wrong broker."""
-
-    leader_id: int = int32(default=-1)
-    leader_epoch: int = int32(default=-1)
-
-
 class PartitionProduceResponse(Struct):
-    """The outcome for one partition: an error, or where its first record now is."""
-
     index: int = int32()
     error_code: int = int16()
     base_offset: int = int64()
@@ -75,25 +61,12 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    """The outcome for one topic."""
-
     name: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
 
 
-class NodeEndpoint(Struct):
-    """Where a broker named as a leader can be reached."""
-
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = nullable_string(default=None)
-
-
 class ProduceResponse(Message, api_key=0, versions=range(3, 14), flexible_since=9):
-    """What became of each partition's batches."""
-
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32()
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=10, tag=0)

@@ -13,8 +13,6 @@ class SaslAuthenticateRequest(Message, api_key=36, versions=range(3), flexible_s
 
 
 class SaslAuthenticateResponse(Message, api_key=36, versions=range(3), flexible_since=2):
-    """The broker's token, or why the client was refused."""
-
     error_code: int = int16()
     error_message: str | None = nullable_string()
     auth_bytes: bytes = blob()

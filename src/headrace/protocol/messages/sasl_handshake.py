@@ -8,8 +8,6 @@ from headrace.protocol.schema import STRING, Message, array, int16, string
 
 
 class SaslHandshakeRequest(Message, api_key=17, versions=range(2)):
-    """The mechanism that the client wants."""
-
     mechanism: str = string()
 
 

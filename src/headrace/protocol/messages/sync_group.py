@@ -15,8 +15,6 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Message, api_key=14, versions=range(6), flexible_since=4):
-    """The member and, from the leader, everybody's assignment."""
-
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
@@ -27,8 +25,6 @@ class SyncGroupRequest(Message, api_key=14, versions=range(6), flexible_since=4)
 
 
 class SyncGroupResponse(Message, api_key=14, versions=range(6), flexible_since=4):
-    """The member's own assignment."""
-
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
     protocol_type: str | None = nullable_string(since=5, default=None, ignorable=True)

@@ -20,9 +20,9 @@ from headrace.protocol.messages.offset_delete import (
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from headrace.protocol.messages.shared import TopicIndexes
 from headrace.protocol.schema import Uuid
 from tests.group_requests import commit, fetch, fetched, join, stable_group, txn_commit
 from tests.group_shell import START_MS, GroupShell
@@ -142,7 +142,7 @@ def test_the_forms_of_fetching(shell):
     assert fetched(shell, {"t": [0]}, group="other") == {("t", 0): NOTHING}
 
     for version in range(1, 8):
-        topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+        topics = [TopicIndexes(name="t", partition_indexes=[0, 1])]
         answer = shell.ask(OffsetFetchRequest(group_id="g", topics=topics), version)
         assert [each.committed_offset for each in answer.topics[0].partitions] == [10, -1]
         assert answer.error_code == 0

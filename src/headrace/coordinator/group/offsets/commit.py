@@ -15,15 +15,13 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headrace.protocol.messages.shared import PartitionOutcome, TopicOutcome
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from headrace.protocol.schema import ZERO_UUID, Uuid
 
@@ -70,9 +68,7 @@ def commit(
         for partition in topic.partitions:
             metadata = partition.committed_metadata or ""
             outcome = error or _check_metadata(metadata, settings)
-            outcomes.append(
-                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=outcome)
-            )
+            outcomes.append(PartitionOutcome(partition_index=partition.partition_index, error_code=outcome))
             if not outcome:
                 records.append(
                     _record_of(
@@ -116,13 +112,11 @@ def commit_in_transaction(
         for partition in topic.partitions:
             metadata = partition.committed_metadata or ""
             outcome = error or _check_metadata(metadata, settings)
-            outcomes.append(
-                TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=outcome)
-            )
+            outcomes.append(PartitionOutcome(partition_index=partition.partition_index, error_code=outcome))
             if not outcome:
                 topic_id = store.id_of(topic.name)
                 records.append(_record_of(asked.group_id, topic.name, partition, now_ms, topic_id=topic_id))
-        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=outcomes))
+        response.topics.append(TopicOutcome(name=topic.name, partitions=outcomes))
     effects: tuple[Hashable, ...] = (InTransaction(asked.producer_id, asked.producer_epoch),) if records else ()
     return Decision((Answer(request.token, response),), tuple(records), effects=effects)
 

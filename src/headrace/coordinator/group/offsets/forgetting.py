@@ -11,12 +11,8 @@ from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
+from headrace.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from headrace.protocol.messages.shared import PartitionOutcome, TopicOutcome
 
 PORTION_BYTES = 128 * 1024
 _RECORD_BYTES = 32  # about what a tombstone takes besides its names
@@ -44,10 +40,10 @@ def delete(store: OffsetStore, kind: GroupKind | None, request: Request, asked: 
         outcome = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if kind.is_subscribed(group_id, topic.name) else ErrorCode.NONE
         partitions = [TopicPartition(topic.name, asked.partition_index) for asked in topic.partitions]
         response.topics.append(
-            OffsetDeleteResponseTopic(
+            TopicOutcome(
                 name=topic.name,
                 partitions=[
-                    OffsetDeleteResponsePartition(partition_index=partition.partition, error_code=outcome)
+                    PartitionOutcome(partition_index=partition.partition, error_code=outcome)
                     for partition in partitions
                 ],
             )

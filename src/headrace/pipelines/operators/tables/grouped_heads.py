@@ -13,8 +13,6 @@ the tail is read. Where rows are ranked with ties, those that are equal in the o
 known from the head alone.
 """
 
-
-
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 

@@ -6,8 +6,6 @@ before they came are as good as any. So the difference between what a part says 
 calls and micro-batches.
 """
 
-
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
