@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 from headrace.broker.embedded import Broker
 from headrace.cli.dashboard import language
 from headrace.client.address import parse_bootstrap
-from headrace.dashboard.server import DashboardServer
+from headrace.dashboard.app import DashboardServer
 from headrace.dashboard.settings import Settings
 from tests.browser import parts, traffic
 

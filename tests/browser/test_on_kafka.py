@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from headrace.dashboard.app import DashboardServer
 from headrace.dashboard.guard import Proofs
-from headrace.dashboard.server import DashboardServer
 from peers.kafka.broker import running_kafka
 from tests.browser import parts, traffic
 from tests.browser.conftest import TOKEN, settings

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from headrace.broker.embedded import Broker
-from headrace.dashboard.server import DashboardServer
+from headrace.dashboard.app import DashboardServer
 from tests.browser import parts, traffic
 from tests.browser.conftest import SCREENSHOTS, TOKEN, WAIT_MS, free_port, settings
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from headrace.broker.embedded import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
-from headrace.dashboard.server import DashboardServer
+from headrace.dashboard.app import DashboardServer
 from headrace.pipelines.views import sqlite
 from headrace.pipelines.views.serving.server import ViewServer
 from headrace.pipelines.views.sink import ViewSink

@@ -22,7 +22,7 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
-from headrace.dashboard.feeds import TopicFeed, with_statuses
+from headrace.dashboard.reports import TopicFeed, with_statuses
 from headrace.pipelines.jobs.build import prepare
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, Job
 from headrace.pipelines.jobs.load import load

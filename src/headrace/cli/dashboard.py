@@ -81,7 +81,7 @@ def start(
     It listens on this machine alone and changes nothing, unless told otherwise; then only who opens the printed address
     is let in.
     """
-    from headrace.dashboard.server import DashboardServer  # what serves pages is wanted by this command alone
+    from headrace.dashboard.app import DashboardServer  # what serves pages is wanted by this command alone
 
     if allow_writes and token is None:
         token = secrets.token_urlsafe(_TOKEN_BYTES)

@@ -9,8 +9,7 @@ from headrace.clock import SystemClock
 from headrace.connect.sections import DEFAULT_FILE
 from headrace.connect.sync.places import group_of
 from headrace.connect.sync.settings import SECTION
-from headrace.dashboard.feeds import CAPTURES_TOPIC, PROGRESS_TOPIC, TopicFeed
-from headrace.dashboard.reports import batch_report, status
+from headrace.dashboard.reports import CAPTURES_TOPIC, PROGRESS_TOPIC, TopicFeed, batch_report, status
 from headrace.dashboard.sampling import take_snapshot
 from headrace.dashboard.snapshot import Snapshot
 from headrace.errors import HeadraceError

@@ -5,7 +5,7 @@ import importlib.resources
 import mimetypes
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.applications import Starlette
@@ -15,16 +15,15 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp
 
-from headrace.dashboard.desk import Desk
-from headrace.dashboard.errors import NotThere
+from headrace.dashboard.errors import DashboardError, NotThere
 from headrace.dashboard.guard import CSRF_FIELD, TOKEN_FIELD, Guard, Proofs, is_same_origin, with_cookie
-from headrace.dashboard.live import LivePages
-from headrace.dashboard.page import Action, Asked, Model, Page, Show, Stream
-from headrace.dashboard.pages.registry import PAGES
+from headrace.dashboard.page import Action, Asked, Desk, Model, Page, Show, Stream
+from headrace.dashboard.pages import PAGES
 from headrace.dashboard.rendering import Templates, as_json
 from headrace.dashboard.settings import Settings
-from headrace.dashboard.stream import EventStream
+from headrace.dashboard.stream import EventStream, LivePages
 from headrace.errors import HeadraceError
+from headrace.serving import AppServer, listening
 
 MAX_FORM_BYTES = 2 * 1024 * 1024
 _STATIC = importlib.resources.files("headrace.dashboard") / "static"
@@ -216,3 +215,33 @@ async def _static(request: Request) -> Response:
             kind = mimetypes.guess_type(name)[0] or "text/plain"
             return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
     return PlainTextResponse("not here\n", 404)
+
+
+_MAX_CONNECTIONS = 200
+
+
+class DashboardServer(AppServer):
+    """A dashboard that listens; `serve` blocks, a `with` block serves from a thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Take the port: 0 stands for a free one."""
+        bound = listening(settings.host, settings.port, DashboardError)
+        self.settings = replace(settings, port=int(bound.getsockname()[1]))
+        self.dashboard = Dashboard(self.settings)
+        super().__init__(self.dashboard.app, bound, name="headrace-dashboard", connections=_MAX_CONNECTIONS)
+
+    @property
+    def url(self) -> str:
+        """Where to point a browser, without the token."""
+        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
+        return f"http://{host}:{self.settings.port}/"
+
+    @property
+    def entry_url(self) -> str:
+        """The address that lets a browser in."""
+        return f"{self.url}?token={self.settings.token}" if self.settings.token else self.url
+
+    def stop(self) -> None:
+        """Serve no more; what is open is closed properly."""
+        self.dashboard.end_streams()
+        super().stop()

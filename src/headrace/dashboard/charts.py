@@ -1,4 +1,5 @@
-"""Lines over time, as geometry: the templates draw it as SVG, and set the same numbers beside it as a table. Pure.
+"""Lines over time, and the batches of a job as bars, as geometry: the templates draw it as SVG, and set the same
+numbers beside it as a table. Pure.
 
 What always holds: every coordinate is inside the drawing, whatever the numbers; the scale begins at zero and ends at a
 round number; a few numbers far above all others do not set the scale: they are cut off and marked with their value; and
@@ -9,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.dashboard.format import clock_time, short
+from headrace.dashboard.format import clock_time, duration, short
 from headrace.dashboard.history import Point, Series
+from headrace.dashboard.reports import BatchReport
 
 WIDTH, HEIGHT = 640, 200
 LEFT, RIGHT, TOP, BOTTOM = 60, 12, 12, 28
@@ -174,4 +176,73 @@ def sparkline(series: Series, width: int = 96, height: int = 24) -> str:
     return "M" + " L".join(
         f"{round(1 + index * step, 1)} {round(height - 2 - (height - 4) * min(max(point.value, 0), top) / top, 1)}"
         for index, point in enumerate(points)
+    )
+
+
+BARS_WIDTH, BARS_HEIGHT, BARS_TOP, BARS_BOTTOM = 640, 100, 4, 1
+MOST_BARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One batch: as high as it took long; it is `slow` if it took twice as long as most."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+    is_slow: bool
+    is_idle: bool
+    is_cut: bool = False  # it took far longer than can be drawn beside the others
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The last batches."""
+
+    bars: tuple[Bar, ...]
+    longest: str
+    first: str
+    last: str
+    summary: str
+    width: int = BARS_WIDTH
+    height: int = BARS_HEIGHT
+    floor: int = BARS_HEIGHT - BARS_BOTTOM
+    top: int = BARS_TOP
+    is_cut: bool = False
+
+
+def timeline(reports: Sequence[BatchReport]) -> Timeline | None:
+    """The last batches as bars; None if there are none."""
+    shown = reports[-MOST_BARS:]
+    if not shown:
+        return None
+    longest_ms = max(max(report.batch_ms for report in shown), 1)
+    top_ms = max(scale_top([report.batch_ms for report in shown]), 1)
+    usual_ms = sorted(report.batch_ms for report in shown)[len(shown) // 2]
+    slot = BARS_WIDTH / max(len(shown), 12)
+    room = BARS_HEIGHT - BARS_TOP - BARS_BOTTOM
+    bars = []
+    for index, report in enumerate(shown):
+        height = round(max(room * min(report.batch_ms / top_ms, 1.0), 2.0), 1)
+        bars.append(
+            Bar(
+                round(index * slot + 1, 1),
+                round(BARS_HEIGHT - BARS_BOTTOM - height, 1),
+                round(slot - 2, 1),
+                height,
+                f"batch {report.batch}: {short(report.rows)} rows in {duration(report.batch_ms)}",
+                is_slow=report.batch_ms > 2 * usual_ms and report.rows > 0,
+                is_idle=report.rows == 0,
+                is_cut=report.batch_ms > top_ms,
+            )
+        )
+    return Timeline(
+        tuple(bars),
+        duration(longest_ms),
+        clock_time(shown[0].at_ms),
+        clock_time(shown[-1].at_ms),
+        f"{len(shown)} batches; the longest took {duration(longest_ms)}, half of them less than {duration(usual_ms)}",
+        is_cut=longest_ms > top_ms,
     )

@@ -12,15 +12,11 @@ from urllib.parse import quote
 
 from headrace.connect.sync.places import group_of, owner_of
 from headrace.dashboard.alerts import group_link, is_growing, job_link, topic_link
-from headrace.dashboard.dead_letters import dead_letter_topics
-from headrace.dashboard.feeds import CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC
 from headrace.dashboard.format import short
 from headrace.dashboard.history import smoothed
-from headrace.dashboard.pages.pipelines import state_of
-from headrace.dashboard.pages.views import joined
-from headrace.dashboard.reports import BatchReport
+from headrace.dashboard.reports import CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC, BatchReport
 from headrace.dashboard.snapshot import GroupSample, Snapshot
-from headrace.dashboard.statuses import row, tone
+from headrace.dashboard.statuses import dead_letter_topics, job_state, joined, row, tone
 from headrace.dashboard.watch import State
 
 MOST = 200  # parts; more cannot be read in a drawing
@@ -126,7 +122,7 @@ def _jobs(flow: Flow, state: State) -> None:
     assert state.snapshot is not None
     for key, reports in state.jobs.items():
         last = reports[-1]
-        word = state_of(last, state.snapshot.waiting(last.places), state.at_ms)
+        word = job_state(last, state.snapshot.waiting(last.places), state.at_ms)
         if last.writes and last.writes.kind == "view":
             reader = f"view:{last.writes.name}"
             flow.add(Part(reader, "view", last.writes.name, word, tone(word), f"/views#{quote(last.writes.name)}"))

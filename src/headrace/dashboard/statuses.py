@@ -1,11 +1,16 @@
 """How captures, copies and views stand, as rows: what they said of themselves, and how long ago. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.dashboard.reports import Status
+from headrace.dashboard.alerts import SILENT_MS
+from headrace.dashboard.reports import COPIES_TOPIC, BatchReport, Status
+from headrace.dashboard.watch import State
+from headrace.dead_letters import SUFFIX
 
 STALE_MS = 100_000  # who runs says so every half minute
+
 _SHOWN = frozenset(
     {
         "kind", "position", "state", "problem", "waiting", "dead_letters", "dead_letter_reasons", "database", "topics",
@@ -21,6 +26,7 @@ _TONES = {
     "rebuilding": "busy", "waiting": "warn", "retrying": "warn", "silent": "warn", "failed": "bad", "dead": "bad",
     "ended": "idle", "stopped": "idle", "empty": "idle", "unknown": "idle", "never ran": "idle",
 }  # fmt: skip
+_SERVED = "@serve"  # behind a view's name: what its server tells, which is not what its keeper tells
 _SIGNS = {"good": "●", "busy": "◐", "warn": "▲", "bad": "✕", "idle": "○"}
 
 
@@ -83,6 +89,24 @@ def rows(statuses: Mapping[str, Status], now_ms: int) -> list[dict[str, Any]]:
     return sorted((row(status, now_ms) for status in statuses.values()), key=lambda found: found["name"])
 
 
+def joined(statuses: Mapping[str, Status], now_ms: int) -> dict[str, Status]:
+    """What keeper and server tell of a view as one; the keeper's word counts, a living server adds the address."""
+    found = {name: status for name, status in statuses.items() if not name.endswith(_SERVED)}
+    for name, served in statuses.items():
+        view = name.removesuffix(_SERVED)
+        if name.endswith(_SERVED) and (view not in found or now_ms - served.at_ms <= STALE_MS):
+            kept = found.get(view, Status(view, served.at_ms, {}))
+            found[view] = Status(view, kept.at_ms, {**served.facts, **kept.facts})
+    return found
+
+
+def job_state(last: BatchReport, waiting: int | None, now_ms: int) -> str:
+    """Whether a job runs, as far as its reports tell: Spark reports every ten seconds even when idle."""
+    if now_ms - last.at_ms <= SILENT_MS:
+        return "running"
+    return "silent" if waiting else "ended"
+
+
 def _position(value: object) -> str:
     """A position in words: its plain members by name; what is nested inside is for programs."""
     if not isinstance(value, Mapping):
@@ -97,3 +121,33 @@ def _counts(value: object) -> dict[str, float]:
 
 def _listed(value: object) -> list[str]:
     return [str(part) for part in value] if isinstance(value, list) else [] if value is None else [str(value)]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """One topic of dead letters."""
+
+    source: str  # the topic whose records could not be used; empty if it is not known
+    jobs: tuple[str, ...] = ()
+    syncs: tuple[str, ...] = ()
+
+
+def dead_letter_topics(state: State) -> dict[str, DeadLetters]:
+    """The topics of dead letters that exist, by name."""
+    topics = state.snapshot.topics if state.snapshot else {}
+    found = {
+        name: DeadLetters(name.removesuffix(SUFFIX))
+        for name in topics
+        if name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in topics
+    }
+    for (job, _), reports in state.jobs.items():
+        last = reports[-1]
+        for name in last.dead_letter_topics:
+            if name in topics:
+                known = found.get(name, DeadLetters(last.topics[0] if len(last.topics) == 1 else ""))
+                found[name] = replace(known, jobs=tuple(sorted({*known.jobs, job})))
+    for status in state.statuses.get(COPIES_TOPIC, {}).values():
+        name = status.text("dead_letters_topic") or status.text("source") + SUFFIX
+        if name in found:
+            found[name] = replace(found[name], syncs=(*found[name].syncs, status.name))
+    return found

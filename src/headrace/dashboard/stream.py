@@ -1,17 +1,29 @@
-"""Server-sent events as an answer: sent while the client reads them, and given up when it does not.
+"""Server-sent events: as an answer, for the live parts of a page, and for a search in records.
 
 What always holds: one event is on its way at a time, the next one is made when it has gone; so a slow client costs no
-memory. One that takes longer than `SEND_TIMEOUT_S` for an event is let go, and so is one that has left.
+memory. One that takes longer than `SEND_TIMEOUT_S` for an event is let go, and so is one that has left. At most
+`MAX_READERS` searches read at a time, each in a thread that ends soon after its client has gone and that is never more
+than `_AHEAD` steps before it.
 """
 
 import asyncio
+import hashlib
 import json
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import NamedTuple
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
+
+from headrace.client.cluster import Cluster
+from headrace.client.reader import ReadRecord
+from headrace.dashboard.search import Query, Step, scan
+from headrace.dashboard.settings import Settings
+from headrace.dashboard.watch import Watch
+from headrace.errors import HeadraceError
 
 SEND_TIMEOUT_S = 15.0
 
@@ -78,3 +90,144 @@ async def _ended(scope: Scope) -> None:
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+MAX_CLIENTS = 64
+_HEARTBEAT_S = 10.0
+
+Parts = Callable[[], Awaitable[dict[str, str] | None]]  # None: the page is another one now, and has to be loaded
+
+
+class LivePages:
+    """Keeps open pages up to date."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._clients = 0
+
+    @property
+    def clients(self) -> int:
+        """How many pages are open now."""
+        return self._clients
+
+    async def events(self, parts: Parts) -> AsyncGenerator[Event, None]:
+        """An event for each part of a page whenever it changes."""
+        if self._clients >= MAX_CLIENTS:
+            yield Event("full", f"{MAX_CLIENTS} pages are open already: close one and reload this one")
+            return
+        self._clients += 1
+        sent: dict[str, bytes] = {}
+        version = -1
+        try:
+            while True:
+                state = await self._watch.newer_than(version, _HEARTBEAT_S)
+                if state.version == version:
+                    yield HEARTBEAT
+                    continue
+                version = state.version
+                found = await parts()
+                if found is None:
+                    yield Event("reload", None)
+                    return
+                for name, html in found.items():
+                    # A part is kept as what it hashes to: 64 clients with a large table each would be much to hold.
+                    digest = hashlib.blake2b(html.encode(), digest_size=16).digest()
+                    if sent.get(name) != digest:
+                        sent[name] = digest
+                        yield Event("part", {"name": name, "html": html})
+                yield Event("seen", {"version": version})
+        finally:
+            self._clients -= 1
+
+
+MAX_READERS = 16
+MAX_AT_ONCE = 300  # records in one event: more than a page shows anyway
+_AHEAD = 8
+
+Rows = Callable[[Sequence[ReadRecord]], str]
+
+
+class Readers:
+    """Runs searches, each in a thread of its own with its own connections."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._running = 0
+        self._threads = ThreadPoolExecutor(MAX_READERS, "headrace-dashboard-read")  # the loop's own are few
+
+    @property
+    def running(self) -> int:
+        """How many read now."""
+        return self._running
+
+    def close(self) -> None:
+        """Begin no more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def events(self, query: Query, rows: Rows) -> AsyncGenerator[Event, None]:
+        """`records` as rows of HTML, `progress`, and at the end `done` or `problem`."""
+        if self._running >= MAX_READERS:
+            yield Event("problem", f"{MAX_READERS} searches are running already: close one and try again")
+            return
+        queue: asyncio.Queue[Step | str | None] = asyncio.Queue(_AHEAD)
+        stopped = threading.Event()
+        self._running += 1
+        reading = asyncio.get_running_loop().run_in_executor(
+            self._threads, self._read, query, stopped, asyncio.get_running_loop(), queue
+        )
+        reading.add_done_callback(self._ended)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(_HEARTBEAT_S):
+                        step = await queue.get()
+                except TimeoutError:
+                    yield HEARTBEAT
+                    continue
+                if not isinstance(step, Step):
+                    yield Event("done", None) if step is None else Event("problem", step)
+                    return
+                if step.records:
+                    shown = step.records[-MAX_AT_ONCE:]
+                    yield Event("records", {"html": rows(shown), "count": len(shown)})
+                yield Event(
+                    "progress",
+                    {"read": step.progress.read, "total": step.progress.total, "found": step.progress.found},
+                )
+        finally:
+            stopped.set()
+            while not queue.empty():  # let go of a thread that waits for room
+                queue.get_nowait()
+
+    def _ended(self, _: object) -> None:
+        self._running -= 1
+
+    def _read(
+        self,
+        query: Query,
+        stopped: threading.Event,
+        loop: asyncio.AbstractEventLoop,
+        queue: "asyncio.Queue[Step | str | None]",
+    ) -> None:
+        def hand_over(step: Step | str | None) -> None:
+            handed = asyncio.run_coroutine_threadsafe(queue.put(step), loop)
+            while not stopped.is_set():
+                try:
+                    handed.result(0.5)
+                    return
+                except TimeoutError:
+                    continue
+            handed.cancel()
+
+        try:
+            with Cluster(self._settings.bootstrap, self._settings.connection) as cluster:
+                for step in scan(cluster, query, stopped.is_set):
+                    if stopped.is_set():
+                        return
+                    hand_over(step)
+            hand_over(None)
+        except HeadraceError as error:
+            hand_over(str(error))
+        except RuntimeError:
+            if not loop.is_closed():  # the dashboard ended while this was read
+                raise

@@ -17,19 +17,24 @@ from headrace.client.reader import ReadRecord
 from headrace.clock import Clock, SystemClock
 from headrace.connect.offsets import OFFSETS_TOPIC
 from headrace.dashboard.alerts import Alert, Known, find_alerts
-from headrace.dashboard.feeds import (
+from headrace.dashboard.history import History
+from headrace.dashboard.reports import (
     CAPTURES_TOPIC,
     COPIES_TOPIC,
     PROGRESS_TOPIC,
     VIEWS_TOPIC,
     Jobs,
+    Status,
     Statuses,
     TopicFeed,
+    copy_status,
+    found_status,
+    merged,
+    own_status,
+    position,
     with_batches,
     with_statuses,
 )
-from headrace.dashboard.history import History
-from headrace.dashboard.reports import Status, copy_status, found_status, merged, own_status, position
 from headrace.dashboard.sampling import take_snapshot, unread_times
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.snapshot import Snapshot

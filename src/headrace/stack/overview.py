@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.connect.sync.places import group_of
 from headrace.connect.sync.settings import SECTION as SYNC
-from headrace.dashboard.feeds import COPIES_TOPIC
 from headrace.dashboard.history import smoothed
+from headrace.dashboard.reports import COPIES_TOPIC
 from headrace.dashboard.watch import State
 from headrace.stack.state_file import MemberState
 from headrace.stack.usage import Usage

@@ -8,9 +8,8 @@ from rich.console import Console
 from headrace.cli.top import picture
 from headrace.client.address import Address
 from headrace.connect.sync.places import group_of
-from headrace.dashboard.feeds import COPIES_TOPIC
 from headrace.dashboard.history import History, Point
-from headrace.dashboard.reports import Status
+from headrace.dashboard.reports import COPIES_TOPIC, Status
 from headrace.dashboard.snapshot import PartitionSample, Snapshot, TopicSample
 from headrace.dashboard.watch import Problem, State
 from headrace.stack.overview import member_row, topic_rows

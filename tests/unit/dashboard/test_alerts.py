@@ -3,9 +3,8 @@
 from headrace.client.lag import Retention
 from headrace.connect.sync.places import group_of
 from headrace.dashboard.alerts import Known, Severity, find_alerts, is_growing
-from headrace.dashboard.feeds import CAPTURES_TOPIC, COPIES_TOPIC
 from headrace.dashboard.history import History, Point
-from headrace.dashboard.reports import BatchReport, Status
+from headrace.dashboard.reports import CAPTURES_TOPIC, COPIES_TOPIC, BatchReport, Status
 from headrace.model import TopicPartition
 from tests.unit.dashboard.dashboard_cases import NOW, group, lag, snapshot, topic
 

@@ -8,10 +8,10 @@ from starlette.testclient import TestClient
 from headrace.client.resets import Move
 from headrace.dashboard.alerts import Alert, Severity
 from headrace.dashboard.errors import BadForm
-from headrace.dashboard.feeds import with_batches
-from headrace.dashboard.pages.group import pack, unpack
+from headrace.dashboard.pages import PAGES
+from headrace.dashboard.pages.groups import pack, unpack
 from headrace.dashboard.pages.records import new_record, row
-from headrace.dashboard.pages.registry import PAGES
+from headrace.dashboard.reports import with_batches
 from headrace.dashboard.watch import Problem, State
 from headrace.model import TopicPartition
 from tests.unit.dashboard.dashboard_cases import NOW, dashboard, group, lag, read, snapshot, state, topic

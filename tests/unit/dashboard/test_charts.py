@@ -18,10 +18,10 @@ from headrace.dashboard.charts import (
     round_up,
     scale_top,
     sparkline,
+    timeline,
 )
 from headrace.dashboard.history import Point
 from headrace.dashboard.reports import BatchReport
-from headrace.dashboard.timeline import timeline
 from tests.unit.dashboard.dashboard_cases import NOW
 
 values = st.lists(st.floats(0, 1e15, allow_nan=False), min_size=2, max_size=50)

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.client.lag import Retention
-from headrace.dashboard.danger import danger_of, pace_of, worst
+from headrace.dashboard.alerts import danger_of, pace_of, worst
 from headrace.dashboard.history import Point
 from tests.unit.dashboard.dashboard_cases import NOW, lag
 

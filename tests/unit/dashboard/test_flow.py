@@ -4,12 +4,11 @@ import json
 from dataclasses import replace
 
 from headrace.connect.sync.places import group_of
-from headrace.dashboard.dead_letters import dead_letter_topics
-from headrace.dashboard.feeds import CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC, with_batches
 from headrace.dashboard.flow import MOST, flow_of
 from headrace.dashboard.history import Point
-from headrace.dashboard.pages.stack_map import model
-from headrace.dashboard.reports import Status
+from headrace.dashboard.pages.overview import describe_map
+from headrace.dashboard.reports import CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC, Status, with_batches
+from headrace.dashboard.statuses import dead_letter_topics
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.progress import Progress, SourceProgress, Written
 from tests.unit.dashboard.dashboard_cases import NOW, group, lag, read, snapshot, state, topic
@@ -84,7 +83,7 @@ def test_more_parts_than_can_be_drawn_are_counted():
     flow = flow_of(stack(groups=many))
     assert len(flow.parts) == MOST
     assert flow.hidden == 51
-    shown = model(stack(groups=many))
+    shown = describe_map(stack(groups=many))
     assert shown["hidden"] == 51
 
 

@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 from headrace.cli.dashboard import language
 from headrace.dashboard.errors import NotSafe
 from headrace.dashboard.guard import HEADERS, Proofs, is_own_name
-from headrace.dashboard.pages.registry import PAGES
+from headrace.dashboard.pages import PAGES
 from headrace.dashboard.settings import Settings
 from tests.unit.dashboard.dashboard_cases import NOWHERE, TOKEN, dashboard, state
 

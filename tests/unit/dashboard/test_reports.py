@@ -5,8 +5,11 @@ import json
 import pytest
 
 from headrace.connect.sync.places import group_of
-from headrace.dashboard.feeds import BATCHES, MAX_JOBS, MAX_STATUSES, PROGRESS_TOPIC, with_batches, with_statuses
 from headrace.dashboard.reports import (
+    BATCHES,
+    MAX_JOBS,
+    MAX_STATUSES,
+    PROGRESS_TOPIC,
     Status,
     batch_report,
     copy_status,
@@ -15,6 +18,8 @@ from headrace.dashboard.reports import (
     own_status,
     position,
     status,
+    with_batches,
+    with_statuses,
 )
 from headrace.dashboard.statuses import row
 from headrace.model import TopicPartition

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from headrace.dashboard.live import MAX_CLIENTS, LivePages
-from headrace.dashboard.stream import Event, EventStream
+from headrace.dashboard.stream import MAX_CLIENTS, Event, EventStream, LivePages
 from tests.unit.dashboard.dashboard_cases import dashboard, state
 
 

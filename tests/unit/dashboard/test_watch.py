@@ -15,7 +15,7 @@ from headrace.client.groups import alter_offsets
 from headrace.client.writer import NewRecord, Writer
 from headrace.clock import SystemClock
 from headrace.dashboard import watch as watching
-from headrace.dashboard.feeds import PROGRESS_TOPIC
+from headrace.dashboard.reports import PROGRESS_TOPIC
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.watch import Watch
 from headrace.model import TopicPartition

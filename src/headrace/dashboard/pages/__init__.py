@@ -1,1 +1,13 @@
-"""The pages, one file each; `registry.py` lists them in the order of the menu."""
+"""The pages, in the order of the menu. A new capability adds its page, its template, and a line here."""
+
+from headrace.dashboard.page import Page
+from headrace.dashboard.pages.groups import GROUP, GROUPS
+from headrace.dashboard.pages.overview import ALERTS, MAP, OVERVIEW
+from headrace.dashboard.pages.parts import CAPTURES, DERIVED, VIEWS
+from headrace.dashboard.pages.pipelines import PIPELINE, PIPELINES
+from headrace.dashboard.pages.records import RECORDS
+from headrace.dashboard.pages.topics import SCHEMA, TOPIC, TOPICS
+
+PAGES: tuple[Page, ...] = (
+    OVERVIEW, TOPICS, RECORDS, SCHEMA, TOPIC, GROUPS, GROUP, MAP, PIPELINES, PIPELINE, CAPTURES, DERIVED, VIEWS, ALERTS,
+)  # fmt: skip

@@ -1,17 +1,18 @@
-"""Pipelines: every job that reported its progress, and whether it keeps up."""
+"""Pipelines: every job that reported its progress, whether it keeps up, and each by itself."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.dashboard.alerts import SILENT_MS
-from headrace.dashboard.charts import sparkline
-from headrace.dashboard.desk import Desk
-from headrace.dashboard.feeds import Jobs
+from headrace.dashboard.charts import chart, sparkline, timeline
+from headrace.dashboard.errors import NotThere
 from headrace.dashboard.history import Point, Series
-from headrace.dashboard.page import Asked, Menu, Model, Page
+from headrace.dashboard.page import Asked, Desk, Menu, Model, Page
 from headrace.dashboard.reports import BatchReport, instant
 from headrace.dashboard.snapshot import Snapshot
+from headrace.dashboard.statuses import job_state
 from headrace.dashboard.watch import JobAges
+
+SHOWN_BATCHES = 20
 
 
 def series(reports: Sequence[BatchReport], fact: str) -> Series:
@@ -19,13 +20,6 @@ def series(reports: Sequence[BatchReport], fact: str) -> Series:
     return tuple(
         Point(report.at_ms, float(getattr(report, fact))) for report in reports if getattr(report, fact) is not None
     )
-
-
-def state_of(last: BatchReport, waiting: int | None, now_ms: int) -> str:
-    """Whether a job runs, as far as its reports tell: Spark reports every ten seconds even when idle."""
-    if now_ms - last.at_ms <= SILENT_MS:
-        return "running"
-    return "silent" if waiting else "ended"
 
 
 def row(reports: Sequence[BatchReport], snapshot: Snapshot, ages: JobAges, now_ms: int) -> dict[str, Any]:
@@ -37,7 +31,7 @@ def row(reports: Sequence[BatchReport], snapshot: Snapshot, ages: JobAges, now_m
         "name": last.name,
         "last": last,
         "watermark_ms": instant(last.watermark),
-        "state": state_of(last, waiting, now_ms),
+        "state": job_state(last, waiting, now_ms),
         "lag_ms": max(ages.get((last.job, last.output), {}).values(), default=last.lag_ms),
         "waiting": last.lag_records if waiting is None else waiting,
         "ago_ms": max(now_ms - last.at_ms, 0),
@@ -45,17 +39,40 @@ def row(reports: Sequence[BatchReport], snapshot: Snapshot, ages: JobAges, now_m
     }
 
 
-def model(snapshot: Snapshot, jobs: Jobs, ages: JobAges, now_ms: int) -> Model:
-    """What the page shows."""
-    rows = [row(reports, snapshot, ages, now_ms) for reports in jobs.values()]
+async def view_pipelines(desk: Desk, _: Asked) -> Model:
+    """Every job that reported its progress, and whether it keeps up."""
+    state = desk.state
+    rows = [row(reports, desk.snapshot, state.job_ages_ms, state.at_ms) for reports in state.jobs.values()]
     return {"rows": sorted(rows, key=lambda found: found["name"])}
 
 
-async def view(desk: Desk, _: Asked) -> Model:
-    """What the page shows now."""
-    state = desk.state
-    assert state.snapshot is not None
-    return model(state.snapshot, state.jobs, state.job_ages_ms, state.at_ms)
+async def view_pipeline(desk: Desk, asked: Asked) -> Model:
+    """One job: how fast it goes, its watermark, what it keeps, and its last batches."""
+    state, name = desk.state, asked.path["name"]
+    snapshot = desk.snapshot
+    outputs = [
+        {
+            **row(reports, snapshot, state.job_ages_ms, state.at_ms),
+            "rates": chart(
+                "Rows",
+                "rows/s",
+                [("in", series(reports, "input_rate")), ("processed", series(reports, "processing_rate"))],
+            ),
+            "state_chart": chart("State", "rows", [("rows", series(reports, "state_rows"))]),
+            "has_state": any(report.state_rows for report in reports),
+            "timeline": timeline(reports),
+            "letters": [topic for topic in reports[-1].dead_letter_topics if topic in snapshot.topics],
+            "batches": list(reversed(reports[-SHOWN_BATCHES:])),
+        }
+        for (job, _), reports in sorted(state.jobs.items())
+        if job == name
+    ]
+    if not outputs:
+        raise NotThere(f"No job {name!r} has reported yet: start it with headrace pipeline run, or check the name.")
+    return {"name": name, "outputs": outputs}
 
 
-PAGE = Page("/pipelines", "Pipelines", "pipelines.html", view, Menu("Processing", "Pipelines", "p", "pipelines"))
+PIPELINES = Page(
+    "/pipelines", "Pipelines", "pipelines.html", view_pipelines, Menu("Processing", "Pipelines", "p", "pipelines")
+)
+PIPELINE = Page("/pipelines/{name}", "Pipeline", "pipeline.html", view_pipeline, parent="/pipelines")

@@ -10,11 +10,10 @@ from headrace.client.reader import ReadRecord
 from headrace.client.writer import NewRecord, PartitionTotal, Writer
 from headrace.clock import SystemClock
 from headrace.dashboard.alerts import topic_link
-from headrace.dashboard.desk import Desk
 from headrace.dashboard.errors import BadForm
 from headrace.dashboard.format import pretty, text
-from headrace.dashboard.page import Action, Asked, Model, Page, Params, Show, Stream
-from headrace.dashboard.pages.topic import topic_in
+from headrace.dashboard.page import Action, Asked, Desk, Model, Page, Params, Show, Stream
+from headrace.dashboard.pages.topics import topic_in
 from headrace.dashboard.search import read_query
 from headrace.dashboard.stream import Event, EventStream
 from headrace.dashboard.values import difference_of
@@ -122,7 +121,7 @@ async def produce(desk: Desk, path: Params, form: Params, show: Show) -> Respons
     return RedirectResponse(f"{topic_link(name)}/records?wrote={partition}:{total.last_offset}#produce", 303)
 
 
-PAGE = Page(
+RECORDS = Page(
     "/topics/{name}/records",
     "Records",
     "records.html",

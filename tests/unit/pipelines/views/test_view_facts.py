@@ -5,9 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from headrace.dashboard.pages.views import joined
 from headrace.dashboard.reports import Status
-from headrace.dashboard.statuses import rows
+from headrace.dashboard.statuses import joined, rows
 from headrace.pipelines.views.errors import BadQuestion
 from headrace.pipelines.views.freshness import Freshness, Standing
 from headrace.pipelines.views.origin import read_standing
