@@ -10,8 +10,8 @@ from unittest.mock import patch
 from uuid import UUID
 
 from headrace.broker.config import LOOPBACK, BrokerConfig
-from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
+from headrace.broker.handler import Context
 from headrace.broker.registry import HANDLERS
 from headrace.broker.runtime import Runtime
 from headrace.broker.turns import run_through

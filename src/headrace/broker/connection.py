@@ -21,10 +21,9 @@ from typing import Any
 
 from headrace.broker.channel import SHARED_BUFFER_BYTES, Channel, Slot
 from headrace.broker.config import Address
-from headrace.broker.context import Context
 from headrace.broker.deferred import Deferred
 from headrace.broker.file_views import view_of
-from headrace.broker.handler import Answer, Handled
+from headrace.broker.handler import Answer, Context, Handled
 from headrace.broker.handlers.api_versions import fallback
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime

@@ -1,12 +1,32 @@
-"""The one shape of all handlers."""
+"""What every handler is given besides the request, and what it may answer."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from headrace.broker.context import Context
+from headrace.broker.config import Address
 from headrace.broker.deferred import Deferred
+from headrace.broker.runtime import Runtime
 from headrace.broker.turns import Steps
 from headrace.protocol.schema import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One request's surroundings."""
+
+    broker: Runtime
+    version: int
+    client_id: str | None
+    served: Mapping[int, range]  # every API that is served, and its versions
+    client_host: str
+    local: Address  # where the client reached us, and so where it can come back to
+
+    @property
+    def advertised(self) -> Address:
+        """The address that this client is told for this broker."""
+        return self.broker.config.advertised or self.local
+
 
 # A handler answers at once, later, or (Produce with acks=0) not at all. A deferred None hangs up on the client.
 Answer = Message | Deferred[Message] | Deferred[Message | None] | Coroutine[Any, Any, Message] | None

@@ -140,7 +140,7 @@ class Runtime:
 
     # --- topics
 
-    def topic(self, name: str, topic_id: bytes, *, by_id: bool) -> Topic:
+    def topic(self, name: str, topic_id: bytes = b"", *, by_id: bool = False) -> Topic:
         """The topic that a request names, by name or by id."""
         if by_id:
             topic = self.topics.by_id.get(topic_id)

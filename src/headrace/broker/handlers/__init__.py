@@ -1,4 +1,4 @@
-"""One file per API that is more than a question to a coordinator, named as in `protocol/messages`.
+"""What the broker does for each API, a file for each family of them.
 
 A handler holds no state: it asks the runtime, and builds the answer. `registry.py` lists every API.
 """

@@ -7,7 +7,7 @@ broker that can take idempotent producers (KAFKA-18659), and Kafka does the same
 import re
 from collections.abc import Mapping
 
-from headrace.broker.context import Context
+from headrace.broker.handler import Context
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import (

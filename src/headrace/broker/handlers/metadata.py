@@ -1,21 +1,31 @@
-"""Metadata: the broker's address, and the topics that a client asks for or all of them.
+"""Metadata, DescribeTopicPartitions, DescribeCluster: the broker's address, and the topics with their partitions.
 
-A topic that is not there is made, if the client and `auto.create.topics.enable` allow it. The address is the one that
-the client itself came by, unless another is configured, so that a client on any interface can come back.
+A topic that is not there is made by Metadata, if the client and `auto.create.topics.enable` allow it. The address is
+the one that the client itself came by, unless another is configured, so that a client on any interface can come back.
 """
 
 import asyncio
 from functools import lru_cache
 
-from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from headrace.broker.context import Context
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Answer
+from headrace.broker.handler import Answer, Context
 from headrace.broker.topics import MAX_PARTITIONS, Topic
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.model import InvalidTopicName, check_topic_name
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from headrace.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
 from headrace.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -26,8 +36,22 @@ from headrace.protocol.messages.metadata import (
 )
 from headrace.protocol.schema import ZERO_UUID, Uuid
 
+# What a client may do, as the bits of Kafka's access-control operations: without access control, everything.
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
 
-def handle(ctx: Context, request: MetadataRequest) -> Steps[Answer]:
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+CLUSTER_OPERATIONS = _bits(
+    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
+)
+
+
+def describe_topics(ctx: Context, request: MetadataRequest) -> Steps[Answer]:
     """Answer at once, unless a topic has to be made first."""
     topics = ctx.broker.topics
     # Each once: an answer is in proportion to what there is, not to how often it is asked for.
@@ -123,6 +147,110 @@ def _response(ctx: Context, request: MetadataRequest, topics: list[MetadataRespo
         cluster_id=ctx.broker.identity.cluster_id,
         controller_id=ctx.broker.node_id,
         topics=topics,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+PAGE_PARTITIONS = 2000
+
+
+def describe_topic_partitions(ctx: Context, request: DescribeTopicPartitionsRequest) -> Steps[Answer]:
+    """A page of partitions, in the order of their topics' names, and where the next one begins."""
+    topics = ctx.broker.topics.by_name
+    names = sorted({topic.name for topic in request.topics} or set(topics))
+    if request.cursor and not _is_valid(request, request.cursor):
+        return DescribeTopicPartitionsResponse(
+            next_cursor=None,
+            topics=[
+                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+                for topic in request.topics
+            ],
+        )
+    start = (request.cursor.topic_name, request.cursor.partition_index) if request.cursor else ("", 0)
+    left = max(1, min(request.response_partition_limit, PAGE_PARTITIONS))
+    response = DescribeTopicPartitionsResponse(next_cursor=None)
+    for name in names:
+        yield
+        if name < start[0]:
+            continue
+        if not left:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = topics.get(name)
+        if topic is None:
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=_why_missing(name), name=name, topic_authorized_operations=TOPIC_OPERATIONS
+                )
+            )
+            continue
+        first = start[1] if name == start[0] else 0
+        last = min(len(topic.partitions), first + left)
+        left -= last - first
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=Uuid(topic.id),
+                is_internal=topic.is_internal,
+                partitions=[_describe_partition(ctx, index) for index in range(first, last)],
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        if last < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=last)
+            break
+    return response
+
+
+def _is_valid(request: DescribeTopicPartitionsRequest, cursor: Cursor) -> bool:
+    """Whether the cursor names a partition, and a topic among those asked for."""
+    asked = {topic.name for topic in request.topics}
+    return cursor.partition_index >= 0 and (not asked or cursor.topic_name in asked)
+
+
+def _why_missing(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as error:
+        return code_of(error)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _describe_partition(ctx: Context, index: int) -> DescribeTopicPartitionsResponsePartition:
+    node = [ctx.broker.node_id]
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=ctx.broker.node_id,
+        leader_epoch=ctx.broker.leader_epoch,
+        replica_nodes=node,
+        isr_nodes=node,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )
+
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def describe_cluster(ctx: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """Describe the cluster to whoever asked a broker's listener, the only kind there is."""
+    if request.endpoint_type not in (BROKERS, CONTROLLERS):
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"endpoint type {request.endpoint_type} is unknown",
+        )
+    if request.endpoint_type != BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this is a broker's listener; there is no separate controller",
+        )
+    host, port = ctx.advertised
+    response = DescribeClusterResponse(
+        cluster_id=ctx.broker.identity.cluster_id,
+        controller_id=ctx.broker.node_id,
+        brokers=[DescribeClusterBroker(broker_id=ctx.broker.node_id, host=host, port=port)],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS

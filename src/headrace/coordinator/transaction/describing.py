@@ -72,7 +72,6 @@ def _described(transactional_id: str, transactions: Mapping[str, Transaction]) -
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
         topics=[
-            TopicPartitions(topic=topic, partitions=numbers)
-            for topic, numbers in by_topic(known.partitions).items()
+            TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(known.partitions).items()
         ],
     )

@@ -1,0 +1,121 @@
+"""Leader elections, partition reassignments and ACLs: APIs that one broker has a fixed answer to.
+
+It leads every partition already, is the only place for one, and answers about access control as a Kafka without an
+authorizer does.
+"""
+
+from headrace.broker.errors import BrokerError, code_of
+from headrace.broker.handler import Context
+from headrace.errors import HeadraceError
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from headrace.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from headrace.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from headrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from headrace.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from headrace.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from headrace.protocol.messages.shared import TopicPartitions
+
+_ELECTION_TYPES = (0, 1)  # of the preferred replica, of any
+
+
+def elect_leaders(ctx: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Answer for each partition; asked for all, as in Kafka, each topic is named with none that needed an election."""
+    if request.topic_partitions is None:
+        asked = [TopicPartitions(topic=name, partitions=[]) for name in ctx.broker.topics.by_name]
+    else:
+        asked = request.topic_partitions
+    kind = request.election_type
+    return ElectLeadersResponse(
+        error_code=ErrorCode.NONE if kind in _ELECTION_TYPES else ErrorCode.INVALID_REQUEST,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=each.topic,
+                partition_result=[_elect(ctx, each.topic, partition, kind) for partition in each.partitions],
+            )
+            for each in asked
+        ],
+    )
+
+
+def _elect(ctx: Context, topic: str, partition: int, kind: int) -> PartitionResult:
+    try:
+        if kind not in _ELECTION_TYPES:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"there is no type {kind} of elections: 0 and 1 are known")
+        ctx.broker.log(ctx.broker.topic(topic), partition)
+    except HeadraceError as error:
+        return PartitionResult(partition_id=partition, error_code=code_of(error), error_message=str(error))
+    return PartitionResult(
+        partition_id=partition,
+        error_code=ErrorCode.ELECTION_NOT_NEEDED,
+        error_message=f"broker {ctx.broker.node_id}, the only one, leads the partition",
+    )
+
+
+def reassign_partitions(
+    ctx: Context, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Check each partition; there is nothing to do."""
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change
+    )
+    for topic in request.topics:
+        answers = ReassignableTopicResponse(name=topic.name)
+        response.responses.append(answers)
+        for partition in topic.partitions:
+            answer = ReassignablePartitionResponse(partition_index=partition.partition_index)
+            answers.partitions.append(answer)
+            try:
+                _check_move(ctx, topic.name, partition)
+            except HeadraceError as error:
+                answer.error_code, answer.error_message = code_of(error), str(error)
+    return response
+
+
+def list_reassignments(_: Context, __: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    """List none: on one broker nothing is ever being moved."""
+    return ListPartitionReassignmentsResponse()
+
+
+def _check_move(ctx: Context, topic: str, partition: ReassignablePartition) -> None:
+    ctx.broker.log(ctx.broker.topic(topic), partition.partition_index)
+    if partition.replicas is None:
+        raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being moved")
+    if partition.replicas != [ctx.broker.node_id]:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"a partition is on broker {ctx.broker.node_id}, the only one"
+        )
+
+
+_NO_ACLS = "there is no access control: no authorizer is configured"
+
+
+def describe_acls(_: Context, __: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Describe none."""
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
+
+
+def create_acls(_: Context, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Refuse each."""
+    refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
+    return CreateAclsResponse(results=[refused for _ in request.creations])
+
+
+def delete_acls(_: Context, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    """Refuse each."""
+    refused = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
+    return DeleteAclsResponse(filter_results=[refused for _ in request.filters])
