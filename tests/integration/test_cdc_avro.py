@@ -23,8 +23,6 @@ from headrace.client.cluster import Cluster
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
-from headrace.connect.avro.errors import SchemaRefused, SchemasUnavailable, UnknownSchemaId
-from headrace.connect.avro.registry import Registry
 from headrace.connect.avro.serving import SchemaServer
 from headrace.connect.avro.topic_schemas import TopicSchemas, id_of
 from headrace.connect.capture.connector import make_runtime
@@ -34,6 +32,7 @@ from headrace.connect.sync.runner import Runner
 from headrace.connect.sync.settings import from_section as sync_section
 from headrace.connect.sync.verification import verify
 from headrace.pipelines.columns.decoders import decoder_for
+from headrace.schema_registry import RegistryUnavailable, SchemaRefused, SchemaRegistry, UnknownSchema
 from headrace.testing.postgres import Postgres
 from tests.conformance.shared_kafka import shared_kafka
 from tests.integration.cdc_postgres_topics import wait_for
@@ -194,16 +193,16 @@ def test_a_registry_by_its_url(tmp_path: Path, database: Postgres, orders: psyco
         Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster,
         SchemaServer(cluster) as server,
     ):
-        registry = Registry(server.url)
+        registry = SchemaRegistry(server.url)
         text = '{"type":"record","name":"R","fields":[]}'
         assert registry.register("a/b-value", text) == id_of(text)
-        assert Registry(server.url).look_up(id_of(text)) == text
-        with pytest.raises(UnknownSchemaId, match="no schema with the id 5"):
+        assert SchemaRegistry(server.url).look_up(id_of(text)) == text
+        with pytest.raises(UnknownSchema, match="no schema with the id 5"):
             registry.look_up(5)
         with pytest.raises(SchemaRefused, match=r"does not take the schema of s .*422"):
             registry.register("s", "{")
-        with pytest.raises(SchemasUnavailable, match="does not answer"):
-            Registry("http://127.0.0.1:1").register("s", text)
+        with pytest.raises(RegistryUnavailable, match="does not answer"):
+            SchemaRegistry("http://127.0.0.1:1").register("s", text)
         latest = urllib.request.urlopen(f"{server.url}/subjects/a%2Fb-value/versions/latest").read()
         assert b'"version": 1' in latest
         with pytest.raises(urllib.error.HTTPError, match="415"):  # as a page in a browser could
@@ -257,7 +256,7 @@ def test_schemas_served_by_a_command(headrace_broker: headrace.Broker) -> None:
     try:
         assert served.stdout is not None
         url = served.stdout.readline().split()[4]
-        registry = Registry(url)
+        registry = SchemaRegistry(url)
         text = '{"type":"record","name":"R","fields":[]}'
         with Cluster(parse_bootstrap(headrace_broker.bootstrap_servers)) as cluster:
             assert registry.look_up(TopicSchemas(cluster).register("s-value", text)) == text

@@ -22,8 +22,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
-from headrace.connect.avro.errors import SchemaRefused, UnknownSchemaId
-from headrace.connect.avro.registry import Registry
+from headrace.schema_registry import SchemaRefused, SchemaRegistry, UnknownSchema
 from headrace.testing.postgres import Postgres
 from tests.integration.cdc_postgres_topics import wait_for
 from tests.integration.test_cdc_avro import capturing, copied, drop_slots
@@ -71,19 +70,20 @@ def decoded(value: bytes, registry: str) -> Any:
 
 
 def test_schemas_made_known_and_looked_up(registry_url: str) -> None:
-    registry = Registry(registry_url)
+    registry = SchemaRegistry(registry_url)
     text = json.dumps(RECORD)
     number = registry.register("a/b.c-value", text)
-    assert registry.register("a/b.c-value", text) == Registry(registry_url).register("a/b.c-value", text) == number
-    assert json.loads(Registry(registry_url).look_up(number)) == RECORD
-    with pytest.raises(UnknownSchemaId, match="no schema with the id 987654"):
+    for again in (registry, SchemaRegistry(registry_url)):
+        assert again.register("a/b.c-value", text) == number
+    assert json.loads(SchemaRegistry(registry_url).look_up(number)) == RECORD
+    with pytest.raises(UnknownSchema, match="no schema with the id 987654"):
         registry.look_up(987654)
     with pytest.raises(SchemaRefused, match=r"does not take the schema of s-value .*422"):
         registry.register("s-value", '{"type": "no such type"}')
 
 
 def test_a_change_that_the_registry_does_not_allow(registry_url: str) -> None:
-    registry = Registry(registry_url)
+    registry = SchemaRegistry(registry_url)
     registry.register("strict-value", json.dumps(RECORD))
     request = urllib.request.Request(
         f"{registry_url}/config/strict-value",

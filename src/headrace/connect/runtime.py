@@ -24,8 +24,10 @@ from headrace.connect.delivery import Delivery, TopicSettings
 from headrace.connect.envelope import EnvelopeWriter, OutRecord
 from headrace.connect.errors import ConnectError, DeliveryExpired, RecordRefused, SourceUnavailable
 from headrace.connect.source import KnowsTables, Source, TellsFacts
+from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.retry import Backoff
+from headrace.schema_registry import RegistryUnavailable
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -83,7 +85,7 @@ class Runtime:
             try:
                 self._run_once()
                 return
-            except (SourceUnavailable, DeliveryExpired, ClientError) as error:
+            except (SourceUnavailable, DeliveryExpired, ClientError, RegistryUnavailable) as error:
                 if isinstance(error, Refused) and not _may_pass(error):
                     raise _lasting(error) from error
                 failures = 1 if self.progress.batches > committed else failures + 1
@@ -92,9 +94,7 @@ class Runtime:
                 self.progress.last_error = str(error)
                 self.progress.is_waiting = True
                 self.progress.lag_ms = None
-                self.progress.waiting_for = (
-                    f"for the {'database' if isinstance(error, SourceUnavailable) else 'broker'}"
-                )
+                self.progress.waiting_for = _waiting_for(error)
                 if self.backoff.gives_up(failures):
                     raise
                 pause_s = self.backoff.pause_s(failures)
@@ -166,6 +166,12 @@ class Runtime:
         if batch.events:
             self.progress.lag_ms = max(int(self.progress.committed_at * 1000) - batch.events[-1].origin.ts_ms, 0)
         source.acknowledge(batch.position)
+
+
+def _waiting_for(error: HeadraceError) -> str:
+    if isinstance(error, RegistryUnavailable):
+        return "for the schema registry"
+    return f"for the {'database' if isinstance(error, SourceUnavailable) else 'broker'}"
 
 
 def _may_pass(refusal: Refused) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headrace.client.cluster import Cluster
+from headrace.connect.errors import InvalidConnectSetting
+from headrace.schema_registry import RegistryError, SchemaRegistry
 
 
 class Schemas(Protocol):
@@ -36,9 +38,10 @@ def look_up_at(registry: str, connect: Callable[[], Cluster]) -> Callable[[int],
 def schemas_at(registry: str, cluster: Callable[[], Cluster]) -> Schemas:
     """The registry with this URL, or without one the topic; `cluster` is asked for only then."""
     if registry:
-        from headrace.connect.avro.registry import Registry
-
-        return Registry(registry)
+        try:
+            return SchemaRegistry(registry)
+        except RegistryError as error:
+            raise InvalidConnectSetting("registry", "…", str(error)) from None
     from headrace.connect.avro.topic_schemas import TopicSchemas
 
     return TopicSchemas(cluster())

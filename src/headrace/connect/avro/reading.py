@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from headrace import extras
-from headrace.connect.avro.errors import UnknownSchemaId
 from headrace.connect.avro.types import COLUMN, DECIMAL
 from headrace.connect.sync.meanings import CONVERTERS, UnreadableRecord, decimal_text, is_unavailable
+from headrace.schema_registry import UnknownSchema
 
 Convert = Callable[[Any], Any]
 LookUp = Callable[[int], str]
@@ -102,7 +102,7 @@ class AvroReader:
                 )
             try:
                 known = self._known[head] = self._learned(self._look_up(int.from_bytes(head[1:])))
-            except UnknownSchemaId as error:
+            except UnknownSchema as error:
                 raise UnreadableRecord(f"the {part} cannot be read: {error}") from error
         return known
 

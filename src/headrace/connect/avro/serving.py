@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.connect.avro.errors import UnknownSchemaId
 from headrace.connect.avro.topic_schemas import TopicSchemas
+from headrace.schema_registry import UnknownSchema
 
 _LARGEST_BYTES: Final = 1024 * 1024
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -92,7 +92,7 @@ class SchemaServer:
     def _text(self, number: str) -> str:
         try:
             return self._schemas.look_up(int(number))
-        except (ValueError, UnknownSchemaId):
+        except (ValueError, UnknownSchema):
             raise _Refusal(40403, f"Schema {number} not found") from None
 
     def _ids(self, subject: str) -> list[int]:

@@ -17,8 +17,8 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
-from headrace.connect.avro.errors import UnknownSchemaId
 from headrace.model import TopicPartition
+from headrace.schema_registry import UnknownSchema
 
 TOPIC: Final = "__headrace_avro_schemas"
 _HIGHEST: Final = 2**31 - 1
@@ -55,13 +55,13 @@ class TopicSchemas:
         return schema_id
 
     def look_up(self, schema_id: int) -> str:
-        """The text of a schema; raises `UnknownSchemaId`."""
+        """The text of a schema; raises `UnknownSchema`."""
         if schema_id not in self._texts:
             self._read()
         try:
             return self._texts[schema_id]
         except KeyError:
-            raise UnknownSchemaId(schema_id, f"the topic {TOPIC}") from None
+            raise UnknownSchema(schema_id, f"the topic {TOPIC}") from None
 
     def subjects(self) -> dict[str, list[int]]:
         """The ids of each subject, in the order in which they came."""

@@ -12,7 +12,7 @@ the document is the row in any case.
 
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import quote
@@ -29,8 +29,8 @@ from headrace.connect.sink import (
     Values,
     key_text,
 )
-from headrace.connect.sync.http import Answer, HttpHost
 from headrace.connect.sync.partial_rows import completed
+from headrace.http_client import Answer, HttpServer, InvalidServer, NoAnswer
 
 _STATES: Final = "headrace-sync"
 _JSON: Final = {"Content-Type": "application/json"}
@@ -59,11 +59,11 @@ class OpenSearchSink:
 
     every_change = False
 
-    def __init__(self, name: str, topic: str, host: HttpHost, alias: str, index: str = "") -> None:
+    def __init__(self, name: str, topic: str, server: HttpServer, alias: str, index: str = "") -> None:
         """With `index`, a generation that is being built."""
         self._name = name
         self._topic = topic
-        self._host = host
+        self._server = server
         self._alias = alias
         self._built = index
         self._index = index
@@ -100,12 +100,12 @@ class OpenSearchSink:
         first = self._version + 1
         self._version += len(changes)
         for held, body in bulk_bodies(changes, first):
-            check_bulk(self._read(self._host.ask("POST", f"/{self._index}/_bulk", body, _LINES)), held)
+            check_bulk(self._read(self._send("POST", f"/{self._index}/_bulk", body, _LINES)), held)
         self._write_state(batch.place)
 
     def close(self) -> None:
         """Disconnect."""
-        self._host.close()
+        self._server.close()
 
     def _check_owner(self) -> None:
         if not self._built and self._current() != self._index:
@@ -116,7 +116,7 @@ class OpenSearchSink:
     # --- the state document
 
     def _read_state(self, index: str) -> dict[str, Any]:
-        answer = self._host.ask("GET", f"/{_STATES}/_doc/{quote(index, safe='')}")
+        answer = self._send("GET", f"/{_STATES}/_doc/{quote(index, safe='')}")
         if answer.status == 404:
             self._seen = (0, 0)
             return {}
@@ -130,7 +130,7 @@ class OpenSearchSink:
         number, term = self._seen
         condition = f"if_seq_no={number}&if_primary_term={term}" if term else "op_type=create"
         path = f"/{_STATES}/_doc/{quote(self._index, safe='')}?{condition}"
-        answer = self._host.ask("PUT", path, json.dumps(state).encode(), _JSON)
+        answer = self._send("PUT", path, json.dumps(state).encode(), _JSON)
         if answer.status == 409:
             raise TakenOver(self._name)
         written = self._read(answer)
@@ -139,7 +139,7 @@ class OpenSearchSink:
     # --- the index
 
     def _current(self) -> str:
-        answer = self._host.ask("GET", f"/_alias/{self._alias}")
+        answer = self._send("GET", f"/_alias/{self._alias}")
         if answer.status == 404:
             return ""
         indexes = list(self._read(answer))
@@ -150,18 +150,26 @@ class OpenSearchSink:
     def _create(self, number: int, *, alias: bool) -> str:
         index = f"{self._alias}-g{number}"
         body: dict[str, Any] = {**_NEW_INDEX, "aliases": {self._alias: {}} if alias else {}}
-        answer = self._host.ask("PUT", f"/{index}", json.dumps(body).encode(), _JSON)
+        answer = self._send("PUT", f"/{index}", json.dumps(body).encode(), _JSON)
         if not (answer.status == 400 and b"already_exists" in answer.body):
             self._read(answer)
         return index
 
+    def _send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        try:
+            return self._server.ask(method, path, body, headers)
+        except NoAnswer as error:
+            raise SinkUnavailable(str(error)) from error
+
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
-        return self._read(self._host.ask(method, path, body, _JSON))
+        return self._read(self._send(method, path, body, _JSON))
 
     def _read(self, answer: Answer) -> Any:
-        if 200 <= answer.status < 300:
+        if answer.is_success:
             return json.loads(answer.body)
-        text = f"{self._host.host} answered with status {answer.status}: {_reason(answer.body)}"
+        text = f"{self._server.host} answered with status {answer.status}: {_reason(answer.body)}"
         if answer.status >= 500 or answer.status in _LATER:
             raise SinkUnavailable(text)
         raise SinkRefused(text)
@@ -174,7 +182,7 @@ class OpenSearchSink:
         try:
             yield self._built or self._current()
         finally:
-            self._host.close()
+            self._server.close()
 
     def place(self) -> Place | None:
         """Where the index is now."""
@@ -219,11 +227,11 @@ class OpenSearchSink:
     def _beside(self, number: int) -> "OpenSearchSink":
         index = f"{self._alias}-g{number}"
         for path in (f"/{index}", f"/{_STATES}/_doc/{quote(index, safe='')}"):
-            answer = self._host.ask("DELETE", path)
+            answer = self._send("DELETE", path)
             if answer.status != 404:
                 self._read(answer)
         self._create(number, alias=False)
-        return OpenSearchSink(self._name, self._topic, self._host.copy(), self._alias, index)
+        return OpenSearchSink(self._name, self._topic, self._server, self._alias, index)
 
     def switch(self) -> None:
         """The alias moves, and the index before the old one goes."""
@@ -234,7 +242,7 @@ class OpenSearchSink:
                 actions.append({"remove": {"index": f"{self._alias}-g{number}", "alias": self._alias}})
             self._ask("POST", "/_aliases", json.dumps({"actions": actions}).encode())
             if number > 1:
-                self._host.ask("DELETE", f"/{self._alias}-g{number - 1}")
+                self._send("DELETE", f"/{self._alias}-g{number - 1}")
 
     def _number(self) -> int:
         current = self._current()
@@ -256,4 +264,8 @@ def opensearch(name: str, topic: str, url: str, index: str, *, timeout_s: float 
     """A sink to an index of OpenSearch; `index` is the alias that readers use."""
     if not index or index != index.lower() or index.startswith(("_", "-", "+")) or set(index) & set('\\/*?"<>| ,#:'):
         raise InvalidConnectSetting("index", index, "use small letters, digits, '.', '_' and '-', a letter first")
-    return OpenSearchSink(name, topic, HttpHost(url, timeout_s), index)
+    try:
+        server = HttpServer(url, timeout_s)
+    except InvalidServer as error:
+        raise InvalidConnectSetting("url", "…", f"it {error}") from None
+    return OpenSearchSink(name, topic, server, index)

@@ -14,7 +14,6 @@ from headrace.client.coordinators import Coordinators
 from headrace.client.errors import BrokerUnreachable, ClientError, Refused, RequestTimedOut, TopicReplaced, UnknownTopic
 from headrace.client.offsets import bounds
 from headrace.clock import Clock, SystemClock
-from headrace.connect.avro.errors import SchemasUnavailable
 from headrace.connect.sink import (
     ChangeBatch,
     Place,
@@ -35,6 +34,7 @@ from headrace.connect.sync.settings import SyncSettings
 from headrace.dead_letters import Letter, LetterBox, forget_letters, write_letters
 from headrace.errors import HeadraceError
 from headrace.retry import Backoff
+from headrace.schema_registry import RegistryUnavailable
 from headrace.status import DERIVED, FAILED, RUNNING, STOPPED, WAITING, Condition, StatusWriter
 from headrace.telemetry.logs import get_logger
 
@@ -275,10 +275,10 @@ def _waiting_for(error: HeadraceError) -> str:
         return f"for topic {error.topic}"
     if isinstance(error, SinkUnavailable):
         return f"for {error.what}"
-    return "for the schema registry" if isinstance(error, SchemasUnavailable) else "for the broker"
+    return "for the schema registry" if isinstance(error, RegistryUnavailable) else "for the broker"
 
 
 def _may_pass(error: HeadraceError) -> bool:
     if isinstance(error, ClientError):
         return is_passing(error) or isinstance(error, BrokerUnreachable | RequestTimedOut | UnknownTopic)
-    return isinstance(error, SinkUnavailable | SchemasUnavailable)
+    return isinstance(error, SinkUnavailable | RegistryUnavailable)

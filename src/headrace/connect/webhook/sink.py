@@ -2,19 +2,15 @@
 
 The `Idempotency-Key` names the change by its place in the log, so a receiver that remembers keys sees each change
 once, though one whose answer was lost is sent again. Changes of different keys go over several connections at once.
-With a secret, `X-Headrace-Signature: sha256=…` is the HMAC of the body. An answer of 2xx is success; a 4xx that will
-not change is a change that the receiver refuses, and goes to the dead letters; everything else is tried again.
+What the receiver refuses goes to the dead letters.
 
 A receiver keeps no place for us, so it stands in a topic (`place_topic.py`) and moves on after the answers.
 """
 
-import hashlib
-import hmac
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any
 from zlib import crc32
 
 from headrace.client.address import parse_bootstrap
@@ -22,10 +18,9 @@ from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sink import ChangeBatch, Place, RowChange, RowRefused, SinkError, SinkUnavailable
-from headrace.connect.sync.http import HttpHost
 from headrace.connect.webhook.place_topic import PlaceTopic
-
-_LATER: Final = frozenset({408, 409, 423, 425, 429})  # these answers may be another tomorrow
+from headrace.http_client import InvalidServer
+from headrace.stores.webhook.sender import Sender, WebhookFailed, WebhookRefused
 
 
 class WebhookSink:
@@ -37,20 +32,17 @@ class WebhookSink:
         self,
         name: str,
         topic: str,
-        make_host: Callable[[], HttpHost],
+        sender: Sender,
         cluster: Callable[[], Cluster],
-        secret: str | None,
         connections: int,
     ) -> None:
         self._name = name
         self._topic = topic
-        self._make_host = make_host
+        self._sender = sender
         self._connect = cluster
-        self._secret = secret
         self._connections = connections
         self._cluster: Cluster | None = None
         self._places: PlaceTopic | None = None
-        self._hosts: list[HttpHost] = []
         self._delivered: set[tuple[int, int]] = set()  # of batches that are not behind the place yet
 
     def open(self) -> Place | None:
@@ -58,15 +50,14 @@ class WebhookSink:
         self.close()
         self._cluster = self._connect()
         self._places = PlaceTopic(self._cluster, self._name)
-        self._hosts = [self._make_host() for _ in range(self._connections)]
         return self._places.load()
 
     def apply(self, batch: ChangeBatch) -> None:
         """Post, then move the place; a truncate is told as a change of its own."""
         changes: Sequence[RowChange] = batch.changes
         if batch.clears:
-            self._post(self._hosts[0], _cleared(batch.place), f"{self._topic}/truncate/{batch.place.to_json()}")
-        lanes: list[list[RowChange]] = [[] for _ in self._hosts]
+            self._post(_cleared(batch.place), f"{self._topic}/truncate/{batch.place.to_json()}")
+        lanes: list[list[RowChange]] = [[] for _ in range(self._connections)]
         for change in changes:
             if (change.partition, change.offset) not in self._delivered:
                 lanes[crc32(change.key_text.encode()) % len(lanes)].append(change)
@@ -77,8 +68,7 @@ class WebhookSink:
 
     def close(self) -> None:
         """Disconnect."""
-        for host in self._hosts:
-            host.close()
+        self._sender.close()
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -86,45 +76,39 @@ class WebhookSink:
     def _deliver(self, lanes: Sequence[Sequence[RowChange]]) -> None:
         """Each lane in order; after a failure the others end with the change that they are at."""
         failed = threading.Event()
-        busy = [(host, lane) for host, lane in zip(self._hosts, lanes, strict=True) if lane]
+        busy = [lane for lane in lanes if lane]
         if not busy:
             return
         with ThreadPoolExecutor(len(busy)) as pool:
-            futures = [pool.submit(self._deliver_lane, host, lane, failed) for host, lane in busy]
+            futures = [pool.submit(self._deliver_lane, lane, failed) for lane in busy]
         errors = [error for future in futures if (error := future.exception()) is not None]
         # A refusal is dealt with at once, and the rest is then tried again in any case.
         for error in sorted(errors, key=lambda error: not isinstance(error, RowRefused)):
             raise error
 
-    def _deliver_lane(self, host: HttpHost, lane: Sequence[RowChange], failed: threading.Event) -> None:
+    def _deliver_lane(self, lane: Sequence[RowChange], failed: threading.Event) -> None:
         for change in lane:
             if failed.is_set():
                 return
             try:
-                self._post(host, self._body(change), f"{self._topic}/{change.partition}/{change.offset}", change)
+                self._post(self._body(change), f"{self._topic}/{change.partition}/{change.offset}", change)
             except SinkError:
                 failed.set()
                 raise
             self._delivered.add((change.partition, change.offset))
 
-    def _post(self, host: HttpHost, body: bytes, key: str, change: RowChange | None = None) -> None:
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        if self._secret is not None:
-            digest = hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()
-            headers["X-Headrace-Signature"] = f"sha256={digest}"
-        answer = host.ask("POST", host.path, body, headers)
-        if 200 <= answer.status < 300:
-            return
-        if 400 <= answer.status < 500 and answer.status not in _LATER and change is not None:
-            raise RowRefused(
-                f"{host.host} refused the change with status {answer.status}",
-                partition=change.partition,
-                offset=change.offset,
-            )
-        raise SinkUnavailable(f"{host.host} answered with status {answer.status}")
+    def _post(self, record: Mapping[str, Any], key: str, change: RowChange | None = None) -> None:
+        try:
+            self._sender.post(record, key)
+        except WebhookFailed as error:
+            raise SinkUnavailable(str(error)) from error
+        except WebhookRefused as error:
+            if change is None:
+                raise SinkUnavailable(str(error)) from error
+            raise RowRefused(str(error), partition=change.partition, offset=change.offset) from error
 
-    def _body(self, change: RowChange) -> bytes:
-        told = {
+    def _body(self, change: RowChange) -> dict[str, Any]:
+        return {
             "op": "delete" if change.row is None else "upsert",
             "key": change.key or None,
             "row": change.row,
@@ -135,12 +119,11 @@ class WebhookSink:
             "offset": change.offset,
             "ts_ms": change.timestamp_ms,
         }
-        return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _cleared(place: Place) -> bytes:
+def _cleared(place: Place) -> dict[str, Any]:
     offsets = {str(partition): offset for partition, offset in place.offsets.items()}
-    return json.dumps({"op": "truncate", "topic": place.topic, "offsets": offsets}).encode()
+    return {"op": "truncate", "topic": place.topic, "offsets": offsets}
 
 
 def webhook(
@@ -157,9 +140,12 @@ def webhook(
     """A sink that posts each change to a URL; `bootstrap` is filled in by whoever runs it."""
     if not 1 <= connections <= 64:
         raise InvalidConnectSetting("connections", connections, "choose 1 to 64")
-    HttpHost(url, timeout_s)  # a wrong URL is told now
+    try:
+        sender = Sender(url, secret, timeout_s=timeout_s, headers=headers, connections=connections)
+    except InvalidServer as error:
+        raise InvalidConnectSetting("url", "…", f"it {error}") from None
 
     def connect() -> Cluster:
         return Cluster(parse_bootstrap(bootstrap), ConnectionSettings(client_id=f"headrace-sync-{name}"))
 
-    return WebhookSink(name, topic, lambda: HttpHost(url, timeout_s, headers), connect, secret, connections)
+    return WebhookSink(name, topic, sender, connect, connections)

@@ -22,7 +22,7 @@ from headrace.pipelines.columns.avro_program import (
     default_of,
     reader_fields,
 )
-from headrace.pipelines.columns.avro_schema import AvroType, BadSchema, UnknownSchema, read_schema
+from headrace.pipelines.columns.avro_schema import AvroType, BadSchema, read_schema
 from headrace.pipelines.columns.cells import Cells, Faults, column, without
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.framing import REASONS, split_frames
@@ -30,6 +30,7 @@ from headrace.pipelines.columns.groups import Refusal, joined
 from headrace.pipelines.columns.json_exact import DoesNotFit
 from headrace.pipelines.columns.records import RecordColumns
 from headrace.pipelines.columns.walk import Bytes, Longs
+from headrace.schema_registry import UnknownSchema
 
 SchemaLookup = Callable[[int], str]
 

@@ -16,10 +16,6 @@ class BadSchema(PipelineError):
     """What ought to be a schema is none, or none that can be read."""
 
 
-class UnknownSchema(PipelineError):
-    """Nobody knows a schema with this id; for a `SchemaLookup` to raise."""
-
-
 @dataclass(frozen=True, slots=True)
 class AvroField:
     """A field of a record."""

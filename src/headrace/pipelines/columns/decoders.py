@@ -10,6 +10,7 @@ from headrace import extras
 from headrace.pipelines.columns import json
 from headrace.pipelines.columns.decoding import Decoder
 from headrace.pipelines.errors import PipelineError
+from headrace.schema_registry import RegistryError, SchemaRegistry
 
 Options = Mapping[str, str]
 
@@ -90,9 +91,11 @@ def _avro(schema: pa.Schema, options: Options) -> Decoder:
         raise PipelineError(
             "Avro in Confluent's framing needs a schema registry: give schemaRegistry, or avroFraming = none"
         )
-    from headrace.pipelines.registry import SchemaRegistry
-
-    return AvroDecoder(schema, lookup=SchemaRegistry(url), reader=told)
+    try:
+        registry = SchemaRegistry(url)
+    except RegistryError as error:
+        raise PipelineError(str(error)) from None
+    return AvroDecoder(schema, lookup=registry.look_up, reader=told)
 
 
 def _protobuf(schema: pa.Schema, options: Options) -> Decoder:

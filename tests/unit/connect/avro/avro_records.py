@@ -6,13 +6,13 @@ from typing import Any
 
 import fastavro
 
-from headrace.connect.avro.errors import UnknownSchemaId
 from headrace.connect.change import Change, Event, Origin
 from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, OutRecord
 from headrace.connect.filters import Filters
 from headrace.connect.naming import TopicNames
 from headrace.connect.postgres.types import TypeModes, codec_of
 from headrace.connect.table import Column, Table
+from headrace.schema_registry import UnknownSchema
 
 NOW_US = 1_700_000_000_123_456
 ORIGIN = Origin(
@@ -40,7 +40,7 @@ class Schemas:
         for text, known in self.ids.items():
             if known == schema_id:
                 return text
-        raise UnknownSchemaId(schema_id, "memory")
+        raise UnknownSchema(schema_id, "memory")
 
     def read(self, data: bytes | None) -> Any:
         """A framed value; every byte of it counts."""

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from headrace.connect.avro.registry import Registry
+from headrace.connect.avro.places import schemas_at
 from headrace.connect.capture.settings import from_section
 from headrace.connect.change import Message, SchemaChange, TransactionEnd
 from headrace.connect.envelope import EVERY_PARTITION
@@ -172,5 +172,5 @@ def test_sections_say_what_is_wrong(section: dict[str, str], said: str) -> None:
 
 def test_a_registry_that_cannot_be_is_told_without_its_password() -> None:
     with pytest.raises(InvalidConnectSetting, match="must begin with http") as told:
-        Registry("ftp://me:secret@host")
+        schemas_at("ftp://me:secret@host", pytest.fail)
     assert "secret" not in str(told.value)

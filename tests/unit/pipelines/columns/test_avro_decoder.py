@@ -13,8 +13,8 @@ import pytest
 
 from headrace.extras import MissingExtra
 from headrace.pipelines.columns.avro import AvroDecoder
-from headrace.pipelines.columns.avro_schema import UnknownSchema
 from headrace.pipelines.errors import PipelineError
+from headrace.schema_registry import UnknownSchema
 from tests.value_columns import rows_of, value_columns
 
 
@@ -70,14 +70,14 @@ def test_records_of_several_schemas_and_broken_frames_in_one_batch():
 def test_an_id_that_nobody_knows_or_that_is_no_avro_breaks_its_records_only():
     def lookup(schema_id):
         if schema_id == 9:
-            raise UnknownSchema("there is no schema 9")
+            raise UnknownSchema(9, "the registry")
         return json.dumps(OLD) if schema_id == 7 else "syntax = 'proto3'"
 
     good = written(OLD, {"id": 1, "name": "a"}, 7)
     decoder = AvroDecoder(WANTED, lookup=lookup)
     decoded = decoder.decode(value_columns([good, b"\0\0\0\0\x09", b"\0\0\0\0\x0a"]))
     assert rows_of(decoded) == [[1, "a", None], [None] * 3, [None] * 3]
-    assert decoded.broken[1] == "there is no schema 9"
+    assert decoded.broken[1] == "the registry has no schema with the id 9"
     assert "id 10 is not valid JSON" in decoded.broken[2]
     assert rows_of(decoder.decode(value_columns([]))) == []
 

@@ -10,8 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from headrace.pipelines.columns.avro_schema import UnknownSchema
-from headrace.pipelines.registry import RegistryError, SchemaRegistry
+from headrace.schema_registry import RegistryError, SchemaRegistry, UnknownSchema
 
 SCHEMA = '{"type": "string"}'
 SECRET = "s3cret/word"
@@ -63,15 +62,15 @@ def url_of(server, secrets="", path=""):
 
 def test_a_schema_is_asked_for_once(server):
     registry = SchemaRegistry(url_of(server, path="/"))
-    assert [registry(1), registry(1)] == [SCHEMA, SCHEMA]
+    assert [registry.look_up(1), registry.look_up(1)] == [SCHEMA, SCHEMA]
     assert server.asked == [("/schemas/ids/1", None)]
-    assert SchemaRegistry(url_of(server, path="/under/"))(1) == SCHEMA
+    assert SchemaRegistry(url_of(server, path="/under/")).look_up(1) == SCHEMA
 
 
 def test_user_and_password_from_the_url_or_apart(server):
     right = "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
-    assert SchemaRegistry(url_of(server, secrets="me:s3cret%2Fword@"))(1) == SCHEMA
-    assert SchemaRegistry(url_of(server), user="me", password=SECRET)(1) == SCHEMA
+    assert SchemaRegistry(url_of(server, secrets="me:s3cret%2Fword@")).look_up(1) == SCHEMA
+    assert SchemaRegistry(url_of(server), user="me", password=SECRET).look_up(1) == SCHEMA
     assert [authorization for _, authorization in server.asked] == [right, right]
 
 
@@ -90,19 +89,19 @@ def test_user_and_password_from_the_url_or_apart(server):
 def test_failures_are_one_sentence_without_secrets_and_are_not_remembered(server, schema_id, words):
     registry = SchemaRegistry(url_of(server, secrets="me:s3cret%2Fword@"), timeout_s=0.3)
     with pytest.raises(RegistryError, match=words) as caught:
-        registry(schema_id)
+        registry.look_up(schema_id)
     assert "cret" not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.schema_id == schema_id
     assert isinstance(caught.value, UnknownSchema) == (schema_id == 99)
     server.answers[f"/schemas/ids/{schema_id}"] = server.answers["/schemas/ids/1"]
-    assert registry(schema_id) == SCHEMA
+    assert registry.look_up(schema_id) == SCHEMA
 
 
 def test_nobody_at_home(server):
     server.socket.close()
     with pytest.raises(RegistryError, match="does not answer"):
-        SchemaRegistry(url_of(server, secrets="me:pass@"), timeout_s=0.5)(1)
+        SchemaRegistry(url_of(server, secrets="me:pass@"), timeout_s=0.5).look_up(1)
 
 
 @pytest.mark.parametrize("url", ["", "host:8081", "ftp://me:pass@host", "http://", "http://me:pass@host:port"])
@@ -130,9 +129,9 @@ def test_tls_with_a_ca_of_ones_own(server, tmp_path):
         thread.start()
         url = f"https://127.0.0.1:{secure.server_port}"
         try:
-            assert SchemaRegistry(url, ca_file=str(ca_file))(1) == SCHEMA
+            assert SchemaRegistry(url, ca_file=str(ca_file)).look_up(1) == SCHEMA
             with pytest.raises(RegistryError, match="certificate"):
-                SchemaRegistry(url)(1)
+                SchemaRegistry(url).look_up(1)
         finally:
             secure.shutdown()
             thread.join()

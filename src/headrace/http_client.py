@@ -1,0 +1,192 @@
+"""The one HTTP client: a server, and connections to it that are kept open for as long as they serve.
+
+What always holds: no redirect is followed (it could carry a password to another host); a request has a time-out; TLS is
+checked against the machine's certificates or a CA file; and an error names the host alone, for a path or a query may
+hold a token. urllib3 is loaded with the first request, so that who sends none does not wait for it.
+"""
+
+import base64
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    import urllib3
+
+
+class HttpError(HeadraceError):
+    """A request cannot be sent, or was not answered."""
+
+
+class InvalidServer(HttpError):
+    """A URL or a CA file that cannot be used; the text says what is wrong, and whoever names it says whose it is."""
+
+
+class NoAnswer(HttpError):
+    """Nobody answered, or not in time; trying again may help."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(f"no answer from {host}: {reason}")
+        self.host = host
+        self.reason = reason
+
+
+class Answer(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        """Whether it did what was asked."""
+        return 200 <= self.status < 300
+
+
+class HttpServer:
+    """A server by its URL; any thread may ask it. A user and a password may stand in the URL."""
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        *,
+        ca_file: str | None = None,
+        connections: int = 1,
+        uses_proxies: bool = False,
+    ) -> None:
+        """So many connections are kept open; `uses_proxies` means those that the environment names."""
+        parts, port = _split(url)
+        self.host = parts.hostname or ""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        self.origin = f"{parts.scheme}://{host}" if port is None else f"{parts.scheme}://{host}:{port}"
+        self.path = urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        authorization = _authorization_in(parts)
+        self._headers = {**({"Authorization": authorization} if authorization else {}), **(headers or {})}
+        self._timeout_s = timeout_s
+        self._connections = connections
+        self._trust = _trust(ca_file) if parts.scheme == "https" else None
+        self._proxy = _proxy_for(parts.scheme, self.host) if uses_proxies else None
+        self._pool: urllib3.PoolManager | None = None
+        self._has_answered = False
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        most_bytes: int | None = None,
+    ) -> Answer:
+        """One request; of the answer's body no more than `most_bytes` are read. Raises `NoAnswer`.
+
+        A server may close a connection just when it is used again: then the request is sent once more.
+        """
+        from urllib3.exceptions import HTTPError, ProtocolError
+
+        try:
+            try:
+                return self._ask(method, path, body, headers or {}, most_bytes)
+            except ProtocolError:
+                if not self._has_answered:
+                    raise
+                self.close()
+                return self._ask(method, path, body, headers or {}, most_bytes)
+        except HTTPError as error:
+            self.close()
+            raise NoAnswer(self.host, _reason_of(error)) from error
+
+    def close(self) -> None:
+        """Disconnect; the next request connects anew."""
+        pool, self._pool, self._has_answered = self._pool, None, False
+        if pool is not None:
+            pool.clear()
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], most_bytes: int | None
+    ) -> Answer:
+        pool = self._pool
+        if pool is None:
+            pool = self._pool = self._make_pool()
+        response = pool.request(
+            method,
+            self.origin + path,
+            body=body,
+            headers={**self._headers, **headers},
+            timeout=self._timeout_s,
+            retries=False,
+            preload_content=False,
+        )
+        try:
+            data = response.read(most_bytes)
+        finally:
+            # A connection with a rest of an answer in it is of no use to the next request.
+            if response.closed:
+                response.release_conn()
+            else:
+                response.close()
+        self._has_answered = True
+        return Answer(response.status, data)
+
+    def _make_pool(self) -> "urllib3.PoolManager":
+        import urllib3
+
+        options: dict[str, Any] = {"num_pools": 1, "maxsize": self._connections, "ssl_context": self._trust}
+        if self._proxy is None:
+            return urllib3.PoolManager(**options)
+        parts, _ = _split(self._proxy)
+        authorization = _authorization_in(parts)
+        headers = {"Proxy-Authorization": authorization} if authorization else None
+        plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return urllib3.ProxyManager(plain, proxy_headers=headers, **options)
+
+
+def _split(url: str) -> tuple[SplitResult, int | None]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InvalidServer("cannot be read: write http://HOST:PORT/…") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidServer("must begin with http:// or https:// and name a host: write http://HOST:PORT/…")
+    return parts, port
+
+
+def basic_authorization(user: str, password: str) -> str:
+    """The header's value for a user and a password."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _authorization_in(parts: SplitResult) -> str | None:
+    return parts.username and basic_authorization(unquote(parts.username), unquote(parts.password or ""))
+
+
+def _trust(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidServer(f"has a CA file {ca_file!r} that cannot be read: {error}") from None
+
+
+def _proxy_for(scheme: str, host: str) -> str | None:
+    from urllib.request import getproxies, proxy_bypass
+
+    proxy = getproxies().get(scheme)
+    if proxy is None or proxy_bypass(host):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _reason_of(error: BaseException) -> str:
+    """What the operating system or the TLS library said; urllib3's own words name the URL."""
+    while type(error).__module__.startswith("urllib3"):
+        cause = next((part for part in error.args if isinstance(part, BaseException)), error.__cause__)
+        if cause is None:
+            return type(error).__name__
+        error = cause
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

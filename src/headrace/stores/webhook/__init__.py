@@ -1,0 +1,1 @@
+"""Receivers of HTTP requests: `sender.py` posts one record."""
