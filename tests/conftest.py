@@ -4,7 +4,7 @@ No deadline: how long an example takes on a busy machine says nothing about the 
 that a run that passes passes again; `HEADRACE_EXAMPLES=20` looks for new ones, and for more of them.
 
 Every broker that a test starts, in its own process or another, writes down when its event loop was held for more than
-100 ms (`headrace/broker/loop_watch.py`), and the test in which that happened fails.
+100 ms (`headrace/broker/server.py`), and the test in which that happened fails.
 """
 
 import gc

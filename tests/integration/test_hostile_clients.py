@@ -59,7 +59,7 @@ from headrace.protocol.messages.offset_fetch import (
 from headrace.protocol.schema import STRING, Field, Message, Primitive, Struct, Uuid
 from headrace.records import Codec, Record, build_batch, compress, header_at
 from headrace.records.batch import assemble
-from headrace.records.varint import write_varint
+from headrace.records.record import write_varint
 from headrace.storage.log import Log
 from tests.integration.wire import Wire
 

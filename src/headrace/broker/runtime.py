@@ -6,36 +6,106 @@ Everything here is called on the event loop; what waits for the disk runs in thr
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from headrace.broker.config import BrokerConfig
-from headrace.broker.coordinator_settings import group_settings, transaction_config
-from headrace.broker.disk_watch import DiskWatch
 from headrace.broker.errors import BrokerError
-from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.fetches import FetchSessions, Waiting
 from headrace.broker.groups import Groups
 from headrace.broker.identity import Identity
 from headrace.broker.settings import log_config
 from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
 from headrace.broker.transactions import Transactions
 from headrace.broker.turns import Turns
-from headrace.broker.waiting import Waiting
 from headrace.clock import Clock, SystemClock
+from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.atomic_file import make_folder
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
-from headrace.storage.errors import StorageError
+from headrace.storage.errors import DiskFull, StorageError, SyncFailed, WriteFailed
 from headrace.storage.filesystem import FileSystem, OsFileSystem
 from headrace.storage.group_commit import GroupCommit
 from headrace.storage.housekeeping import Housekeeper, Schedule
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
 
+_log = get_logger(__name__)
+_DISK_ERRORS: Final = (DiskFull, WriteFailed, SyncFailed)
+_QUIET_MS: Final = 60_000
+
+
+class DiskWatch:
+    """What the broker's log says of a disk that refuses writes: once when it begins, and once when it is over.
+
+    It hears of every write that fails and, while any has, of those that do not. Every producer is answered with the
+    reason, but whoever runs the broker looks at its log. A full disk refuses a thousand appends a second, so not each
+    gets a line; and one that is full to the brim takes small batches and refuses large ones, so neither does each
+    change.
+    """
+
+    __slots__ = ("_clock", "_is_logged", "_logged_ms", "_refused", "is_failing")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.is_failing = False
+        self._is_logged = False
+        self._logged_ms = -_QUIET_MS
+        self._refused = 0
+
+    def failed(self, error: BaseException) -> None:
+        """A write was refused; errors that are not the disk's are not looked at."""
+        if not isinstance(error, _DISK_ERRORS):
+            return
+        self.is_failing = True
+        self._refused += 1
+        now_ms = self._clock.now_ms()
+        if not self._is_logged and now_ms - self._logged_ms >= _QUIET_MS:
+            self._is_logged = True
+            self._logged_ms = now_ms
+            _log.error(_describe_failure(error), reason=str(error))
+
+    def wrote(self) -> None:
+        """A write was taken again."""
+        self.is_failing = False
+        if self._is_logged:
+            self._is_logged = False
+            _log.info("the disk takes writes again", refused=self._refused)
+            self._refused = 0
+
+
+def _describe_failure(error: StorageError) -> str:
+    what = "the disk is full" if isinstance(error, DiskFull) else "the disk refuses writes"
+    return f"{what}: producers are refused until it takes writes again, reads go on"
+
+
+def _group_settings(config: BrokerConfig) -> GroupSettings:
+    """For the group coordinator."""
+    return GroupSettings(
+        group_min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
+        group_max_session_timeout_ms=config.number("group.max.session.timeout.ms"),
+        group_initial_rebalance_delay_ms=config.number("group.initial.rebalance.delay.ms"),
+        group_max_size=config.number("group.max.size"),
+        group_consumer_session_timeout_ms=config.number("group.consumer.session.timeout.ms"),
+        group_consumer_heartbeat_interval_ms=config.number("group.consumer.heartbeat.interval.ms"),
+        offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
+        offsets_retention_minutes=config.number("offsets.retention.minutes"),
+    )
+
+
+def _transaction_config(config: BrokerConfig, offsets_topic_partitions: int) -> TransactionConfig:
+    """For the transaction coordinator, which has to find the partition that a group's offsets really are in."""
+    return TransactionConfig(
+        max_timeout_ms=config.number("transaction.max.timeout.ms"),
+        id_expiration_ms=config.number("transactional.id.expiration.ms"),
+        offsets_topic_partitions=offsets_topic_partitions,
+    )
+
+
 T = TypeVar("T")
 PRODUCER_CHECK_MS = 600_000  # Kafka's producer.id.expiration.check.interval.ms
-_log = get_logger(__name__)
 
 
 class Runtime:
@@ -95,13 +165,13 @@ class Runtime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
         self.groups = Groups(
-            self, self.topics, group_settings(config), partitions=config.number("offsets.topic.num.partitions")
+            self, self.topics, _group_settings(config), partitions=config.number("offsets.topic.num.partitions")
         )
         self.transactions = Transactions(
             self,
             self.topics,
             self.groups,
-            transaction_config(config, self.groups.log.partition_count),
+            _transaction_config(config, self.groups.log.partition_count),
             partitions=config.number("transaction.state.log.num.partitions"),
             next_producer_id=self.identity.next_producer_id,
         )

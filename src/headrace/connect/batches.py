@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from headrace.connect.envelope import Headers
 from headrace.records.batch import MAGIC, TRANSACTIONAL, BatchHeader, assemble
 from headrace.records.compression import Codec, compress
-from headrace.records.varint import write_varint
+from headrace.records.record import write_varint
 
 Entry = tuple[bytes | None, bytes | None, int, Headers]  # key, value, timestamp, headers
 

@@ -13,9 +13,8 @@ from headrace.records.batch import (
     headers_in,
     prefix,
 )
-from headrace.records.builder import build_batch
+from headrace.records.building import ControlType, build_batch, build_marker, control_type_of, marker_in
 from headrace.records.compression import Codec, compress, decompress
-from headrace.records.control import ControlType, build_marker, control_type_of, marker_in
 from headrace.records.errors import (
     BatchTooLarge,
     BodyTooLarge,

@@ -10,8 +10,43 @@ from typing import NamedTuple
 
 from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, header_at
 from headrace.records.compression import MAX_BODY_BYTES, decompress, decompress_up_to
-from headrace.records.errors import CorruptBatch
-from headrace.records.varint import read_varint, write_varint
+from headrace.records.errors import CorruptBatch, InvalidRecord
+
+_MIN_LONG = -(2**63)
+_MAX_LONG = 2**63 - 1
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Append `value`, zig-zag encoded, seven bits a byte, the lowest first."""
+    if not _MIN_LONG <= value <= _MAX_LONG:
+        raise InvalidRecord(f"{value} does not fit into 64 bits: check the record's offset and timestamp")
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The value at `position`, and the position behind it; IndexError or ValueError if there is none."""
+    byte = data[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    value = byte & 0x7F
+    shift = 7
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if shift == 63 and byte > 1:
+                raise ValueError("a varint of more than 64 bits")
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a varint of more than ten bytes")
+
 
 # Kafka never looks into a header's name: one that is no UTF-8 may be in a log and has to survive being written again.
 _NAME_ERRORS = "surrogateescape"

@@ -13,8 +13,8 @@ from headrace.broker.channel import (
     SHARED_BUFFER_BYTES,
     Channel,
 )
+from headrace.broker.connection import view_of
 from headrace.broker.deferred import Deferred
-from headrace.broker.file_views import view_of
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
 from headrace.storage.segment import FileSlice
 from headrace.testing import MemoryFileSystem

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.broker.disk_watch import DiskWatch
+from headrace.broker.runtime import DiskWatch
 from headrace.errors import HeadraceError
 from headrace.storage.errors import DiskFull, SyncFailed, WriteFailed
 from headrace.testing.clock import FakeClock

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.broker.errors import BrokerError
-from headrace.broker.fetch_sessions import MAX_PARTITIONS, FetchSessions, PartitionKey
+from headrace.broker.fetches import MAX_PARTITIONS, FetchSessions, PartitionKey
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, ForgottenTopic
 from headrace.protocol.schema import ZERO_UUID
 

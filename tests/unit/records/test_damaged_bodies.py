@@ -17,8 +17,7 @@ from headrace.records import (
     records_of,
 )
 from headrace.records.batch import assemble
-from headrace.records.record import walk
-from headrace.records.varint import write_varint
+from headrace.records.record import walk, write_varint
 
 BATCHES = {
     codec: build_batch(

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.records import InvalidRecord
-from headrace.records.varint import read_varint, write_varint
+from headrace.records.record import read_varint, write_varint
 
 
 @pytest.mark.parametrize(

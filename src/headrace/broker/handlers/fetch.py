@@ -9,7 +9,7 @@ import asyncio
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.fetch_sessions import PartitionKey, Session
+from headrace.broker.fetches import PartitionKey, Session
 from headrace.broker.handler import Answer, Context, Handled
 from headrace.broker.turns import Steps, run_through
 from headrace.errors import HeadraceError
