@@ -15,11 +15,9 @@ from headrace.records import Codec, ControlType, Header, Record, control_type_of
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import DirectoryInUse
-from headrace.storage.lookup import first_at_or_after, youngest
-from headrace.storage.offset_index import OffsetIndex
+from headrace.storage.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from headrace.storage.producer_snapshot import decode_snapshot, encode_snapshot
-from headrace.storage.time_index import TimeIndex
-from headrace.storage.transaction_index import TransactionIndex
+from headrace.storage.reading import first_at_or_after, youngest
 from headrace.testing import FakeClock
 from peers.java import PeerError
 from peers.kafka.broker import running_kafka

@@ -15,7 +15,7 @@ from headrace.storage import checkpoint
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import DamagedLog, DiskFull, StorageError, SyncFailed, WriteFailed
-from headrace.storage.lookup import first_at_or_after
+from headrace.storage.reading import first_at_or_after
 from headrace.testing import FakeClock, MemoryFileSystem
 from tests.property.storage_model import examples, producer_facts, read_committed, read_records
 

@@ -14,7 +14,7 @@ from headrace.storage.compaction import job
 from headrace.storage.compaction.cleaner import clean, cleanable
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
-from headrace.storage.lookup import first_at_or_after, youngest
+from headrace.storage.reading import first_at_or_after, youngest
 from headrace.testing import FakeClock, MemoryFileSystem, SimulatedCrash
 from tests.property.storage_model import (
     Batch,

@@ -15,7 +15,7 @@ from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import NotDurable, OffsetOutOfRange, StorageError, SyncFailed
 from headrace.storage.group_commit import GroupCommit
 from headrace.storage.housekeeping import Housekeeper, Schedule
-from headrace.storage.lookup import first_at_or_after
+from headrace.storage.reading import first_at_or_after
 from headrace.testing import FakeClock, MemoryFileSystem
 from tests.property.storage_model import EXAMPLES, read_records
 

@@ -20,7 +20,7 @@ from headrace.storage.compaction.cleaner import clean
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import LogDeleted, StorageError
-from headrace.storage.open_files import OPEN_FILES
+from headrace.storage.filesystem import OPEN_FILES
 from headrace.testing import FakeClock, MemoryFileSystem, SimulatedCrash
 from tests.property.storage_model import examples, read_records
 

@@ -11,7 +11,7 @@ What always holds:
 """
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from threading import RLock
 from typing import NamedTuple
@@ -32,10 +32,9 @@ from headrace.storage.errors import (
     refusal,
 )
 from headrace.storage.fence import Fence
+from headrace.storage.indexes import OFFSET_ENTRY_SIZE
 from headrace.storage.leader_epochs import LeaderEpochs
-from headrace.storage.offset_index import ENTRY_SIZE
-from headrace.storage.producer_replay import apply_batch, replay
-from headrace.storage.producer_snapshot import encode_snapshot
+from headrace.storage.producer_snapshot import apply_batch, encode_snapshot, replay
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.reading import LogRead, index_of, read_segments
 from headrace.storage.retention import SegmentFacts, first_retained
@@ -88,7 +87,6 @@ class Log:
         self._names_changed = True
         self._half_swapped: list[tuple[Sequence[Segment], Segment]] = []
         self.cuts = 0  # how often the end was cut off: what was made from the log before then may not go into it
-        self._listeners: list[Callable[[Log], None]] = []
 
     def __repr__(self) -> str:
         return f"Log({self.topic_partition}, {self._start_offset}..{self._end_offset}, {len(self._segments)} segments)"
@@ -136,11 +134,6 @@ class Log:
         """Bytes of all segments."""
         return sum(segment.size for segment in self._segments)
 
-    def subscribe(self, listener: Callable[["Log"], None]) -> Callable[[], None]:
-        """Have `listener` called after every append, in the appending thread; the answer ends that."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
-
     @property
     def filesystem(self) -> Fence:
         """The file system as far as it is this log's: nothing passes once the log was deleted."""
@@ -170,11 +163,7 @@ class Log:
             self._filesystem.check()
             if cuts is not None and cuts != self.cuts:
                 raise NotDurable(str(self.topic_partition), self._end_offset)
-            info = self._append(view, batches, now_ms, leader_epoch)
-        if not info.is_duplicate:
-            for listener in self._listeners:
-                listener(self)
-        return info
+            return self._append(view, batches, now_ms, leader_epoch)
 
     def _append(
         self, view: memoryview, batches: list[tuple[int, BatchHeader]], now_ms: int, leader_epoch: int
@@ -237,7 +226,7 @@ class Log:
             return True
         first = active.first_timestamp
         age = now_ms - self._rolled_ms if first is None or first < 0 else last.max_timestamp - first
-        return age > config.roll_ms or active.index_entries >= config.segment_index_bytes // ENTRY_SIZE
+        return age > config.roll_ms or active.index_entries >= config.segment_index_bytes // OFFSET_ENTRY_SIZE
 
     def _roll(self, now_ms: int) -> Segment:
         """Begin a new segment; what the old one still needs on disk is written by the next flush."""

@@ -23,8 +23,7 @@ from headrace.storage.filesystem import FileSystem
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log import Log
 from headrace.storage.names import CLEANED, DELETED, INDEX_SUMS, INDEXES, LOG, SWAP, TEMPORARY, file_name, offset_of
-from headrace.storage.producer_replay import apply_batch, replay
-from headrace.storage.producer_snapshot import remove_snapshots, save_snapshot, snapshot_offsets
+from headrace.storage.producer_snapshot import apply_batch, remove_snapshots, replay, save_snapshot, snapshot_offsets
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.scan import batch_at, find_batch, scan
 from headrace.storage.segment import Segment

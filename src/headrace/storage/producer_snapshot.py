@@ -1,7 +1,7 @@
 """A log's producers in a file: Kafka's `.snapshot`, named after the offset up to which it holds.
 
-`version i16, crc u32 of all that follows, count i32`, then per producer `id i64, epoch i16, last sequence i32,
-last offset i64, offset delta i32, timestamp i64, coordinator epoch i32, open transaction's first offset i64`.
+`version i16, crc u32 of all that follows, count i32`, then per producer `id i64, epoch i16, last sequence i32, last
+offset i64, offset delta i32, timestamp i64, coordinator epoch i32, open transaction's first offset i64`.
 
 Kafka's format keeps a producer's last batch alone, and a client may send any of its last five again: refused, it would
 send them under a new epoch, and they would be stored twice. So the older ones stand behind Kafka's entries, where a
@@ -10,14 +10,19 @@ delta i32, timestamp i64`, oldest first. The checksum covers them, as it covers 
 """
 
 import struct
+from collections.abc import Sequence
 from struct import Struct
 
 from crc32c import crc32c
 
+from headrace.records import BatchHeader, Buffer, control_type_of
 from headrace.storage.atomic_file import write_atomically
 from headrace.storage.filesystem import FileSystem
+from headrace.storage.indexes import AbortedTransaction
 from headrace.storage.names import SNAPSHOT, file_name, offset_of
 from headrace.storage.producer_state import BATCHES_REMEMBERED, Producer, ProducerState, SeenBatch
+from headrace.storage.scan import scan
+from headrace.storage.segment import Segment
 
 _VERSION = 1
 _HEAD = Struct(">hI")
@@ -126,3 +131,31 @@ def remove_snapshots(filesystem: FileSystem, directory: str, *, before: int = -1
     for offset in snapshot_offsets(filesystem, directory):
         if offset < before or offset > behind:
             filesystem.remove(f"{directory}/{file_name(offset, SNAPSHOT)}")
+
+
+def apply_batch(producers: ProducerState, header: BatchHeader, batch: Buffer) -> AbortedTransaction | None:
+    """Take in a batch that is in the log; the transaction that it aborted, for the segment's index."""
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        producers.apply(header)
+        return None
+    if not header.record_count:  # all that compaction left of a marker whose transaction is gone
+        producers.apply_epoch(header)
+        return None
+    marker = control_type_of(batch)
+    return producers.apply_marker(header, *marker) if marker else None
+
+
+def replay(filesystem: FileSystem, directory: str, segments: Sequence[Segment], end_offset: int) -> ProducerState:
+    """The producers as of `end_offset`: the newest snapshot before it, and the batches since then."""
+    offset, producers = load_snapshot(filesystem, directory, end_offset) or (0, ProducerState())
+    for index, segment in enumerate(segments):
+        behind = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
+        if segment.base_offset >= end_offset or behind <= offset:
+            continue
+        for start, stop in segment.readable(segment.position_of(offset)):
+            for _, header, batch in scan(segment.file, start, stop):
+                if offset <= header.base_offset < end_offset:
+                    apply_batch(producers, header, batch)
+    return producers

@@ -16,7 +16,7 @@ from headrace.storage.errors import (
     StaleProducerEpoch,
     TransactionStillOpen,
 )
-from headrace.storage.transaction_index import AbortedTransaction
+from headrace.storage.indexes import AbortedTransaction
 
 BATCHES_REMEMBERED = 5  # what a client may have in flight, and so may send again
 NO_EPOCH = -1

@@ -16,12 +16,10 @@ from headrace.model import NO_TIMESTAMP
 from headrace.records import BatchHeader, Buffer
 from headrace.storage.damage import Damage
 from headrace.storage.errors import WriteFailed, refusal
-from headrace.storage.filesystem import File, FileSystem
-from headrace.storage.index_files import Indexes, IndexFiles, build
+from headrace.storage.filesystem import OPEN_FILES, File, FileSystem
+from headrace.storage.indexes import AbortedTransaction, Indexes, IndexFiles, TransactionIndex, build
 from headrace.storage.names import LOG, file_name
-from headrace.storage.open_files import OPEN_FILES
 from headrace.storage.scan import headers, locate, scan
-from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _MAX_BUFFERS = 1024  # what one system call takes (IOV_MAX)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.storage.compaction.cleanable import Cleanable, CompactionFacts, decide
+from headrace.storage.compaction.cleaner import Cleanable, CompactionFacts, decide
 from headrace.storage.config import LogConfig
 
 # base offset, bytes, first timestamp, largest timestamp; the last one is active

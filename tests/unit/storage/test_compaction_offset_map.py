@@ -1,6 +1,6 @@
 """Keys to their latest offsets."""
 
-from headrace.storage.compaction.offset_map import OffsetMap
+from headrace.storage.compaction.retained import OffsetMap
 
 
 def test_the_latest_offset_of_a_key_counts():

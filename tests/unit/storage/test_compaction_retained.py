@@ -13,10 +13,8 @@ from headrace.records import (
     header_at,
     records_of,
 )
-from headrace.storage.compaction.offset_map import OffsetMap
-from headrace.storage.compaction.retained import BatchFilter, LastRecord
-from headrace.storage.compaction.transactions import TransactionWalk
-from headrace.storage.transaction_index import AbortedTransaction
+from headrace.storage.compaction.retained import BatchFilter, LastRecord, OffsetMap, TransactionWalk
+from headrace.storage.indexes import AbortedTransaction
 
 NOW, KEEP_MS = 10_000, 500
 

@@ -2,8 +2,8 @@
 
 from headrace.records import ControlType, Record, build_batch, build_marker, header_at
 from headrace.records.batch import assemble
-from headrace.storage.compaction.transactions import TransactionWalk
-from headrace.storage.transaction_index import AbortedTransaction
+from headrace.storage.compaction.retained import TransactionWalk
+from headrace.storage.indexes import AbortedTransaction
 
 
 def _data(offset, pid, *, transactional=True):

@@ -7,9 +7,8 @@ import pytest
 
 from headrace.model import TopicPartition
 from headrace.records import ControlType, Record
-from headrace.storage.compaction import cleaner, worker
-from headrace.storage.compaction.job import run
-from headrace.storage.compaction.worker import CleaningFailed, run_in_process
+from headrace.storage.compaction import cleaner, job
+from headrace.storage.compaction.job import CleaningFailed, run, run_in_process
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.testing import FakeClock, MemoryFileSystem
@@ -108,7 +107,7 @@ def test_a_worker_that_fails_is_one_sentence_and_changes_nothing(tmp_path, monke
 
 
 def test_a_job_and_its_result_survive_json():
-    assert worker._decode_result(
+    assert job._decode_result(
         {
             "groups": [{"segments": [1, 2], "aborted": [[1, 2, 3, 4]], "size": 5}],
             "end_offset": 9,

@@ -107,8 +107,6 @@ def test_a_batch_over_the_limit_is_refused(filesystem):
 
 def test_a_duplicate_is_answered_with_its_first_place_and_not_appended(filesystem):
     log = new_log(filesystem)
-    heard = []
-    log.subscribe(heard.append)
     append(log, some_records(2))
     producer = {"producer_id": 5, "producer_epoch": 0}
     first = append(log, some_records(3), **producer, base_sequence=0)
@@ -117,7 +115,6 @@ def test_a_duplicate_is_answered_with_its_first_place_and_not_appended(filesyste
     assert (again.base_offset, again.last_offset, again.is_duplicate) == (2, 4, True)
     assert (first.base_offset, first.is_duplicate) == (2, False)
     assert log.end_offset == 6
-    assert len(heard) == 3
     with pytest.raises(OutOfOrderSequence):
         append(log, some_records(1), **producer, base_sequence=9)
 
@@ -339,17 +336,6 @@ def test_flush_makes_it_durable_and_says_how_far(filesystem):
     assert log.flush(rolled_only=True) == 3
     log.roll(EPOCH_MS)
     assert log.flush(rolled_only=True) == 6
-
-
-def test_listeners_hear_every_append_until_they_end_it(filesystem):
-    log = new_log(filesystem)
-    heard = []
-    end = log.subscribe(lambda each: heard.append(each.end_offset))
-    append(log, some_records(2))
-    append(log, some_records(1))
-    end()
-    append(log, some_records(1))
-    assert heard == [2, 3]
 
 
 def test_a_header_of_each_batch_is_as_the_log_says(filesystem):

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.records import Codec, Record
 from headrace.storage.compaction.cleaner import clean
-from headrace.storage.lookup import first_at_or_after, youngest
+from headrace.storage.reading import first_at_or_after, youngest
 from headrace.testing import MemoryFileSystem
 from tests.small_logs import EPOCH_MS, append, new_log, records_from
 

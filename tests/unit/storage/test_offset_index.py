@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.storage.offset_index import OffsetIndex
+from headrace.storage.indexes import OffsetIndex
 
 
 def _index(*entries, base=100):

@@ -9,7 +9,7 @@ import pytest
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import LogDeleted, SyncFailed
-from headrace.storage.open_files import OPEN_FILES
+from headrace.storage.filesystem import OPEN_FILES
 from headrace.testing import FakeClock, MemoryFileSystem
 from tests.small_logs import EPOCH_MS, FOLDER, PARTITION, append, new_log, records_from, some_records
 

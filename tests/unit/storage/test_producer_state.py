@@ -10,8 +10,8 @@ from headrace.storage.errors import (
     StaleProducerEpoch,
     TransactionStillOpen,
 )
+from headrace.storage.indexes import AbortedTransaction
 from headrace.storage.producer_state import BATCHES_REMEMBERED, ProducerState
-from headrace.storage.transaction_index import AbortedTransaction
 
 LAST = 2**31 - 1
 

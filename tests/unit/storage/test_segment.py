@@ -8,7 +8,7 @@ import pytest
 
 from headrace.records import headers_in
 from headrace.storage.errors import DiskFull, WriteFailed
-from headrace.storage.index_files import Indexes, IndexFiles
+from headrace.storage.indexes import Indexes, IndexFiles
 from headrace.storage.segment import Segment
 from headrace.testing import MemoryFileSystem
 from tests.small_logs import EPOCH_MS, append, batches_from, new_log, some_records

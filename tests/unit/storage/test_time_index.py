@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.storage.time_index import TimeIndex
+from headrace.storage.indexes import TimeIndex
 
 
 def _index(*entries, base=100):

@@ -1,6 +1,6 @@
 """The aborted transactions of a segment: Kafka's bytes, and which of them a reader is given."""
 
-from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
+from headrace.storage.indexes import AbortedTransaction, TransactionIndex
 
 ONE = AbortedTransaction(7, 10, 20, 12)
 TWO = AbortedTransaction(8, 12, 30, 31)

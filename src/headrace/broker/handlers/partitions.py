@@ -49,7 +49,7 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
 )
 from headrace.protocol.schema import Message
 from headrace.storage.log import Log
-from headrace.storage.lookup import first_at_or_after, youngest
+from headrace.storage.reading import first_at_or_after, youngest
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 # Since which version each may be asked for.

@@ -1,23 +1,28 @@
 """The work of a pass, from files to files: build the map of latest offsets, then write what remains.
 
-A job says everything that is needed in plain values, and touches no file but those it names; its result names the
-new files, which are whole and on disk but not yet in place.
+A job says everything that is needed in plain values, and touches no file but those it names; its result names the new
+files, which are whole and on disk but not yet in place.
 """
 
+import dataclasses
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.records import BodyTooLarge
 from headrace.records.compression import MAX_BODY_BYTES
 from headrace.records.record import body_of, walk
 from headrace.storage.atomic_file import write_all
-from headrace.storage.compaction.offset_map import OffsetMap
-from headrace.storage.compaction.retained import BatchFilter, LastRecord
-from headrace.storage.compaction.transactions import TransactionWalk
-from headrace.storage.filesystem import File, FileSystem
+from headrace.storage.compaction.retained import BatchFilter, LastRecord, OffsetMap, TransactionWalk
+from headrace.storage.errors import StorageError
+from headrace.storage.filesystem import File, FileSystem, OsFileSystem
+from headrace.storage.indexes import AbortedTransaction
 from headrace.storage.names import CLEANED, LOG, file_name
 from headrace.storage.scan import CHUNK, scan_file
-from headrace.storage.transaction_index import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +166,63 @@ class _Output:
         write_all(self._file, self._pending, self.position)
         self.position += len(self._pending)
         self._pending = bytearray()
+
+
+# A cleaning job in a process of its own: the job as JSON on standard input, the result as JSON on standard output.
+#
+# The process is given the log's folder as a descriptor, not as a path: a log that is deleted meanwhile may have a
+# successor at its path, and its files are not this job's.
+#
+# Walking records is work for the processor, and in the broker's process every moment of it would be taken from the
+# threads that append and read. A small job is not worth a process and is done in place.
+
+_CHILD = "from headrace.storage.compaction.job import work_as_child; work_as_child()"
+
+
+class CleaningFailed(StorageError):
+    """The worker ended without a result; the log is as it was."""
+
+
+def run_in_process(job: CleaningJob, folder: File) -> CleaningResult:
+    """Do the job in a child process and wait for it, without holding up other threads."""
+    descriptor = folder.fileno()
+    child = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(descriptor)],
+        input=json.dumps(dataclasses.asdict(dataclasses.replace(job, directory="."))).encode(),
+        capture_output=True,
+        check=False,
+        pass_fds=(descriptor,),
+    )
+    if child.returncode != 0:
+        reason = child.stderr.decode(errors="replace").strip().splitlines()
+        raise CleaningFailed(f"compaction of {job.directory} failed: {reason[-1] if reason else child.returncode}")
+    return _decode_result(json.loads(child.stdout))
+
+
+def _decode_job(data: dict[str, Any]) -> CleaningJob:
+    return CleaningJob(
+        **{
+            **data,
+            "segments": tuple(map(tuple, data["segments"])),
+            "aborted": tuple(AbortedTransaction(*entry) for entry in data["aborted"]),
+            "producers": {int(key): LastRecord(*value) for key, value in data["producers"].items()},
+        }
+    )
+
+
+def _decode_result(data: dict[str, Any]) -> CleaningResult:
+    groups = tuple(
+        CleanedGroup(
+            tuple(group["segments"]), tuple(AbortedTransaction(*entry) for entry in group["aborted"]), group["size"]
+        )
+        for group in data["groups"]
+    )
+    return CleaningResult(**{**data, "groups": groups})
+
+
+def work_as_child() -> None:
+    """The child's side."""
+    os.nice(5)  # whoever waits for an answer from the broker comes first
+    os.fchdir(int(sys.argv[1]))
+    job = _decode_job(json.load(sys.stdin))
+    json.dump(dataclasses.asdict(run(job, OsFileSystem())), sys.stdout)

@@ -4,15 +4,98 @@ A batch keeps its first and last offset and its sequence numbers however few of 
 duplicate detection are what they were. A batch with all its records is passed on byte for byte.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import blake2b
 from typing import NamedTuple
 
-from headrace.records import BatchHeader, BodyTooLarge, Buffer, compress
+from headrace.records import BatchHeader, BodyTooLarge, Buffer, ControlType, compress, control_type_of
 from headrace.records.batch import CODEC_MASK, DELETE_HORIZON, assemble
 from headrace.records.compression import MAX_BODY_BYTES
 from headrace.records.record import RawRecord, body_of, decode, encode, walk
-from headrace.storage.compaction.offset_map import OffsetMap
-from headrace.storage.compaction.transactions import TransactionWalk
+from headrace.storage.indexes import AbortedTransaction
+
+_KEPT_WHOLE = 32  # bytes; a longer key stands as a digest that is longer than any key kept whole, so none collides
+
+
+class OffsetMap:
+    """Keys to offsets, of bounded size: a pass cleans as far as the map reaches, and the next one goes on."""
+
+    def __init__(self, max_keys: int) -> None:
+        self._max_keys = max_keys
+        self._offsets: dict[bytes, int] = {}
+        self.latest_offset = -1  # everything up to here is in the map
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next batch must wait for the next pass."""
+        return len(self._offsets) >= self._max_keys
+
+    def put(self, key: bytes, offset: int) -> None:
+        """Note that `key` was written at `offset`, behind all noted before."""
+        self._offsets[key if len(key) <= _KEPT_WHOLE else _digest(key)] = offset
+
+    def is_superseded(self, key: bytes, offset: int) -> bool:
+        """Whether a later record has the same key."""
+        return self._offsets.get(key if len(key) <= _KEPT_WHOLE else _digest(key), -1) > offset
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=_KEPT_WHOLE + 1).digest()
+
+
+# Which batches belong to aborted transactions, and which markers have outlived theirs, while walking a log once.
+#
+# A marker stays as long as any batch of its transaction does: a reader would otherwise take an aborted record for a
+# committed one, or wait for an end that never comes.
+
+
+class TransactionWalk:
+    """The transactions open at the point that the walk has reached."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
+        self._aborted: dict[int, AbortedTransaction] = {}
+        self._aborted_seen: set[int] = set()
+        self._committed: set[int] = set()
+        self.still_needed: list[AbortedTransaction] = []  # what the cleaned segment's index has to name
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Take in a data batch: whether it was rolled back and can go."""
+        self._advance(header)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._aborted_seen.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def is_idle_marker(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Take in a control batch: whether no batch of its transaction is left in front of it."""
+        self._advance(header)
+        # A marker whose record was removed earlier and that only stands for its producer's epoch ends nothing.
+        marker = control_type_of(batch) if header.record_count else None
+        if marker is None:
+            return not header.record_count
+        if marker[0] is ControlType.COMMIT:
+            idle = header.producer_id not in self._committed
+            self._committed.discard(header.producer_id)
+            return idle
+        aborted = self._aborted.pop(header.producer_id, None)
+        if aborted and header.producer_id in self._aborted_seen:
+            self._aborted_seen.discard(header.producer_id)
+            self.still_needed.append(aborted)
+            return False
+        return True
+
+    def _advance(self, header: BatchHeader) -> None:
+        while self._coming and self._coming[-1].first_offset <= header.last_offset:
+            aborted = self._coming.pop()
+            if aborted.last_offset >= header.base_offset:  # else its end was before the walk began
+                self._aborted[aborted.producer_id] = aborted
 
 
 class LastRecord(NamedTuple):
