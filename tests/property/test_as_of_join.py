@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.keyed.memory import MemoryRunner
-from headrace.pipelines.operators.asides import TIME
 from headrace.pipelines.operators.stragglers import drop, side_output
 from headrace.pipelines.operators.tables.as_of import AsOf
 from headrace.pipelines.operators.tables.enrich_latest import Latest
 from headrace.pipelines.operators.tables.enrich_sides import Sides
 from headrace.pipelines.operators.tables.form import VERSION_TYPE
+from headrace.pipelines.operators.times import TIMESTAMP
 from tests.property.storage_model import examples
 from tests.property.windows_model import END, Run, cut, runs
 
-EVENT = pa.struct([("n", pa.int64()), ("t", TIME)])
+EVENT = pa.struct([("n", pa.int64()), ("t", TIMESTAMP)])
 ROW = pa.struct([("name", pa.string()), ("level", pa.int64())])
 SCHEMA = pa.schema(
     [
         ("k", pa.string()),
-        ("_at", TIME),
+        ("_at", TIMESTAMP),
         ("_event", EVENT),
         ("_row", ROW),
         ("_gone", pa.bool_()),

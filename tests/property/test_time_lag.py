@@ -12,23 +12,22 @@ from hypothesis import strategies as st
 
 from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.asides import TIME
-from headrace.pipelines.operators.closing import Closing
-from headrace.pipelines.operators.hops import Hops
 from headrace.pipelines.operators.interval_join_bounds import Bounds
 from headrace.pipelines.operators.interval_join_rows import IS_LEFT, KINDS, LEFT, RIGHT, IntervalJoin
 from headrace.pipelines.operators.interval_join_rows import TIME as AT
-from headrace.pipelines.operators.paned_windows import PanedWindows
-from headrace.pipelines.operators.session_windows import SessionWindows
-from headrace.pipelines.operators.sliding_rows import SlidingRows
 from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.tables.as_of import AsOf
 from headrace.pipelines.operators.tables.enrich_sides import Sides
+from headrace.pipelines.operators.times import TIMESTAMP
+from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
+from headrace.pipelines.operators.windows.results import Closing
+from headrace.pipelines.operators.windows.sessions import SessionWindows
+from headrace.pipelines.operators.windows.sliding import SlidingRows
 from tests.property import test_as_of_join as as_of
 from tests.property.storage_model import examples
 from tests.unit.pipelines.operators import interval_join_runs as joins
 
-ROWS = pa.schema([("k", pa.string()), ("t", TIME), ("x", pa.int64())])
+ROWS = pa.schema([("k", pa.string()), ("t", TIMESTAMP), ("x", pa.int64())])
 COUNT = {"n": agg.count()}
 keys = st.sampled_from("ab")
 times = st.integers(0, 40)

@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.operators.closing import Closing
 from headrace.pipelines.operators.deduplicate import FirstWithin
-from headrace.pipelines.operators.hops import Hops
 from headrace.pipelines.operators.ordering import RANKINGS
-from headrace.pipelines.operators.paned_windows import PanedWindows
-from headrace.pipelines.operators.session_windows import SessionWindows
-from headrace.pipelines.operators.sliding_rows import SlidingRows
 from headrace.pipelines.operators.stragglers import correct, drop
 from headrace.pipelines.operators.top_n import TopN
+from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
+from headrace.pipelines.operators.windows.results import Closing
+from headrace.pipelines.operators.windows.sessions import SessionWindows
+from headrace.pipelines.operators.windows.sliding import SlidingRows
 from tests.property.storage_model import examples
 from tests.property.windows_model import (
     AGGREGATES,

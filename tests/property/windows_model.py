@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.asides import TIME
+from headrace.pipelines.operators.times import TIMESTAMP
 
 SECOND = 1_000_000
 END = 10**15
 SCHEMA = pa.schema(
     [
         ("k", pa.string()),
-        ("t", TIME),
+        ("t", TIMESTAMP),
         ("x", pa.int64()),
         ("d", pa.decimal128(10, 2)),
         ("s", pa.string()),

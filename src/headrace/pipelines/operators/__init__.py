@@ -18,18 +18,13 @@ itself is left to it: tumbling windows and sessions whose late rows are dropped.
 """
 
 # All at once: a function has its module's name, and whoever is imported last has it here.
-from headrace.pipelines.operators import aggregates
 from headrace.pipelines.operators.compare import compare
 from headrace.pipelines.operators.correct_clock import correct_clock
 from headrace.pipelines.operators.deduplicate import deduplicate
 from headrace.pipelines.operators.event_time import event_time
-from headrace.pipelines.operators.hopping import hopping
 from headrace.pipelines.operators.interval_join import join_streams
 from headrace.pipelines.operators.join_windows import join_windows
-from headrace.pipelines.operators.per_window import per_window
 from headrace.pipelines.operators.ranking import latest, ranked, top_rows
-from headrace.pipelines.operators.sessions import sessions
-from headrace.pipelines.operators.sliding import sliding
 from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
 from headrace.pipelines.operators.tables.appended import appended
 from headrace.pipelines.operators.tables.changes import row_versions, table_changes
@@ -39,7 +34,9 @@ from headrace.pipelines.operators.tables.enrich import enrich
 from headrace.pipelines.operators.tables.grouped import group_changes
 from headrace.pipelines.operators.tables.join import join_tables
 from headrace.pipelines.operators.top_n import top_n
-from headrace.pipelines.operators.tumbling import tumbling
+from headrace.pipelines.operators.windows.fixed import hopping, per_window, tumbling
+from headrace.pipelines.operators.windows.sessions import sessions
+from headrace.pipelines.operators.windows.sliding import sliding
 
 __all__ = [
     "aggregates",

@@ -1,15 +1,41 @@
-"""`compare`: a window's result beside the one before, the same hour yesterday, and what is usual."""
+"""`compare`: a window's result beside the one before, the same hour yesterday, and what is usual.
+
+State: `pending`, results that came in this micro-batch, and `history`, earlier ones as far back as any comparison
+reaches. Comparisons are emitted when all results of a micro-batch are there, in the order of their windows.
+"""
+
+
+# ruff: noqa: ARG002 - the engine hands over more than each operator needs
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.operators.comparing import Comparing, Comparison
-from headrace.pipelines.operators.errors import BadField, BadWindow
-from headrace.pipelines.operators.fields import as_names, require
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.pipelines.keyed.operator import (
+    NOTHING,
+    Batch,
+    Changes,
+    Clock,
+    Due,
+    Keyed,
+    Plan,
+    Rows,
+    State,
+    Timers,
+    Times,
+    Values,
+)
+from headrace.pipelines.operators.cells import Moments
+from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, over_keys
-from headrace.pipelines.operators.intervals import Interval, positive
-from headrace.pipelines.operators.telling import FINAL, RETRACTED
+from headrace.pipelines.operators.grouping import Longs, find, highest, sorted_by
+from headrace.pipelines.operators.times import EARLIEST, Interval, positive, times_of
+from headrace.pipelines.operators.windows.results import FINAL, RETRACTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,3 +86,157 @@ def compare(
         )
 
     return apply
+
+
+Doubles = NDArray[np.float64]
+PENDING, HISTORY = "pending", "history"
+_PAST = pa.schema([("at", pa.int64()), ("value", pa.float64())])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One earlier window to compare with: `back` microseconds, or None for the one before, whatever its distance."""
+
+    name: str
+    back: int | None
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """The operator: `value` is the column compared."""
+
+    value: str
+    comparisons: tuple[Comparison, ...]
+    history: int
+    rolling: int | None
+    carried: tuple[str, ...]
+    rows: pa.Schema
+
+    @property
+    def output(self) -> pa.Schema:
+        """All columns but the keys, then the comparisons."""
+        names = [f"{each.name}_{part}" for each in self.comparisons for part in ("value", "difference", "ratio")]
+        names += ["z_score", "rate_per_second"] + (["rolling_average"] if self.rolling is not None else [])
+        return pa.schema([*(self.rows.field(n) for n in self.carried), *(pa.field(n, pa.float64()) for n in names)])
+
+    def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
+        """Two tables."""
+        pending = pa.schema([("at", pa.int64()), *(self.rows.field(name) for name in self.carried)])
+        tables = (Rows(PENDING, pending, "at"), Values(HISTORY, _PAST, "at"))
+        return Plan(self.output, tables, Clock.EVENT, parameters={"value": self.value})
+
+    def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
+        """Results are put down until all of the micro-batch are there."""
+        start, valid = times_of(batch.rows.column("window_start"))
+        given = np.flatnonzero(valid)
+        if not len(given):
+            return NOTHING
+        rows = batch.rows.take(pa.array(given))
+        columns = [pa.array(start[given]), *(rows.column(name) for name in self.carried)]
+        schema = pa.schema([("at", pa.int64()), *(self.rows.field(name) for name in self.carried)])
+        every = np.arange(batch.keys.num_rows, dtype=np.int64)
+        return Changes(
+            append={PENDING: Keyed(batch.key[given], pa.RecordBatch.from_arrays(columns, schema=schema))},
+            # A time that has come: called as soon as the rows of this micro-batch are through.
+            event_timers=Timers(every, np.full(len(every), EARLIEST)),
+        )
+
+    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
+        """The answers."""
+        pending, past = state.read(PENDING), state.read(HISTORY)
+        new_at = np.asarray(pending.rows.column(0))
+        values = pending.rows.column(1 + self.carried.index(self.value)).cast(pa.float64())
+        has_value = np.asarray(values.is_valid())
+        value = np.asarray(values.fill_null(0.0))
+        key = np.concatenate([past.key, pending.key[has_value]])
+        at = np.concatenate([np.asarray(past.rows.column(0)), new_at[has_value]])
+        known = np.concatenate([np.asarray(past.rows.column(1)), value[has_value]])
+        order = sorted_by(key, at)
+        key, at, known = key[order], at[order], known[order]
+        found = [
+            *(
+                column
+                for each in self.comparisons
+                for column in self._against(each, key, at, known, pending.key, new_at, value, has_value)
+            )
+        ]
+        moments = Moments(np.ones(len(key)), known, np.zeros(len(key)))
+        found.append(self._z_score(moments, key, at, pending.key, new_at, value, has_value))
+        length = self._seconds(pending.rows)
+        found.append(pa.array(value / np.where(length > 0, length, 1), mask=~has_value | (length <= 0)))
+        if self.rolling is not None:
+            lows = find(key, at, pending.key, new_at - self.rolling, side="right")
+            highs = find(key, at, pending.key, new_at, side="right")
+            found.append(_spread(moments, lows, highs)[1])
+        carried = [pending.rows.column(1 + index) for index in range(len(self.carried))]
+        emit = Keyed(pending.key, pa.RecordBatch.from_arrays([*carried, *found], schema=self.output))
+        latest = highest(len(due), key, at, EARLIEST)
+        kept = np.flatnonzero(at >= latest[key] - self.reach)
+        history = pa.RecordBatch.from_arrays([pa.array(at[kept]), pa.array(known[kept])], schema=_PAST)
+        every = np.arange(len(due), dtype=np.int64)
+        return Changes(emit=emit, delete={PENDING: every}, put={HISTORY: Keyed(key[kept], history)})
+
+    @property
+    def reach(self) -> int:
+        """How far back anything looks."""
+        return max([self.history, self.rolling or 0, *(each.back or 0 for each in self.comparisons)])
+
+    def _against(
+        self,
+        each: Comparison,
+        key: Longs,
+        at: Longs,
+        known: Doubles,
+        of: Longs,
+        start: Longs,
+        value: Doubles,
+        has_value: NDArray[np.bool_],
+    ) -> list[pa.Array]:
+        """The earlier value, the difference and the ratio."""
+        back = find(key, at, of, start if each.back is None else start - each.back, side="left")
+        place = back - 1 if each.back is None else back
+        inside = np.clip(place, 0, max(len(key) - 1, 0))
+        there = (place >= 0) & (place < len(key))
+        if len(key):
+            there &= key[inside] == of
+            there &= (at[inside] < start) if each.back is None else (at[inside] == start - each.back)
+        earlier = known[inside] if len(key) else np.zeros(len(of))
+        both = there & has_value
+        by = np.where(earlier == 0, 1, earlier)
+        return [
+            pa.array(earlier, mask=~there),
+            pa.array(value - earlier, mask=~both),
+            pa.array(value / by, mask=~both | (earlier == 0)),
+        ]
+
+    def _z_score(
+        self,
+        moments: Moments,
+        key: Longs,
+        at: Longs,
+        of: Longs,
+        start: Longs,
+        value: Doubles,
+        has_value: NDArray[np.bool_],
+    ) -> pa.Array:
+        """How many standard deviations from the mean of the windows in `history` before."""
+        lows = find(key, at, of, start - self.history, side="left")
+        n, mean, deviation = _spread(moments, lows, find(key, at, of, start, side="left"))
+        spread = np.asarray(deviation.fill_null(0.0))
+        score = (value - np.asarray(mean.fill_null(0.0))) / np.where(spread > 0, spread, 1)
+        return pa.array(score, mask=~has_value | (n < 2) | (spread <= 0))
+
+    def _seconds(self, rows: pa.RecordBatch) -> Doubles:
+        edges = [times_of(rows.column(name))[0] for name in ("window_start", "window_end") if name in rows.schema.names]
+        return (edges[1] - edges[0]) / 1e6 if len(edges) == 2 else np.zeros(rows.num_rows)
+
+
+def _spread(moments: Moments, lows: Longs, highs: Longs) -> tuple[Doubles, pa.Array, pa.Array]:
+    """Count, mean and standard deviation of stretches that may be empty."""
+    some = highs > lows
+    n, mean, deviation = (np.zeros(len(lows)) for _ in range(3))
+    if some.any():
+        found = moments.over(lows[some], highs[some])
+        n[some], mean[some] = found.count, found.mean
+        deviation[some] = np.sqrt(found.squares / np.maximum(found.count - 1, 1))
+    return n, pa.array(mean, mask=n == 0), pa.array(deviation, mask=n < 2)

@@ -1,12 +1,29 @@
-"""`correct_clock`: when things happened by our clock, told by devices whose clocks are wrong."""
+"""`correct_clock`: when things happened by our clock, reported by devices whose clocks are wrong.
 
+A row left the device at `sent` by the device's clock and came at `received` by ours: the difference is how far the
+clock is behind, plus how long the row was on its way. The way is sometimes long and never negative, so the least
+difference of many is the closest: that of the last while, because clocks drift. How close, one cannot know from one
+direction alone; if delays above the least one are exponential, their mean above it divided by the number of the others
+is what the least one itself has too much, on average. That is the error that is reported.
+
+State: `samples`, the differences of each device in stretches of time, put together within each.
+"""
+
+
+# ruff: noqa: ARG002 - the engine hands over more than each operator needs
+
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.operators.clock_offsets import CORRECTED, ERROR, OFFSET, ClockOffsets
-from headrace.pipelines.operators.errors import BadField, BadTime
-from headrace.pipelines.operators.fields import require
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Clock, Due, Keyed, Plan, State, Times, Values
+from headrace.pipelines.operators.cells import Extreme, Sum
+from headrace.pipelines.operators.errors import BadField, BadTime, require
 from headrace.pipelines.operators.frames import Transform, over_keys
-from headrace.pipelines.operators.intervals import Interval, microseconds, positive
+from headrace.pipelines.operators.grouping import Longs, find, grouped, highest, sorted_by
+from headrace.pipelines.operators.times import TIMESTAMP, Interval, microseconds, positive, times_of, timestamps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,3 +68,106 @@ def correct_clock(
         return found.select(*(f"`{name}`" for name in frame.columns), CORRECTED, OFFSET, ERROR)
 
     return apply
+
+
+SAMPLES = "samples"
+CORRECTED, OFFSET, ERROR = "corrected_time", "clock_offset_us", "clock_error_us"
+_STRETCHES = 16  # a window is remembered in about so many parts
+_STATE = pa.schema(
+    [("at", pa.int64()), ("least", pa.int64()), ("n", pa.int64()), ("base", pa.int64()), ("above", pa.float64())]
+)
+
+
+@dataclass(frozen=True)
+class ClockOffsets:
+    """The operator: the columns of times, the window, and the least time that a row is known to be on its way."""
+
+    event: str
+    sent: str
+    received: str
+    window: int
+    least_delay: int
+    carried: tuple[str, ...]
+    rows: pa.Schema
+
+    @property
+    def output(self) -> pa.Schema:
+        """All columns but the device, then what is estimated."""
+        added = [pa.field(CORRECTED, TIMESTAMP), pa.field(OFFSET, pa.int64()), pa.field(ERROR, pa.int64())]
+        return pa.schema([*(self.rows.field(name) for name in self.carried), *added])
+
+    def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
+        """One table."""
+        parameters = {"sent": self.sent, "received": self.received}
+        return Plan(self.output, (Values(SAMPLES, _STATE),), Clock.NONE, parameters=parameters)
+
+    def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
+        """Each row with the best that is known at its arrival."""
+        received, has_received = times_of(batch.rows.column(self.received))
+        sent, has_sent = times_of(batch.rows.column(self.sent))
+        event, has_event = times_of(batch.rows.column(self.event))
+        new = np.flatnonzero(has_received & has_sent)
+        held = state.read(SAMPLES)
+        old_at, old_least, old_n, old_base = (np.asarray(held.rows.column(at)) for at in range(4))
+        key = np.concatenate([held.key, batch.key[new]])
+        at = np.concatenate([old_at, received[new]])
+        delay = (received - sent)[new]
+        least = Extreme(np.concatenate([old_least, delay]), np.ones(len(key), np.bool_), greatest=False)
+        count = Sum(np.concatenate([old_n, np.ones(len(new), np.int64)]))
+        # Sums are kept above the least of their key, so that days of difference do not eat up microseconds.
+        base = self._bases(batch.keys.num_rows, held.key, old_base, batch.key[new], delay)
+        above = np.asarray(held.rows.column(4)) + old_n * (old_base - base[held.key])
+        total = Sum(np.concatenate([above, (delay - base[batch.key[new]]).astype(np.float64)]))
+        order = sorted_by(key, at)
+        key_in_order, at_in_order = key[order], at[order]
+        asked = has_received
+        of, until = batch.key[asked], received[asked]
+        lows = find(key_in_order, at_in_order, of, until - self.window, side="left")
+        highs = find(key_in_order, at_in_order, of, until, side="right")
+        some = highs > lows
+        offset, error = np.zeros(len(batch), np.int64), np.zeros(len(batch), np.int64)
+        known, sure = np.zeros(len(batch), np.bool_), np.zeros(len(batch), np.bool_)
+        rows = np.flatnonzero(asked)[some]
+        if len(rows):
+            best = least.take(order).over(lows[some], highs[some]).values
+            n = count.take(order).over(lows[some], highs[some]).values
+            mean = total.take(order).over(lows[some], highs[some]).values / n + base[of[some]]
+            offset[rows], known[rows] = best - self.least_delay, True
+            error[rows], sure[rows] = np.ceil((mean - best) / np.maximum(n - 1, 1)), n > 1
+        kept = self._kept(batch.keys.num_rows, key, at, least, count, total, base)
+        corrected = timestamps(event + offset, ~(known & has_event))
+        columns = [batch.rows.column(name) for name in self.carried]
+        columns += [corrected, pa.array(offset, mask=~known), pa.array(error, mask=~sure)]
+        emit = Keyed(batch.key, pa.RecordBatch.from_arrays(columns, schema=self.output))
+        return Changes(emit=emit, put={SAMPLES: kept} if len(kept) else {})
+
+    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
+        """There are none."""
+        return NOTHING
+
+    def _bases(self, count: int, held_key: Longs, held_base: Longs, key: Longs, delay: Longs) -> Longs:
+        far = 2**62
+        base = np.full(count, far, np.int64)
+        np.minimum.at(base, held_key, held_base)
+        fresh = base == far
+        lowest = np.full(count, far, np.int64)
+        np.minimum.at(lowest, key, delay)
+        return np.where(fresh, np.where(lowest == far, 0, lowest), base)
+
+    def _kept(self, count: int, key: Longs, at: Longs, least: Extreme, samples: Sum, total: Sum, base: Longs) -> Keyed:
+        """What the window of the next row can reach, put together by stretches of time."""
+        latest = highest(count, key, at, -(2**62))
+        recent = np.flatnonzero(at >= latest[key] - self.window)
+        stretch = max(self.window // _STRETCHES, 1)
+        groups = grouped(key[recent], at[recent] // stretch)
+        if not len(groups.starts):
+            return Keyed(np.zeros(0, np.int64), pa.RecordBatch.from_pylist([], schema=_STATE))
+        of = key[recent][groups.firsts]
+        ends = np.maximum.reduceat(at[recent][groups.order], groups.starts)
+        parts = [
+            least.take(recent).reduce(groups).values,
+            samples.take(recent).reduce(groups).values,
+            total.take(recent).reduce(groups).values,
+        ]
+        columns = [ends, parts[0], parts[1], base[of], parts[2]]
+        return Keyed(of, pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=_STATE))

@@ -32,15 +32,12 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Values,
 )
-from headrace.pipelines.operators.asides import aside_field, set_aside
-from headrace.pipelines.operators.errors import BadField, BadWindow
-from headrace.pipelines.operators.fields import as_names, require
+from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, check_events, event_time_of, over_keys
 from headrace.pipelines.operators.grouping import Longs, grouped, highest, sorted_by
-from headrace.pipelines.operators.intervals import Interval, in_words, positive
-from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, counted, drop
+from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field, counted, drop, set_aside
 from headrace.pipelines.operators.time_marks import time_marks
-from headrace.pipelines.operators.times import some_rows, times_of
+from headrace.pipelines.operators.times import Interval, in_words, positive, some_rows, times_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

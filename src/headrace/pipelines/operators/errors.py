@@ -1,5 +1,8 @@
-"""What can be wrong with an operator's settings, each told in one sentence."""
+"""What can be wrong with an operator's settings, each in one sentence; and users' names held against columns."""
 
+from collections.abc import Collection, Sequence
+
+from headrace import errors
 from headrace.pipelines.errors import PipelineError
 
 
@@ -21,3 +24,20 @@ class UnknownValue(PipelineError):
 
 class BadAggregate(PipelineError):
     """An aggregate that cannot be computed so."""
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """What to say about a name that does not exist."""
+    return errors.nearest(name, names, "there are")
+
+
+def as_names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One name or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def require(names: Collection[str], columns: Collection[str], what: str) -> None:
+    """Refuse names that are no columns."""
+    for name in names:
+        if name not in columns:
+            raise BadField(f"{what} names {name!r}, which is not a column: {nearest(name, columns)}")

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 
 from headrace.pipelines.keyed.spark_plan import has_watermark, lost_watermark, stateful_step
 from headrace.pipelines.observed import EVENT_TIMES
-from headrace.pipelines.operators.errors import BadField, BadTime
-from headrace.pipelines.operators.fields import require
+from headrace.pipelines.operators.errors import BadField, BadTime, require
 from headrace.pipelines.operators.frames import Transform
-from headrace.pipelines.operators.intervals import Interval, microseconds, spelt
 from headrace.pipelines.operators.time_marks import TimeMark, time_marks, without_marks
+from headrace.pipelines.operators.times import Interval, microseconds, spelt
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.operators.cells import Cell
-from headrace.pipelines.operators.errors import BadAggregate, BadField
-from headrace.pipelines.operators.fields import nearest
+from headrace.pipelines.operators.errors import BadAggregate, BadField, nearest
 from headrace.pipelines.operators.grouping import Groups, Longs
 from headrace.pipelines.operators.partials import Aggregate, Count, Loaded
 

@@ -10,10 +10,10 @@ from headrace.pipelines.operators.frames import Transform, event_time_of
 from headrace.pipelines.operators.interval_join_bounds import Bounds, bounds
 from headrace.pipelines.operators.interval_join_columns import Columns, On, columns, key_pairs
 from headrace.pipelines.operators.interval_join_rows import KINDS, LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT
-from headrace.pipelines.operators.intervals import Interval
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
-from headrace.pipelines.operators.telling import RETRACTED
 from headrace.pipelines.operators.time_marks import TimeMark, without_marks
+from headrace.pipelines.operators.times import Interval
+from headrace.pipelines.operators.windows.results import RETRACTED
 from headrace.pipelines.watermarks import keeps_input_watermarks
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.pipelines.operators.errors import BadWindow
-from headrace.pipelines.operators.intervals import Interval, microseconds
+from headrace.pipelines.operators.times import Interval, microseconds
 
 _WRITE = 'write within=("-5 minutes", "10 minutes"), or within="10 minutes" for as much before as after'
 

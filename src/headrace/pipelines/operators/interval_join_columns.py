@@ -7,8 +7,7 @@ the right; where the left has a name too, the right one has a prefix.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.fields import as_names, require
+from headrace.pipelines.operators.errors import BadField, as_names, require
 
 On = str | Sequence[str] | Mapping[str, str]
 

@@ -17,8 +17,8 @@ from headrace.pipelines.operators.interval_join_rows import (
     IntervalJoin,
 )
 from headrace.pipelines.operators.stragglers import ASIDE, counted
-from headrace.pipelines.operators.telling import RETRACTED
 from headrace.pipelines.operators.time_marks import TimeMark
+from headrace.pipelines.operators.windows.results import RETRACTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,7 @@ def keyed_join(join: "StreamJoin") -> "DataFrame":
     names = [f"_k{place}" for place in range(len(join.columns.keys))]
     whole = join.stragglers.hands_on
     # A struct has to have a column, also where nothing of a side comes out, as in a semi join.
-    left = _side(
+    left = _keyed_side(
         join.left.columns if whole else join.columns.left or [join.left_time.column],
         join.left,
         [one for one, _ in join.columns.keys],
@@ -41,7 +41,7 @@ def keyed_join(join: "StreamJoin") -> "DataFrame":
         is_left=True,
         lonely=whole or join.how in LONELY_LEFT,
     )
-    right = _side(
+    right = _keyed_side(
         join.right.columns if whole else [name for name, _ in join.columns.right] or [join.right_time.column],
         join.right,
         [other for _, other in join.columns.keys],
@@ -61,7 +61,7 @@ def keyed_join(join: "StreamJoin") -> "DataFrame":
     return found.select(*out, *(name for name in (RETRACTED, ASIDE) if name in found.columns))
 
 
-def _side(
+def _keyed_side(
     carried: Sequence[str], frame: "DataFrame", keys: list[str], time: TimeMark, *, is_left: bool, lonely: bool
 ) -> "DataFrame":
     """Key, time and which side, and the row in a struct; the union adds the other side's, null."""

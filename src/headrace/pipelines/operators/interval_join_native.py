@@ -9,9 +9,9 @@ from headrace.pipelines.observed import LATE_ROWS
 from headrace.pipelines.operators.interval_join_bounds import Bounds
 from headrace.pipelines.operators.interval_join_rows import LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT
 from headrace.pipelines.operators.stragglers import NO_TIME
-from headrace.pipelines.operators.telling import RETRACTED
 from headrace.pipelines.operators.time_marks import TimeMark
-from headrace.pipelines.operators.windowing import next_number
+from headrace.pipelines.operators.windows.results import RETRACTED
+from headrace.pipelines.operators.windows.windowing import next_number
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,14 +48,14 @@ def _joined(join: "StreamJoin") -> "DataFrame":
     from pyspark.sql import functions as fn
 
     # Names of our own on both sides, so that a stream can be joined with itself.
-    left = _side(
+    left = _native_side(
         join.left_time.for_spark(join.left),
         join.left_time.column,
         [one for one, _ in join.columns.keys],
         "_l",
         join.how in LONELY_LEFT,
     )
-    right = _side(
+    right = _native_side(
         join.right_time.for_spark(join.right),
         join.right_time.column,
         [other for _, other in join.columns.keys],
@@ -92,7 +92,7 @@ def _joined(join: "StreamJoin") -> "DataFrame":
     return joined.select(*found)
 
 
-def _side(frame: "DataFrame", time: str, keys: list[str], mark: str, lonely: bool) -> "DataFrame":
+def _native_side(frame: "DataFrame", time: str, keys: list[str], mark: str, lonely: bool) -> "DataFrame":
     """A side by names of our own, without rows that can have no part in any result."""
     from pyspark.sql import functions as fn
 

@@ -18,16 +18,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Clock, Due, Keyed, Plan, State, Timers, Times
-from headrace.pipelines.operators.asides import aside_field, set_aside
 from headrace.pipelines.operators.grouping import Longs
-from headrace.pipelines.operators.hops import EARLY
 from headrace.pipelines.operators.interval_join_bounds import Bounds
 from headrace.pipelines.operators.interval_join_pairs import Pairs, Side, fresh_pairs
 from headrace.pipelines.operators.interval_join_sides import Held, JoinSide
-from headrace.pipelines.operators.intervals import in_words
-from headrace.pipelines.operators.stragglers import Stragglers
-from headrace.pipelines.operators.telling import RETRACTED
-from headrace.pipelines.operators.times import times_of
+from headrace.pipelines.operators.stragglers import Stragglers, aside_field, set_aside
+from headrace.pipelines.operators.times import EARLIEST, in_words, times_of
+from headrace.pipelines.operators.windows.results import RETRACTED
 
 LEFT: Final = "_left"
 RIGHT: Final = "_right"
@@ -76,7 +73,7 @@ class IntervalJoin:
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """New rows find their partners, and wait for others."""
-        reached = max(times.watermark_us, EARLY)
+        reached = max(times.watermark_us, EARLIEST)
         horizon = reached - self.stragglers.allowed_us
         time, has_time = times_of(batch.rows.column(TIME))
         late = has_time & (time <= horizon)
@@ -96,7 +93,7 @@ class IntervalJoin:
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """Rows that found no partner are told; rows that are over go."""
-        reached = max(times.watermark_us, EARLY)
+        reached = max(times.watermark_us, EARLIEST)
         emit, rest = [], []
         for side in self.sides:
             held = side.held(state, _NONE, _NONE, None)
@@ -181,7 +178,7 @@ class IntervalJoin:
                 timers = np.minimum(timers, side.timers(count, rest, reached, allowed))
             elif len(held.key) > held.old:
                 append[side.name] = side.stored(held.some(np.arange(held.old, len(held.key))))
-            if reached > EARLY and (told or not side.lonely):
+            if reached > EARLIEST and (told or not side.lonely):
                 expire[side.name] = side.bound(reached - allowed)
         told_rows = [each for each in emit if each is not None]
         return Changes(

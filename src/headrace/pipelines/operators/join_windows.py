@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.errors import BadField, BadWindow
 from headrace.pipelines.operators.frames import Transform, arrow_schema
-from headrace.pipelines.operators.hopping import hopping
 from headrace.pipelines.operators.interval_join import check_sides, column_types, side_times
 from headrace.pipelines.operators.interval_join_columns import Columns, On, columns, key_pairs
 from headrace.pipelines.operators.interval_join_rows import KINDS, LEFT, LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT, RIGHT
-from headrace.pipelines.operators.intervals import Interval
 from headrace.pipelines.operators.ordering import is_ordered
-from headrace.pipelines.operators.per_window import EDGES, per_window, window_end_of
-from headrace.pipelines.operators.sessions import sessions
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers
-from headrace.pipelines.operators.telling import RETRACTED, REVISION
 from headrace.pipelines.operators.time_marks import TimeMark, without_marks
-from headrace.pipelines.operators.tumbling import tumbling
+from headrace.pipelines.operators.times import Interval
+from headrace.pipelines.operators.windows.fixed import EDGES, hopping, per_window, tumbling, window_end_of
+from headrace.pipelines.operators.windows.results import RETRACTED, REVISION
+from headrace.pipelines.operators.windows.sessions import sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.operators.cells import Bag, Cut
-from headrace.pipelines.operators.errors import BadAggregate, BadField
-from headrace.pipelines.operators.fields import as_names, nearest
+from headrace.pipelines.operators.errors import BadAggregate, BadField, as_names, nearest
 from headrace.pipelines.operators.grouping import Longs
 from headrace.pipelines.operators.ordered_partials import as_bag, from_bag
 from headrace.pipelines.operators.ordering import RANKINGS, first_ranked, is_ordered, places

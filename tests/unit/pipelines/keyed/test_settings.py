@@ -13,16 +13,10 @@ from headrace.pipelines.keyed.operator import NO_WATERMARK, Operator, Plan
 from headrace.pipelines.keyed.processor import WATERMARK, Serving
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings, check_same, from_text, to_text
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.asides import TIME
-from headrace.pipelines.operators.clock_offsets import ClockOffsets
-from headrace.pipelines.operators.closing import Closing
-from headrace.pipelines.operators.comparing import Comparing, Comparison
-from headrace.pipelines.operators.hops import Hops
+from headrace.pipelines.operators.compare import Comparing, Comparison
+from headrace.pipelines.operators.correct_clock import ClockOffsets
 from headrace.pipelines.operators.interval_join_bounds import Bounds
 from headrace.pipelines.operators.interval_join_rows import IntervalJoin
-from headrace.pipelines.operators.paned_windows import PanedWindows
-from headrace.pipelines.operators.session_windows import SessionWindows
-from headrace.pipelines.operators.sliding_rows import SlidingRows
 from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.tables.as_of import AsOf
 from headrace.pipelines.operators.tables.current import CurrentRows
@@ -32,16 +26,21 @@ from headrace.pipelines.operators.tables.form import TIME_TYPE, VERSION, VERSION
 from headrace.pipelines.operators.tables.grouped_aggregates import grouping
 from headrace.pipelines.operators.tables.grouped_rows import GroupedRows
 from headrace.pipelines.operators.tables.join_operator import TableJoin
+from headrace.pipelines.operators.times import TIMESTAMP
 from headrace.pipelines.operators.top_n import top_n
+from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
+from headrace.pipelines.operators.windows.results import Closing
+from headrace.pipelines.operators.windows.sessions import SessionWindows
+from headrace.pipelines.operators.windows.sliding import SlidingRows
 
 MINUTE = 60_000_000
-ROWS = pa.schema([("k", pa.string()), ("t", TIME), ("u", TIME), ("x", pa.int64()), ("y", pa.int64())])
+ROWS = pa.schema([("k", pa.string()), ("t", TIMESTAMP), ("u", TIMESTAMP), ("x", pa.int64()), ("y", pa.int64())])
 KEYS = pa.schema([ROWS.field("k")])
 CORRECTED = Stragglers(60 * MINUTE, corrects=True)
 SUMS = {"n": agg.count(), "total": agg.sum("x")}
 FORM = [(WEIGHT, WEIGHT_TYPE), (VERSION, VERSION_TYPE), (FORM_TIME, TIME_TYPE)]
 LEFT, RIGHT = pa.struct([("a", pa.int64()), *FORM]), pa.struct([("b", pa.string()), *FORM])
-ROW, ROW_BY_TIME = pa.struct([("a", pa.int64())]), pa.struct([("at", TIME), ("a", pa.int64())])
+ROW, ROW_BY_TIME = pa.struct([("a", pa.int64())]), pa.struct([("at", TIMESTAMP), ("a", pa.int64())])
 
 
 def grouped(**aggregates: Any) -> GroupedRows:
@@ -108,7 +107,7 @@ def test_state_from_before_parameters_were_written_down_is_read() -> None:
     "change",
     [
         lambda: replace(PANED, closing=Closing(grace_us=1)),
-        lambda: replace(PANED, rows=ROWS.append(pa.field("z", TIME))),
+        lambda: replace(PANED, rows=ROWS.append(pa.field("z", TIMESTAMP))),
     ],
     ids=["when results come", "columns that nobody looks at"],
 )

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.pipelines.keyed.memory import MemoryRunner
-from headrace.pipelines.operators.asides import TIME as STAMP
 from headrace.pipelines.operators.interval_join_bounds import Bounds
 from headrace.pipelines.operators.interval_join_rows import IS_LEFT, LEFT, RIGHT, TIME, IntervalJoin
 from headrace.pipelines.operators.stragglers import Stragglers, drop
+from headrace.pipelines.operators.times import TIMESTAMP as STAMP
 
 SECOND = 1_000_000
 ROW = pa.struct([("x", pa.int64())])

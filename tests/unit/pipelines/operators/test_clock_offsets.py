@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.keyed.memory import MemoryRunner
-from headrace.pipelines.operators.asides import TIME
-from headrace.pipelines.operators.clock_offsets import ClockOffsets
+from headrace.pipelines.operators.correct_clock import ClockOffsets
+from headrace.pipelines.operators.times import TIMESTAMP
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
-SCHEMA = pa.schema([("device", pa.string()), ("event", TIME), ("sent", TIME), ("received", TIME)])
+SCHEMA = pa.schema([("device", pa.string()), ("event", TIMESTAMP), ("sent", TIMESTAMP), ("received", TIMESTAMP)])
 
 
 def runner(window: int = HOUR, least_delay: int = 0, buckets: int = 2) -> MemoryRunner:
@@ -27,7 +27,7 @@ def row(device: str, received: int | None, offset: int, delay: int, age: int = 0
 
 
 def micros(value: Any) -> int:
-    return int(pa.scalar(value, TIME).value)
+    return int(pa.scalar(value, TIMESTAMP).value)
 
 
 def test_the_fastest_row_tells_the_offset() -> None:

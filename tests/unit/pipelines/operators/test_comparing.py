@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.pipelines.keyed.memory import MemoryRunner
-from headrace.pipelines.operators.asides import TIME
-from headrace.pipelines.operators.comparing import Comparing, Comparison
+from headrace.pipelines.operators.compare import Comparing, Comparison
+from headrace.pipelines.operators.times import TIMESTAMP
 
 HOUR = 3_600_000_000
-SCHEMA = pa.schema([("k", pa.string()), ("window_start", TIME), ("window_end", TIME), ("n", pa.int64())])
+SCHEMA = pa.schema([("k", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("n", pa.int64())])
 
 
 def runner(rolling: int | None = None, history: int = 100) -> MemoryRunner:

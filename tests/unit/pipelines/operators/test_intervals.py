@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from headrace.pipelines.operators.errors import BadTime
-from headrace.pipelines.operators.intervals import microseconds, positive
+from headrace.pipelines.operators.times import microseconds, positive
 
 
 @pytest.mark.parametrize(

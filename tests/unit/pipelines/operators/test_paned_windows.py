@@ -3,10 +3,9 @@
 from typing import Any
 
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.closing import Closing
-from headrace.pipelines.operators.hops import Hops
-from headrace.pipelines.operators.paned_windows import PanedWindows
 from headrace.pipelines.operators.stragglers import Stragglers, correct, drop, side_output
+from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
+from headrace.pipelines.operators.windows.results import Closing
 from tests.unit.pipelines.operators.window_runs import SCHEMA, SECOND, Stream, aside, told
 
 AGGREGATES = {"n": agg.count(), "total": agg.sum("x")}

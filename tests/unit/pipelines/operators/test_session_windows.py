@@ -1,9 +1,9 @@
 """Sessions on small inputs."""
 
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.closing import Closing
-from headrace.pipelines.operators.session_windows import SessionWindows
 from headrace.pipelines.operators.stragglers import Stragglers, correct, drop
+from headrace.pipelines.operators.windows.results import Closing
+from headrace.pipelines.operators.windows.sessions import SessionWindows
 from tests.unit.pipelines.operators.window_runs import SCHEMA, SECOND, Stream, aside, told
 
 

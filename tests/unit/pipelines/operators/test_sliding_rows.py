@@ -3,9 +3,9 @@
 from typing import Any
 
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.closing import Closing
-from headrace.pipelines.operators.sliding_rows import SlidingRows
 from headrace.pipelines.operators.stragglers import Stragglers, correct, drop, side_output
+from headrace.pipelines.operators.windows.results import Closing
+from headrace.pipelines.operators.windows.sliding import SlidingRows
 from tests.unit.pipelines.operators.window_runs import SCHEMA, SECOND, Stream, aside
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.pipelines.keyed.memory import MemoryRunner
-from headrace.pipelines.operators.asides import TIME
+from headrace.pipelines.operators.times import TIMESTAMP
 
 SECOND = 1_000_000
-SCHEMA = pa.schema([("k", pa.string()), ("t", TIME), ("x", pa.int64())])
+SCHEMA = pa.schema([("k", pa.string()), ("t", TIMESTAMP), ("x", pa.int64())])
 
 
 def rows(*given: tuple[str, int | None, int | None]) -> list[dict[str, Any]]:

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.operators.errors import BadField
+from headrace.pipelines.operators.errors import BadField, require
 from headrace.pipelines.operators.event_time import IDLE
-from headrace.pipelines.operators.fields import require
 from headrace.pipelines.operators.frames import Transform
 from headrace.pipelines.operators.stragglers import ASIDE
 from headrace.pipelines.operators.tables.form import (
@@ -14,8 +13,8 @@ from headrace.pipelines.operators.tables.form import (
     WEIGHT,
     check_row_names,
 )
-from headrace.pipelines.operators.telling import FINAL, RETRACTED
 from headrace.pipelines.operators.time_marks import given_again, time_marks
+from headrace.pipelines.operators.windows.results import FINAL, RETRACTED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

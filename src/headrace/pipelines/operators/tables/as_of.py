@@ -31,14 +31,11 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Values,
 )
-from headrace.pipelines.operators.asides import set_aside
 from headrace.pipelines.operators.grouping import Longs, lowest
-from headrace.pipelines.operators.hops import EARLY
-from headrace.pipelines.operators.intervals import in_words
-from headrace.pipelines.operators.stragglers import NO_TIME
+from headrace.pipelines.operators.stragglers import NO_TIME, set_aside
 from headrace.pipelines.operators.tables.as_of_versions import AT, Versions, in_order, last_until, match
 from headrace.pipelines.operators.tables.enrich_sides import LATE_CHANGE, Sides, split, told_together, untruncated
-from headrace.pipelines.operators.times import some_rows, times_of
+from headrace.pipelines.operators.times import EARLIEST, in_words, some_rows, times_of
 
 EVENTS, LATE_EVENTS, CHANGES, LATE_CHANGES, VERSIONS = "events", "late events", "changes", "late changes", "versions"
 
@@ -64,7 +61,7 @@ class AsOf:
         """Everything is put down until the micro-batch is complete; events that are too late are set aside."""
         batch = untruncated(self.sides, batch, state, (CHANGES, LATE_CHANGES, VERSIONS))
         at, has_time = times_of(batch.rows.column(AT))
-        reached = max(times.watermark_us, EARLY)
+        reached = max(times.watermark_us, EARLIEST)
         bound = reached - self.allowed
         events, changes = split(batch)
         append: dict[str, Keyed] = {}
@@ -103,7 +100,7 @@ class AsOf:
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """Events that the watermark has passed are answered, and versions that nobody will ask for go."""
-        reached = max(times.watermark_us, EARLY)
+        reached = max(times.watermark_us, EARLIEST)
         bound = reached - self.allowed
         held, changes, late_changes = state.read(VERSIONS), state.read(CHANGES), state.read(LATE_CHANGES)
         fresh = told_together(*(each for each in (changes, late_changes) if len(each))) or changes
@@ -127,7 +124,7 @@ class AsOf:
             emit=told_together(*told),
             put={VERSIONS: versions.some(written)} if len(written) else {},
             delete={name: keys for name, keys in delete.items() if len(keys)},
-            expire={EVENTS: reached, CHANGES: bound + 1} if bound > EARLY else {},
+            expire={EVENTS: reached, CHANGES: bound + 1} if bound > EARLIEST else {},
             event_timers=Timers(again, wake[again]),
         )
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.pipelines.errors import BadOption
-from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.fields import as_names
+from headrace.pipelines.operators.errors import BadField, as_names
 from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys
 from headrace.pipelines.operators.tables.changes_reading import ENVELOPE, ROWS, Records, records_of
 from headrace.pipelines.operators.tables.current import EMPTIED, GONE, OFFSET, PARTITION, ROW, CurrentRows

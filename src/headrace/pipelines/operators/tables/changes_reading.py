@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipelines.columns.unavailable import placeholders
-from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.fields import nearest, require
+from headrace.pipelines.operators.errors import BadField, nearest, require
 from headrace.pipelines.operators.tables.current import WHOLE_ROWS
 from headrace.pipelines.operators.tables.form import check_row_names
 

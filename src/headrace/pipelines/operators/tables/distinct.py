@@ -29,8 +29,7 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Values,
 )
-from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.fields import as_names, require
+from headrace.pipelines.operators.errors import BadField, as_names, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys
 from headrace.pipelines.operators.tables.form import NAMES, TIME, WEIGHT, check_form, row_names
 from headrace.pipelines.operators.tables.grouped_form import in_form

@@ -8,10 +8,8 @@ import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import Operator
 from headrace.pipelines.keyed.spark_plan import has_watermark
-from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
-from headrace.pipelines.operators.fields import require
+from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow, require
 from headrace.pipelines.operators.frames import Transform, over_keys
-from headrace.pipelines.operators.intervals import Interval, microseconds, spelt
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
 from headrace.pipelines.operators.tables import as_of_versions as kept
 from headrace.pipelines.operators.tables import current as told
@@ -22,6 +20,7 @@ from headrace.pipelines.operators.tables.enrich_latest import Latest
 from headrace.pipelines.operators.tables.enrich_sides import EVENT, JOINED, ROW, Sides
 from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSION_DDL, WEIGHT
 from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
+from headrace.pipelines.operators.times import Interval, microseconds, spelt
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.fields import as_names, require
+from headrace.pipelines.operators.errors import BadField, as_names, require
 from headrace.pipelines.operators.stragglers import ASIDE
 from headrace.pipelines.operators.tables.current import EMPTIED, GONE, OFFSET, PARTITION, ROW
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT

@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import Batch, Keyed, State
-from headrace.pipelines.operators.asides import aside_field
 from headrace.pipelines.operators.grouping import Longs
-from headrace.pipelines.operators.stragglers import ASIDE, Stragglers
+from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field
 from headrace.pipelines.operators.tables.as_of_versions import (
     EMPTIED,
     GONE,

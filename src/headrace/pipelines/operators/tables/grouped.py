@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.operators.errors import BadAggregate, BadField
-from headrace.pipelines.operators.fields import as_names, require
+from headrace.pipelines.operators.errors import BadAggregate, BadField, as_names, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys, prepared
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.tables.distinct import DistinctMarks

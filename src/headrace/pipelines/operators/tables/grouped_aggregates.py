@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headrace.pipelines.operators.errors import BadAggregate, BadField
-from headrace.pipelines.operators.fields import nearest
+from headrace.pipelines.operators.errors import BadAggregate, BadField, nearest
 from headrace.pipelines.operators.ordered_partials import Best, BestBy, Collected, Distinct
 from headrace.pipelines.operators.partials import Aggregate, Count, Mean, Total
 from headrace.pipelines.operators.tables.distinct import Different

@@ -31,7 +31,7 @@ from headrace.pipelines.keyed.operator import (
 from headrace.pipelines.operators.grouping import Longs, highest
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.grouped_parts import Call, Flags, Part, Step
-from headrace.pipelines.operators.times import times_of
+from headrace.pipelines.operators.times import times_of, timestamps
 
 GROUPS: Final = "groups"
 REVISION: Final = "_revision"
@@ -115,7 +115,7 @@ class GroupedRows:
 
     def _told(self, keys: Longs, weight: int, results: list[pa.Array], revision: Longs, at: Longs) -> pa.RecordBatch:
         some = pa.array(keys)
-        time = pa.array(at[keys], mask=at[keys] == NO_WATERMARK).view(pa.timestamp("us")).cast(TIME_TYPE)
+        time = timestamps(at[keys], at[keys] == NO_WATERMARK)
         weights = pa.array(np.full(len(keys), weight, np.int32))
         columns = [*(column.take(some) for column in results), weights, pa.array(revision[keys]), time]
         return pa.RecordBatch.from_arrays(columns, schema=self.output)

@@ -9,8 +9,7 @@ import pyarrow as pa
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.keyed.apply import BUCKETS, keyed
 from headrace.pipelines.keyed.nested import is_comparable
-from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.fields import require
+from headrace.pipelines.operators.errors import BadField, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema
 from headrace.pipelines.operators.tables.form import (
     INSERTS,

@@ -5,19 +5,19 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.pipelines.keyed.memory import MemoryRunner
-from headrace.pipelines.operators.asides import TIME
 from headrace.pipelines.operators.stragglers import drop, side_output
 from headrace.pipelines.operators.tables.as_of import AsOf
 from headrace.pipelines.operators.tables.enrich_latest import Latest
 from headrace.pipelines.operators.tables.enrich_sides import Sides
 from headrace.pipelines.operators.tables.form import VERSION_TYPE
+from headrace.pipelines.operators.times import TIMESTAMP
 
 EVENT = pa.struct([("n", pa.int64())])
 ROW = pa.struct([("city", pa.string())])
 SCHEMA = pa.schema(
     [
         ("k", pa.string()),
-        ("_at", TIME),
+        ("_at", TIMESTAMP),
         ("_event", EVENT),
         ("_row", ROW),
         ("_gone", pa.bool_()),

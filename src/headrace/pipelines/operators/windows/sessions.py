@@ -1,31 +1,120 @@
-"""Session windows over keyed state: rows of a key that follow each other within a gap belong together. Pure.
+"""`sessions`: windows that last as long as rows of a key follow each other within a gap.
 
 State: `sessions`, what is open of each key (with a maximum: a partial result for each time, because where sessions are
-cut is known only when all their rows have come); and `told`, where results are told more than once. A session that
-grows swallows others, so what was told of them is taken back: retractions name the window as it was told.
+cut is known only when all their rows have come); and `told`, where results are emitted more than once. A session that
+grows swallows others, so what was emitted of them is retracted: retractions name the window as it was.
 """
+
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.pipelines.columns.jit import compiled
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, State, Times, Values
-from headrace.pipelines.operators.asides import set_aside
-from headrace.pipelines.operators.closing import Closing
+from headrace.pipelines.operators.errors import BadWindow
 from headrace.pipelines.operators.fold import Fold, Folded
+from headrace.pipelines.operators.frames import Transform, needed
 from headrace.pipelines.operators.grouping import Groups, Longs, find, grouped, highest, lowest, sorted_by
-from headrace.pipelines.operators.intervals import in_words
 from headrace.pipelines.operators.partials import Aggregate
-from headrace.pipelines.operators.session_cuts import Sessions, cut
-from headrace.pipelines.operators.stragglers import Stragglers
-from headrace.pipelines.operators.telling import FINAL, Telling, results_batch
-from headrace.pipelines.operators.times import some_rows, times_of
-from headrace.pipelines.operators.windowed import Windowed
+from headrace.pipelines.operators.stragglers import Stragglers, set_aside
+from headrace.pipelines.operators.times import Interval, in_words, microseconds, some_rows, spelt, times_of
+from headrace.pipelines.operators.windows.results import FINAL, Closing, Telling, Windowed, results_batch
+from headrace.pipelines.operators.windows.windowing import windowing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def sessions(
+    gap: Interval,
+    *,
+    by: str | Sequence[str] = (),
+    maximum: Interval | None = None,
+    time: str | None = None,
+    stragglers: Stragglers | None = None,
+    early: Interval | None = None,
+    wall_clock: Interval | None = None,
+    buckets: int | None = None,
+    **aggregates: Aggregate,
+) -> Transform:
+    """Aggregates of rows of a key that follow each other within `gap`: from the first to `gap` after the last.
+
+    With `maximum` a session ends so long after its first row at the latest, and the next row begins another one. With
+    `early`, and with stragglers that correct, what was told of a session is taken back when it is told again, because
+    a session that has grown is another window. The rest is as with `tumbling`.
+    """
+    gap_us = microseconds(gap, "the gap of sessions")
+    if gap_us <= 0:
+        raise BadWindow(
+            f"sessions have a gap of {gap!r}, so every row would be a session: write for example '10 minutes'"
+        )
+    maximum_us = None if maximum is None else microseconds(maximum, "maximum in sessions")
+    if maximum_us is not None and maximum_us <= 0:
+        raise BadWindow(f"sessions have a maximum of {maximum!r}: leave it out, or write for example '4 hours'")
+    chosen = windowing("sessions", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
+                       buckets=buckets, aggregates=aggregates)  # fmt: skip
+
+    def apply(frame: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as fn
+
+        rows, made, at = chosen.over(frame)
+        if maximum_us is None and made.by and made.is_native(frame, at):
+            return made.natively(rows, at, fn.session_window(f"`{at.column}`", spelt(gap_us)))
+        found = made.on_state(
+            rows if made.stragglers.hands_on else needed(rows, made.by, at.column, made.aggregates),
+            lambda schema: SessionWindows(
+                at.column, gap_us, maximum_us, made.aggregates, made.stragglers, made.closing, schema
+            ),
+            at.ends_lag_us,
+        )
+        return made.results(found, at)
+
+    return apply
+
+
+class Sessions(NamedTuple):
+    """For pieces sorted by key and start: the session of each, and of each session its first piece and its end."""
+
+    of: Longs
+    first: Longs
+    end: Longs
+
+
+def cut(key: Longs, start: Longs, end: Longs, maximum: int | None) -> Sessions:
+    """Pieces that touch belong together; with a maximum a session ends so long after its start at the latest."""
+    of = np.empty(len(key), np.int64)
+    ends = np.empty(len(key), np.int64)
+    count = _cut(key, start, end, -1 if maximum is None else maximum, of, ends)
+    first = np.flatnonzero(np.diff(of, prepend=-1)).astype(np.int64)
+    return Sessions(of, first, ends[:count])
+
+
+@compiled
+def _cut(key: Longs, start: Longs, end: Longs, maximum: int, of: Longs, ends: Longs) -> int:
+    session = -1
+    begun = 0
+    until = 0
+    for row in range(len(key)):
+        joins = session >= 0 and key[row] == key[row - 1] and start[row] <= until
+        if joins and maximum >= 0 and start[row] >= begun + maximum:
+            joins = False
+        if not joins:
+            session += 1
+            begun = start[row]
+            until = end[row]
+        elif end[row] > until:
+            until = end[row]
+        of[row] = session
+        ends[session] = min(until, begun + maximum) if maximum >= 0 else until
+    return session + 1
+
 
 SESSIONS, TOLD = "sessions", "told"
 

@@ -1,31 +1,76 @@
-"""Tumbling and hopping windows over keyed state: a row goes into one pane, a window is made of panes. Pure.
+"""Tumbling and hopping windows over keyed state: a row goes into one pane, a window is made of panes.
 
 State: `panes`, partial results a key and pane, several rows where several batches brought some; and, where results are
-told more than once (early, corrected), `told`, what was told last of each window. All results come from `on_timers`,
-once a micro-batch, so nothing depends on how rows are cut into calls.
+emitted more than once (early, corrected), `told`, what was emitted last of each window. All results come from
+`on_timers`, once a micro-batch, so nothing depends on how rows are cut into calls.
 """
+
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
-from headrace.pipelines.operators.asides import set_aside
-from headrace.pipelines.operators.closing import Closing
 from headrace.pipelines.operators.fold import Folded
+from headrace.pipelines.operators.frames import needed
 from headrace.pipelines.operators.grouping import Longs, find, grouped, lowest
-from headrace.pipelines.operators.hops import EARLY, Hops
-from headrace.pipelines.operators.hops import LATE as LATE_US
 from headrace.pipelines.operators.partials import Aggregate
-from headrace.pipelines.operators.stragglers import Stragglers
-from headrace.pipelines.operators.telling import FINAL
-from headrace.pipelines.operators.times import some_rows, times_of
-from headrace.pipelines.operators.windowed import Windowed
+from headrace.pipelines.operators.stragglers import Stragglers, set_aside
+from headrace.pipelines.operators.time_marks import TimeMark
+from headrace.pipelines.operators.times import EARLIEST, LATEST, in_words, some_rows, times_of
+from headrace.pipelines.operators.windows.results import FINAL, Closing, Windowed
+from headrace.pipelines.operators.windows.windowing import Windowing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Hops:
+    """Windows of `size`, a new one every `slide`, counted from `offset` after 1970. A pane is what all edges divide."""
+
+    size: int
+    slide: int
+    offset: int = 0
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """As a user gives them."""
+        return {"size": in_words(self.size), "every": in_words(self.slide), "offset": in_words(self.offset)}
+
+    @property
+    def pane(self) -> int:
+        """A window is a row of panes, and a row of data belongs to one pane."""
+        return gcd(self.size, self.slide)
+
+    def pane_of(self, time: Longs) -> Longs:
+        """The start of the pane that holds a time."""
+        return (time - self.offset) // self.pane * self.pane + self.offset
+
+    def first_end(self, pane: Longs) -> Longs:
+        """The end of the earliest window that has the pane in it."""
+        low = pane + self.pane - self.size - self.offset
+        return -(-low // self.slide) * self.slide + self.offset + self.size
+
+    def last_end(self, pane: Longs) -> Longs:
+        """The end of the latest window that has the pane in it."""
+        return (pane - self.offset) // self.slide * self.slide + self.offset + self.size
+
+    def end_until(self, time: int) -> int:
+        """The latest end of a window at or before a time."""
+        return (max(time, EARLIEST) - self.offset - self.size) // self.slide * self.slide + self.offset + self.size
+
+    def next_end(self, pane: Longs, after: int) -> Longs:
+        """The earliest end after a time of a window with the pane in it; beyond `last_end` if there is none."""
+        return np.maximum(self.first_end(pane), self.end_until(after) + self.slide)
+
 
 PANES, TOLD = "panes", "told"
 
@@ -120,7 +165,7 @@ class PanedWindows(Windowed):
             emit=emit,
             delete={PANES: dense[0]} if dense else {},
             append=({PANES: dense[1]} if dense else {}) | ({TOLD: tell} if tell is not None else {}),
-            expire=expire if reached > EARLY else {},
+            expire=expire if reached > EARLIEST else {},
             event_timers=self.closing.event_timers(timers),
             wall_timers=self.closing.wall_timers(timers, state, times, fresh=False),
         )
@@ -137,7 +182,7 @@ class PanedWindows(Windowed):
         These are the windows that end from `begins` of their key to `reached`, and where `opened` those behind as well.
         """
         slide = self.hops.slide
-        begins = np.where(opened, np.minimum(begins, reached + 1), np.minimum(begins, LATE_US))[key]
+        begins = np.where(opened, np.minimum(begins, reached + 1), np.minimum(begins, LATEST))[key]
         low = self.hops.first_end(pane)
         behind = begins > low
         low[behind] += -(-(begins[behind] - low[behind]) // slide) * slide
@@ -162,3 +207,14 @@ class PanedWindows(Windowed):
             return None
         kept = Keyed(key[rows], self._panes(pane[rows], folded.take(rows)))
         return np.flatnonzero(crowded).astype(np.int64), kept
+
+
+def hop(frame: "DataFrame", at: TimeMark, hops: Hops, chosen: Windowing) -> "DataFrame":
+    """The windows of a frame."""
+    rows = frame if chosen.stragglers.hands_on else needed(frame, chosen.by, at.column, chosen.aggregates)
+    found = chosen.on_state(
+        rows,
+        lambda schema: PanedWindows(at.column, hops, chosen.aggregates, chosen.stragglers, chosen.closing, schema),
+        at.ends_lag_us,
+    )
+    return chosen.results(found, at)

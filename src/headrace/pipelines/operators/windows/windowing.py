@@ -5,18 +5,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.observed import LATE_ROWS
-from headrace.pipelines.operators.closing import Closing
 from headrace.pipelines.operators.custom_partials import Custom
-from headrace.pipelines.operators.errors import BadAggregate
-from headrace.pipelines.operators.fields import as_names
+from headrace.pipelines.operators.errors import BadAggregate, as_names
 from headrace.pipelines.operators.fold import fold
 from headrace.pipelines.operators.frames import arrow_schema, check_names, event_time_of, over_keys, prepared
-from headrace.pipelines.operators.intervals import Interval, microseconds, positive
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, counted, drop
-from headrace.pipelines.operators.telling import FINAL, RETRACTED, REVISION
 from headrace.pipelines.operators.time_marks import WINDOW_TIME, TimeMark
+from headrace.pipelines.operators.times import Interval, microseconds, positive
 from headrace.pipelines.operators.top_n import TopN
+from headrace.pipelines.operators.windows.results import FINAL, RETRACTED, REVISION, Closing
 from headrace.pipelines.watermarks import keeps_input_watermarks
 
 if TYPE_CHECKING:

@@ -1,34 +1,81 @@
-"""Sliding windows over keyed state: for every row, all rows of its key in the interval before it and itself. Pure.
+"""`sliding`: for every row, all rows of its key in the interval before it and itself.
 
 State: `buffer`, the rows of each key in the order of time, as long as an interval yet to come can reach back to them. A
-row is answered when the watermark has reached its time: then all rows before it have come. Rows of the same time are in
-each other's intervals, as with SQL's RANGE.
+row's result is emitted when the watermark has reached its time: then all rows before it have come. Rows of the same
+time are in each other's intervals, as with SQL's RANGE.
 
-With corrections a row may come later than that. It is answered at once, and the rows of its key up to an interval after
-it have one row more: what was told of them (`told`) is taken back and told again. Rows of a key and time keep the order
-in which they came, so time and place in it name a row.
+With corrections a row may come later than that. Its result is emitted at once, and the rows of its key up to an
+interval after it have one row more: what was emitted of them (`told`) is retracted and emitted again. Rows of a key and
+time keep the order in which they came, so time and place in it name a row.
 """
+
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
-from headrace.pipelines.operators.asides import set_aside
-from headrace.pipelines.operators.closing import Closing
+from headrace.pipelines.operators.errors import as_names, require
 from headrace.pipelines.operators.fold import Folded
+from headrace.pipelines.operators.frames import Transform
 from headrace.pipelines.operators.grouping import Longs, find, highest, lowest, sorted_by
-from headrace.pipelines.operators.hops import EARLY
-from headrace.pipelines.operators.intervals import in_words
 from headrace.pipelines.operators.partials import Aggregate
-from headrace.pipelines.operators.stragglers import Stragglers
-from headrace.pipelines.operators.telling import Remembered, news, results_batch
-from headrace.pipelines.operators.times import some_rows, times_of
-from headrace.pipelines.operators.windowed import Windowed
+from headrace.pipelines.operators.stragglers import Stragglers, set_aside
+from headrace.pipelines.operators.time_marks import TimeMark
+from headrace.pipelines.operators.times import EARLIEST, Interval, in_words, positive, some_rows, times_of
+from headrace.pipelines.operators.windows.results import RETRACTED, Closing, Remembered, Windowed, news, results_batch
+from headrace.pipelines.operators.windows.windowing import windowing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def sliding(
+    size: Interval,
+    *,
+    by: str | Sequence[str] = (),
+    keep: str | Sequence[str] = (),
+    time: str | None = None,
+    stragglers: Stragglers | None = None,
+    wall_clock: Interval | None = None,
+    buckets: int | None = None,
+    **aggregates: Aggregate,
+) -> Transform:
+    """For every row, aggregates of the rows of its key from `size` before it up to its own time, itself included.
+
+    One row comes out for each that goes in, with the columns `keep` of it; `window_end` is its time. It comes when the
+    watermark has reached it. With stragglers that correct, a late row is answered when it comes, and the rows up to
+    `size` after it, which have one more in their interval now, are taken back and told again. What was told is kept as
+    long as it can be corrected: with `collect` and `count_distinct` that is a list for every row.
+    """
+    size_us = positive(size, "the size of sliding windows")
+    chosen = windowing("sliding", by=by, time=time, stragglers=stragglers, early=None, wall_clock=wall_clock,
+                       buckets=buckets, aggregates=aggregates)  # fmt: skip
+    kept = tuple(name for name in as_names(keep) if name not in chosen.by)  # keys come out anyway
+
+    def apply(frame: "DataFrame") -> "DataFrame":
+        require(kept, frame.columns, "keep")
+        timed, made, at = chosen.over(frame)
+        fields = [each.field for each in made.aggregates.values() if each.field is not None]
+        columns = dict.fromkeys([*made.by, at.column, *kept, *fields])
+        found = made.on_state(
+            timed if made.stragglers.hands_on else timed.select(*(f"`{name}`" for name in columns)),
+            lambda schema: SlidingRows(
+                at.column, size_us, kept, made.aggregates, made.stragglers, made.closing, schema
+            ),
+            at.lag_us,
+        )
+        again = (RETRACTED,) if made.stragglers.corrects else ()
+        # A row's interval ends with the row, and has its time.
+        return found.transform(TimeMark("window_end", lag_us=at.lag_us + made.stragglers.allowed_us, again=again).put)
+
+    return apply
+
 
 BUFFER, TOLD = "buffer", "told"
 _ABOUT = [pa.field("at", pa.int64()), pa.field("place", pa.int64()), pa.field("revision", pa.int32())]
@@ -113,13 +160,13 @@ class SlidingRows(Windowed):
         timers = lowest(len(due), key[waits], time[waits], NEVER)
         # A key that falls silent is woken once more, when nothing can reach back to its rows any longer.
         kept_us = self.size + self.stragglers.allowed_us
-        latest = highest(len(due), key, time, EARLY)
+        latest = highest(len(due), key, time, EARLIEST)
         timers = np.where((timers == NEVER) & (latest + kept_us >= reached), latest + kept_us + 1, timers)
         expire = {BUFFER: horizon - self.size} | ({TOLD: horizon + 1} if self.telling.again else {})
         return Changes(
             emit=emit,
             append={TOLD: tell} if tell is not None else {},
-            expire=expire if reached > EARLY else {},
+            expire=expire if reached > EARLIEST else {},
             event_timers=self.closing.event_timers(timers),
             wall_timers=self.closing.wall_timers(timers, state, times, fresh=False),
         )

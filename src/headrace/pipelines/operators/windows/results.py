@@ -1,6 +1,8 @@
-"""How results are told: once and for good, or again and again with a revision. Pure."""
+"""What the window operators share: when a window is over, and how its results are emitted: once and for good, or again
+with a revision. Pure.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,11 +10,66 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.pipelines.keyed.operator import Keyed
-from headrace.pipelines.operators.asides import timestamps
-from headrace.pipelines.operators.fold import Fold, Folded
+from headrace.pipelines.keyed.operator import NEVER, NO_WATERMARK, Clock, Due, Keyed, State, Timers, Times
+from headrace.pipelines.operators.fold import Fold, Folded, fold
 from headrace.pipelines.operators.grouping import Longs, find, grouped
-from headrace.pipelines.operators.stragglers import ASIDE
+from headrace.pipelines.operators.partials import Aggregate
+from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field
+from headrace.pipelines.operators.times import EARLIEST, TIMESTAMP, in_words, timestamps
+
+
+@dataclass(frozen=True)
+class Closing:
+    """`grace_us` closes a window so long after its end by the wall clock, whatever the watermark says.
+
+    `early_us` tells what there is of open windows so often, for keys that have new rows.
+    """
+
+    grace_us: int | None = None
+    early_us: int | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """What has to wake the operator."""
+        return Clock.EVENT if self.grace_us is None and self.early_us is None else Clock.WALL
+
+    def reached(self, times: Times) -> int:
+        """Up to where windows are over."""
+        found = times.watermark_us
+        if self.grace_us is not None and times.wall_us != NO_WATERMARK:
+            found = max(found, times.wall_us - self.grace_us)
+        return max(found, EARLIEST)
+
+    def waiting(self, state: State) -> Longs:
+        """When each key of the call is to be woken for the end of a window."""
+        return state.timers(Clock.EVENT)
+
+    def event_timers(self, at_us: Longs) -> Timers:
+        """Timers of all keys of a call."""
+        return Timers(np.arange(len(at_us), dtype=np.int64), at_us)
+
+    def wall_timers(self, at_us: Longs, state: State, times: Times, *, fresh: bool) -> Timers | None:
+        """Timers by the wall clock, if there are any: for the end of a window, and to tell early results."""
+        if self.clock is Clock.EVENT:
+            return None
+        wanted = np.full(len(at_us), NEVER, np.int64)
+        if self.grace_us is not None:
+            ends = np.flatnonzero(at_us != NEVER)
+            wanted[ends] = at_us[ends] + self.grace_us
+        if self.early_us is not None:
+            # The first row after a telling sets the time of the next one; later rows do not put it off.
+            wanted = np.minimum(wanted, state.timers(Clock.WALL))
+            wanted = np.minimum(wanted, times.wall_us + self.early_us) if fresh else wanted
+        return Timers(np.arange(len(at_us), dtype=np.int64), wanted)
+
+    def tells_early(self, due: Due) -> NDArray[np.bool_]:
+        """The keys of which open windows are told now."""
+        return np.asarray((due.wall_us != NEVER) & (self.early_us is not None), np.bool_)
+
+    def due_from(self, due: Due, state: State) -> Longs:
+        """The earliest end that each key waits for; a key woken by the wall clock still has its event timer set."""
+        return np.minimum(due.event_us, state.timers(Clock.EVENT))
+
 
 REVISION, RETRACTED, FINAL = "revision", "retracted", "final"
 Flags = NDArray[np.bool_]
@@ -132,3 +189,42 @@ def results_batch(
         elif field.name == ASIDE:
             columns.append(pa.nulls(count, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=output)
+
+
+class Windowed:
+    """The base of the operators, which are dataclasses with these among their fields."""
+
+    time: str
+    aggregates: Mapping[str, Aggregate]
+    stragglers: Stragglers
+    closing: Closing
+    rows: pa.Schema
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """What all windows mean by what they keep: whose time, of what, and how long it is kept to be corrected."""
+        late = in_words(self.stragglers.allowed_us) if self.stragglers.corrects else "never"
+        aggregates = {f"aggregate {name}": each for name, each in self.aggregates.items()}
+        return {"time": self.time, "stragglers corrected": late, **aggregates}
+
+    @property
+    def fold(self) -> Fold:
+        """The aggregates over the rows' types."""
+        return fold(self.aggregates, self.rows)
+
+    @property
+    def telling(self) -> Telling:
+        """Whether results are told more than once."""
+        return Telling(self.stragglers.corrects, self.closing.early_us is not None)
+
+    @property
+    def carried(self) -> list[pa.Field]:
+        """Columns of a row that come out before its results."""
+        return []
+
+    @property
+    def output(self) -> pa.Schema:
+        """What comes out behind the keys."""
+        edges = [pa.field("window_start", TIMESTAMP), pa.field("window_end", TIMESTAMP)]
+        about = [*tells_columns(self.telling), aside_field(self.rows, self.stragglers)]
+        return pa.schema([*self.carried, *edges, *self.fold.results, *about])

@@ -1,0 +1,143 @@
+"""Windows at fixed places in time: `tumbling`, `hopping`, and `per_window` for rows that have a window already."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, nearest
+from headrace.pipelines.operators.frames import Transform, event_time_of
+from headrace.pipelines.operators.partials import PREPARED, Aggregate
+from headrace.pipelines.operators.stragglers import Stragglers
+from headrace.pipelines.operators.time_marks import TimeMark
+from headrace.pipelines.operators.times import Interval, microseconds, positive, spelt
+from headrace.pipelines.operators.windows.panes import Hops, hop
+from headrace.pipelines.operators.windows.windowing import windowing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def tumbling(
+    size: Interval,
+    *,
+    by: str | Sequence[str] = (),
+    time: str | None = None,
+    offset: Interval = "0 seconds",
+    stragglers: Stragglers | None = None,
+    early: Interval | None = None,
+    wall_clock: Interval | None = None,
+    buckets: int | None = None,
+    **aggregates: Aggregate,
+) -> Transform:
+    """Aggregates of the rows of each key in each window; a window without rows has no result.
+
+    Windows begin at multiples of `size` since 1970 in UTC, `offset` later if given, and a result comes when the
+    watermark has reached the window's end. `early` tells so often what there is so far, `wall_clock` ends a window so
+    long after its end by the wall clock although the watermark stands still. Late rows: `stragglers`.
+    """
+    from headrace.pipelines.operators.windows.panes import hop
+
+    size_us = positive(size, "the size of tumbling windows")
+    offset_us = microseconds(offset, "offset in tumbling") % size_us
+    chosen = windowing("tumbling", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
+                       buckets=buckets, aggregates=aggregates)  # fmt: skip
+
+    def apply(frame: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as fn
+
+        rows, made, at = chosen.over(frame)
+        if made.is_native(frame, at):
+            length = spelt(size_us)
+            return made.natively(rows, at, fn.window(f"`{at.column}`", length, length, spelt(offset_us)))
+        return hop(rows, at, Hops(size_us, size_us, offset_us), made)
+
+    return apply
+
+
+def hopping(
+    size: Interval,
+    every: Interval,
+    *,
+    by: str | Sequence[str] = (),
+    time: str | None = None,
+    offset: Interval = "0 seconds",
+    stragglers: Stragglers | None = None,
+    early: Interval | None = None,
+    wall_clock: Interval | None = None,
+    buckets: int | None = None,
+    **aggregates: Aggregate,
+) -> Transform:
+    """Aggregates of the rows of each key in windows of `size`, of which one begins `every` so often.
+
+    A row is added to one pane, and windows are put together from panes: a row costs the same however many windows it is
+    in. The rest is as with `tumbling`. A row can be late for some of its windows and not for others: it is in those
+    that are open, and counted as late (or handed on) for the others.
+    """
+    size_us, slide_us = positive(size, "the size of hopping windows"), positive(every, "every in hopping")
+    if slide_us > size_us:
+        raise BadWindow(
+            f"hopping windows of {size!r} every {every!r} leave out what lies between them: write every no longer than "
+            "the size, or use tumbling"
+        )
+    offset_us = microseconds(offset, "offset in hopping") % slide_us
+    chosen = windowing("hopping", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
+                       buckets=buckets, aggregates=aggregates)  # fmt: skip
+
+    def apply(frame: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as fn
+
+        rows, made, at = chosen.over(frame)
+        if not frame.isStreaming and made.is_native(frame, at):
+            window = fn.window(f"`{at.column}`", spelt(size_us), spelt(slide_us), spelt(offset_us))
+            return made.natively(rows, at, window)
+        return hop(rows, at, Hops(size_us, slide_us, offset_us), made)
+
+    return apply
+
+
+EDGES = ("window_start", "window_end")
+_LAST, _START = f"{PREPARED}last", f"{PREPARED}start"
+
+
+def per_window(
+    *,
+    by: str | Sequence[str] = (),
+    stragglers: Stragglers | None = None,
+    buckets: int | None = None,
+    **aggregates: Aggregate,
+) -> Transform:
+    """Aggregates of rows with the same `window_start` and `window_end`: results of windows, grouped once more.
+
+    `hopping(…, by="auction", bids=agg.count())` and behind it `per_window(most=agg.max("bids"))` give the most bids
+    that any auction had in each window. It comes when the watermark has reached the window's end, and is as with
+    `tumbling` otherwise. Rows that were corrected or told early are refused: told again, they would be counted again.
+    """
+    keys = tuple(name for name in as_names(by) if name not in EDGES)
+    chosen = windowing("per_window", by=keys, time="window_end", stragglers=stragglers, early=None,
+                       wall_clock=None, buckets=buckets, aggregates=aggregates)  # fmt: skip
+
+    def apply(frame: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as fn
+
+        end = window_end_of(frame, "per_window")
+        made, settings = chosen.computed(frame)
+        if not frame.isStreaming and settings.is_native(frame, end):
+            window = fn.struct(fn.col("window_start").alias("start"), fn.col("window_end").alias("end"))
+            return settings.natively(made, end, window)
+        # A window of its last microsecond alone, for each start: what ends together is told together.
+        last = fn.col("window_end") - fn.expr("INTERVAL 1 MICROSECOND")
+        timed = made.withColumn(_LAST, last).withColumn(_START, fn.col("window_start"))
+        at = replace(end, column=_LAST, back_us=0)
+        found = hop(timed, at, Hops(1, 1), replace(settings, by=(*keys, _START)))
+        return found.withColumn("window_start", fn.col(f"`{_START}`")).drop(_START)
+
+    return apply
+
+
+def window_end_of(frame: "DataFrame", what: str) -> TimeMark:
+    """What carries the time of rows that have a window, told once: its last microsecond."""
+    for name in EDGES:
+        if name not in frame.columns:
+            raise BadField(f"{what} stands behind a window, and there is no {name!r}: {nearest(name, frame.columns)}")
+    found = event_time_of(frame, "window_end", what)
+    return replace(found, back_us=1, lag_us=found.lag_us + max(1 - found.back_us, 0))
