@@ -5,12 +5,15 @@ that a run that passes passes again; `HEADRACE_EXAMPLES=20` looks for new ones, 
 
 Every broker that a test starts, in its own process or another, writes down when its event loop was held for more than
 100 ms (`headrace/broker/server.py`), and the test in which that happened fails.
+
+The last lines of a long run say where its time went, by folder and by file.
 """
 
 import gc
 import os
 import resource
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +26,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("search" if os.environ.get("HEADRACE_EXAMPLES", "1") != "1" else "same")
+
+
+_LONG_S = 60
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,3 +63,20 @@ def few_files() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     yield limit
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Seconds of all workers together, set-up and clean-up included, of the files that took most."""
+    folders: Counter[str] = Counter()
+    files: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                file = report.nodeid.partition("::")[0]
+                files[file] += report.duration
+                folders["/".join(file.split("/")[:2])] += report.duration
+    if files.total() < _LONG_S:
+        return
+    terminalreporter.section("where the time went")
+    for name, seconds in [*folders.most_common(), *files.most_common(40)]:
+        terminalreporter.write_line(f"{seconds:7.0f} s  {name}")

@@ -2,8 +2,10 @@
 
 A chunk is read between a low and a high watermark, which its reader writes into the database's own log. What the log
 says between the two is newer than the chunk, or in it already: rows of the chunk whose key occurs there are dropped,
-and the others are handed out where the high watermark stands. So a key's changes stay in the order of commits. If the
-table changed its shape between the two, nobody knows in which of its shapes the chunk was read, and it is read again.
+and the others are handed out where the high watermark stands. So a key's changes stay in the order of commits. A change
+that leaves out large values which it did not change does not drop its row: between the marks they were what the chunk
+says, so the row is emitted as the log has it, completed from the chunk. If the table changed its shape between the two,
+nobody knows in which of its shapes the chunk was read, and it is read again.
 
 Rows of a table without a key cannot be told apart, so none of a chunk can be dropped. Such a table is read whole, and
 where the high watermark stands it is emptied and told anew: its rows, and behind them the changes between the marks
@@ -23,7 +25,7 @@ from uuid import uuid4
 
 from headrace.connect.change import READ, TRUNCATE, Change, Event, Origin, SchemaChange, TransactionEnd, UnseenChange
 from headrace.connect.ranges import Key, Range, Remaining
-from headrace.connect.table import Row, Table
+from headrace.connect.table import UNCHANGED, Row, Table
 
 LOW, HIGH = "low", "high"
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -75,7 +77,7 @@ class Incremental:
         self._chunk: ReadChunk | None = None
         self._is_open = False
         self._is_stale = False
-        self._changed: set[Row] = set()
+        self._changed: dict[Row, Change | None] = {}  # by key: the newest row, if it lacks values that did not change
         self._later: list[Change] = []  # of a table without a key: what the chunk has not seen
 
     @property
@@ -116,7 +118,7 @@ class Incremental:
             if not self._is_open and event.origin.transaction_id in chunk.running:
                 self._is_stale = True
         elif self._is_open and isinstance(event, Change):
-            if event.table.full_name == chunk.table.full_name:
+            if not self._is_stale and event.table.full_name == chunk.table.full_name:
                 self._note_change(event, chunk)
         elif isinstance(event, UnseenChange):
             # The mark of it may be younger than what it marks, so a chunk that is on its way counts for nothing.
@@ -133,9 +135,20 @@ class Incremental:
             self._chunk = replace(chunk, rows=[])
         # A table that has no key of its own is read in the order of the one that was chosen for it.
         key_of = change.table.key_of if change.table.key else chunk.table.key_of
-        for row in (change.before, change.after):
-            if row is not None:
-                self._changed.add(key_of(row))
+        if change.before is not None:
+            self._changed[key_of(change.before)] = None
+        if change.after is not None:
+            self._changed[key_of(change.after)] = self._lacking(change, key_of(change.after))
+
+    def _lacking(self, change: Change, key: Row) -> Change | None:
+        """The change, with what an earlier one between the marks says; None if nothing is left to be completed."""
+        assert change.after is not None
+        if UNCHANGED not in change.after:
+            return None
+        if key not in self._changed:
+            return change
+        earlier = self._changed[key]
+        return earlier and change._replace(after=_complete(change.after, earlier.after))
 
     def _mark(self, mark: str, chunk: ReadChunk, origin: Callable[[], tuple[Origin, str]]) -> Iterator[Event]:
         name, _, which = mark.partition(":")
@@ -158,6 +171,18 @@ class Incremental:
             if not chunk.table.key:
                 yield Change(chunk.table, TRUNCATE, None, None, where, place)
             for row in chunk.rows:
-                if not chunk.table.key or key_of(row) not in self._changed:
+                if not chunk.table.key or (key := key_of(row)) not in self._changed:
                     yield Change(chunk.table, READ, None, row, where, place)
+                elif (newest := self._changed[key]) is not None:
+                    # In another shape it was read after the table was altered, so after the change: the row has it.
+                    is_same = newest.table.columns == chunk.table.columns
+                    after = _complete(newest.after, row) if is_same else row
+                    yield Change(chunk.table, READ, None, after, where, place)
             yield from self._later
+
+
+def _complete(row: Row | None, earlier: Row | None) -> Row:
+    """A row with what it leaves out because it did not change, as an earlier one has it."""
+    assert row is not None
+    assert earlier is not None
+    return tuple(old if value is UNCHANGED else value for value, old in zip(row, earlier, strict=True))

@@ -200,3 +200,15 @@ def test_a_large_value_moves_with_its_row_to_another_key(database: CdcPostgres) 
     assert repr(stayed.after[2]) == "UNCHANGED"
     assert moved.after == ("12", "0", "2" * 9000)
     assert (whole.before, whole.after) == (("3", "0", "3" * 9000), ("13", "0", "3" * 9000))
+
+
+def test_a_column_that_was_dropped_since_takes_no_large_value_with_it(database: CdcPostgres) -> None:
+    database.execute(
+        "create table t (id int primary key, v int, big text)",
+        "alter table t alter column big set storage external",
+        "insert into t values (1, 0, repeat('1', 9000))",
+    )
+    with reading(database, snapshot="never") as found:
+        database.execute("update t set id = 11", "alter table t drop column v")
+        moved = found.until(1)[0]
+    assert moved.after == ("11", "0", "1" * 9000)

@@ -42,7 +42,7 @@ def complete(
         listed = sorted(keys)
         rows = found[id(table)] = {}
         for start in range(0, len(listed), _KEYS_A_QUERY):
-            rows |= _rows(connection, table, listed[start : start + _KEYS_A_QUERY], types_of(table))
+            rows |= _rows(connection, table, listed[start : start + _KEYS_A_QUERY], types_of)
     return [
         _filled(event, found) if is_lacking and isinstance(event, Change) else event
         for event, is_lacking in zip(events, lacking, strict=True)
@@ -63,25 +63,36 @@ def _filled(change: Change, found: dict[int, dict[Row, Row]]) -> Change:
 
 
 def _rows(
-    connection: psycopg.Connection[tuple[Any, ...]], table: Table, keys: list[Row], types: dict[str, str]
+    connection: psycopg.Connection[tuple[Any, ...]],
+    table: Table,
+    keys: list[Row],
+    types_of: Callable[[Table], dict[str, str]],
 ) -> dict[Row, Row]:
-    columns = ", ".join(quote(column.name) for column in table.columns)
+    types = types_of(table)
+    while True:
+        try:
+            return {table.key_of(row): row for row in read_rows(connection, _statement(table, keys, types))}
+        except ConnectError:
+            if connection.closed:
+                raise
+            before, types = types, types_of(table)
+            if types == before:  # and not because it was altered in between
+                return {}
+
+
+def _statement(table: Table, keys: list[Row], types: dict[str, str]) -> str:
+    """Columns that were dropped meanwhile have no value any more, and take none of the others' away."""
+    columns = ", ".join(quote(column.name) if column.name in types else "NULL" for column in table.columns)
     names = [column.name for column in table.key_columns]
-    if any(column.name not in types for column in table.columns):
-        return {}  # the table has another shape by now
     tuples = ", ".join(
         "("
-        + ", ".join(f"{literal(from_wire(value))}::{types[name]}" for name, value in zip(names, key, strict=True))
+        + ", ".join(
+            f"{literal(from_wire(value))}::{types.get(name, 'text')}" for name, value in zip(names, key, strict=True)
+        )
         + ")"
         for key in keys
     )
-    statement = (
+    return (
         f"COPY (SELECT {columns} FROM {quote(table.schema)}.{quote(table.name)} "  # noqa: S608 - quoted
         f"WHERE ({', '.join(map(quote, names))}) IN ({tuples})) TO STDOUT"
     )
-    try:
-        return {table.key_of(row): row for row in read_rows(connection, statement)}
-    except ConnectError:
-        if connection.closed:
-            raise
-        return {}
