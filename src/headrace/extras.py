@@ -19,6 +19,7 @@ EXTRA_OF: Mapping[str, str] = {
     "numba": "spark",
     "numpy": "spark",
     "pandas": "spark",
+    "prometheus_client": "spark",
     "pyarrow": "spark",
     "google.protobuf": "spark",
     "fastavro": "avro",

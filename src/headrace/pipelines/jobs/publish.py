@@ -1,15 +1,17 @@
 """Progress for others to see: the topic `__headrace_progress`, and numbers as Prometheus reads them."""
 
 import json
-import threading
 import time
-from collections.abc import Iterable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
 from headrace.pipelines.jobs.progress import Progress
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 TOPIC = "__headrace_progress"
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000)}
@@ -47,50 +49,46 @@ class ProgressTopic:
         self._writer.flush()
 
 
-def exposition(reports: Iterable[Progress]) -> str:
-    """The latest reports in Prometheus' text format."""
-    latest = {(report.job, report.output): report.as_json() for report in reports}
-    lines: list[str] = []
-    for field, (name, meaning) in METRICS.items():
-        values = [
-            f'{name}{{job="{job}",output="{output}"}} {found[field]}'
-            for (job, output), found in sorted(latest.items())
-            if found[field] is not None
-        ]
-        if values:
-            kind = "counter" if name.endswith("_total") else "gauge"
-            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *values]
-    return "\n".join(lines) + "\n" if lines else ""
+class Metrics:
+    """The latest reports, in the form that prometheus-client collects."""
+
+    def __init__(self) -> None:
+        self._latest: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def show(self, reports: Iterable[Progress]) -> None:
+        """Hand these out from now on."""
+        self._latest = {(report.job, report.output): report.as_json() for report in reports}
+
+    def collect(self) -> Iterator["Metric"]:
+        """A family for each number that is known."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        latest = sorted(self._latest.items())
+        for field, (name, meaning) in METRICS.items():
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(name, meaning, labels=("job", "output"))
+            for labels, report in latest:
+                if report[field] is not None:
+                    family.add_metric(labels, report[field])
+            if family.samples:
+                yield family
 
 
 class MetricsServer:
     """Serves `/metrics` on loopback."""
 
     def __init__(self, port: int) -> None:
-        self._text = b""
-        outer = self
+        """Port 0 means any that is free."""
+        from prometheus_client import CollectorRegistry, start_http_server
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = outer._text if self.path == "/metrics" else b""
-                self.send_response(200 if self.path == "/metrics" else 404)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Nobody wants a line for each scrape."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self.port = int(self._server.server_address[1])
-        threading.Thread(target=self._server.serve_forever, daemon=True, name="headrace-metrics").start()
-
-    def show(self, reports: Iterable[Progress]) -> None:
-        """Serve these from now on."""
-        self._text = exposition(reports).encode()
+        metrics, registry = Metrics(), CollectorRegistry()
+        registry.register(metrics)
+        self.show = metrics.show
+        self._server, self._thread = start_http_server(port, "127.0.0.1", registry)
+        self.port = int(self._server.server_port)
 
     def close(self) -> None:
         """Stop serving."""
         self._server.shutdown()
+        self._thread.join()
         self._server.server_close()

@@ -3,7 +3,7 @@ from typing import Any
 
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.progress import read
-from headrace.pipelines.jobs.publish import MetricsServer, exposition
+from headrace.pipelines.jobs.publish import MetricsServer
 
 REPORT: dict[str, Any] = {
     "batchId": 7,
@@ -49,26 +49,24 @@ def test_a_bare_report() -> None:
 
 
 def test_numbers_as_prometheus_reads_them() -> None:
-    text = exposition([read("sums", "out", ("rows",), REPORT)])
-    assert (
-        '# TYPE headrace_pipeline_late_rows_total counter\nheadrace_pipeline_late_rows_total{job="sums",output="out"} 2'
-        in text
-    )
-    assert 'headrace_pipeline_lag_records{job="sums",output="out"} 8' in text
-    assert "lag_milliseconds" not in text  # nothing is known of it here
-    assert exposition([]) == ""
-
-
-def test_they_are_served() -> None:
     from urllib.request import urlopen
 
     server = MetricsServer(0)
     try:
-        server.show([read("sums", "out", ("rows",), REPORT)])
-        with urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
-            assert b"headrace_pipeline_batch_rows" in answer.read()
+        url = f"http://127.0.0.1:{server.port}/metrics"
+        with urlopen(url) as answer:
+            assert answer.read() == b""
+        server.show([read('su"ms', "out", ("rows",), REPORT)])
+        with urlopen(url) as answer:
+            text = answer.read().decode()
     finally:
         server.close()
+    labels = r'{job="su\"ms",output="out"}'
+    assert (
+        "# TYPE headrace_pipeline_late_rows_total counter\n" + f"headrace_pipeline_late_rows_total{labels} 2.0" in text
+    )
+    assert f"headrace_pipeline_lag_records{labels} 8.0" in text
+    assert "lag_milliseconds" not in text  # nothing is known of it here
 
 
 def test_late_rows_of_our_own_windows_are_counted_with_sparks() -> None:
