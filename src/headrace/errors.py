@@ -12,6 +12,14 @@ class HeadraceError(Exception):
     """Anything that went wrong and that Headrace itself noticed."""
 
 
+class ConnectError(HeadraceError):
+    """Anything that a source, a derived system or the runtime between them noticed."""
+
+
+class PipelineError(HeadraceError):
+    """A pipeline cannot go on, and the text says why and what to do."""
+
+
 def nearest(word: str, known: Iterable[str], what: str = "known are", *, otherwise: str | None = None) -> str:
     """How to mend a name that does not exist: the one that was probably meant; else all, or what else can be done."""
     names = sorted(known)

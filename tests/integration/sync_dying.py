@@ -10,9 +10,9 @@ import signal
 import sys
 from typing import Any
 
-from headrace.connect.sink import ChangeBatch, Place, RowChange
 from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.settings import SyncSettings
+from headrace.stores.derived import ChangeBatch, Place, RowChange
 
 TOPIC, KEYS, PER_BATCH, BATCHES = "shop.public.orders", 400, 1200, 8
 Table = dict[int, dict[str, Any]]

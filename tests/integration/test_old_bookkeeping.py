@@ -215,8 +215,8 @@ def test_an_outbox(store: Store, spark: SparkSession) -> None:
         BATCHES,
         WROTE.replace("{sink}", "calls").replace("{query}", "no-query").replace("{batch}", "0"),
         "CREATE TABLE headrace_outbox (sink VARCHAR(500) NOT NULL, key TEXT NOT NULL, lane TEXT, seq BIGINT NOT NULL, "
-        "state VARCHAR(10) NOT NULL, attempts INTEGER NOT NULL, error TEXT, payload TEXT, changed_at {moment} NOT NULL, "
-        "PRIMARY KEY (sink, key))",
+        "state VARCHAR(10) NOT NULL, attempts INTEGER NOT NULL, error TEXT, payload TEXT, changed_at {moment} NOT NULL,"
+        " PRIMARY KEY (sink, key))",
         "INSERT INTO headrace_outbox VALUES ('calls', '1', NULL, 1, 'done', 1, NULL, NULL, '2026-01-01 00:00:00+00')",
         """INSERT INTO headrace_outbox VALUES ('calls', '2', NULL, 2, 'waiting', 0, NULL, '{{"id":2}}', """
         "'2026-01-01 00:00:00+00')",

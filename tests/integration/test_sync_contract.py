@@ -9,12 +9,12 @@ import pytest
 from headrace.connect.redis.sink import redis
 from headrace.connect.search.opensearch import opensearch
 from headrace.connect.search.tantivy import tantivy
-from headrace.connect.sql.mariadb import mariadb
-from headrace.connect.sql.postgres import postgres
-from headrace.connect.sql.sqlite import sqlite
 from headrace.connect.warehouse.delta import delta
-from headrace.connect.warehouse.duckdb import duckdb
 from headrace.connect.warehouse.parquet import parquet
+from headrace.stores.duckdb.derived import duckdb
+from headrace.stores.mariadb.derived import mariadb
+from headrace.stores.postgres.derived import postgres
+from headrace.stores.sqlite.derived import sqlite
 from headrace.testing.contracts.sink import TOPIC, MakeSink, SinkContract
 from tests.integration.table_sink_stores import PostgresServer
 from tests.servers.index_server import IndexServer

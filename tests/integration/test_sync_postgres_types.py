@@ -6,8 +6,9 @@ import psycopg
 import pytest
 
 from headrace.connect.postgres.values import bits_json, money_json
-from headrace.connect.sink import ChangeBatch, Place, RowChange, RowRefused
-from headrace.connect.sql.postgres import postgres
+from headrace.stores.derived import ChangeBatch, Place, RowChange
+from headrace.stores.errors import RowRefused
+from headrace.stores.postgres.derived import postgres
 from tests.integration.table_sink_stores import PostgresServer
 
 TOPIC = "shop.public.flags"

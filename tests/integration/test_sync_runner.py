@@ -17,7 +17,6 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord
 from headrace.connect.errors import TakenOver
-from headrace.connect.sink import Place, SinkRefused
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.feed import BatchLimits, Feed
 from headrace.connect.sync.rebuilding import rebuild
@@ -27,6 +26,8 @@ from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.status import SyncStatus, status_of
 from headrace.connect.sync.supervision import connector, run_all
 from headrace.connect.sync.verification import Kind, verify
+from headrace.stores.derived import Place
+from headrace.stores.errors import SinkRefused
 from headrace.testing.clock import FakeClock
 from tests.integration.sync_topics import connect, delete, envelope, key_of, make_topic, truncate, upsert, write
 from tests.integration.waiting import wait_until

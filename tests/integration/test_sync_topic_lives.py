@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from headrace import Broker
 from headrace.client.admin import delete_topics
 from headrace.client.errors import UnknownTopic
-from headrace.connect.sink import Place, SinkRefused
 from headrace.connect.sync.rebuilding import rebuild
 from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.runner import Runner
@@ -22,6 +21,8 @@ from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.status import status_of
 from headrace.connect.sync.supervision import connector
 from headrace.connect.sync.verification import verify
+from headrace.stores.derived import Place
+from headrace.stores.errors import SinkRefused
 from tests.integration.sync_topics import connect, make_topic, upsert, write
 from tests.integration.waiting import wait_until
 

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.pipelines.sink import outbox, postgres, webhook
-from headrace.pipelines.sink.tables.errors import ColumnMismatch, ForeignQuery, SinkMisconfigured, StagingLost
-from headrace.pipelines.sink.tables.postgres import PostgresSink
-from headrace.pipelines.sink.tables.spool import Spool, _written_by_driver
+from headrace.stores.errors import ColumnMismatch, ForeignQuery, SinkMisconfigured, StagingLost
+from headrace.stores.frames import Spool, _written_by_driver
+from headrace.stores.postgres.batch import PostgresSink
 from tests.integration.table_sink_stores import (
     DeltaStore,
     DuckdbStore,

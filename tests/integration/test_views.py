@@ -33,11 +33,11 @@ from headrace.pipelines.jobs.versions import at_version
 from headrace.pipelines.operators.tables.consolidate import KEY, ROW, with_row_json
 from headrace.pipelines.views import duckdb, sqlite, topic, view
 from headrace.pipelines.views.declare import views_in
-from headrace.pipelines.views.errors import BadView
-from headrace.pipelines.views.question import everything
 from headrace.pipelines.views.sink import ViewSink
-from headrace.pipelines.views.values import key_text, loaded_row
 from headrace.status import VIEWS
+from headrace.stores.errors import BadView
+from headrace.stores.views.question import everything
+from headrace.stores.views.values import key_text, loaded_row
 
 pytestmark = [pytest.mark.java, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 

@@ -19,10 +19,10 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.pipelines.clusters import close_clusters
 from headrace.pipelines.views import postgres, redis
-from headrace.pipelines.views.errors import BadView, StoreAway
-from headrace.pipelines.views.question import everything
 from headrace.pipelines.views.stores.topic import _WRITING, TopicStore
 from headrace.pipelines.views.stores.topic_books import VIEWS_TOPIC, TopicBooks
+from headrace.stores.errors import BadView, StoreAway
+from headrace.stores.views.question import everything
 from tests.integration.table_sink_stores import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.unit.pipelines.views.batches import batch, row

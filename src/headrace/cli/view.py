@@ -83,9 +83,9 @@ def get(name: str, key: tuple[str, ...], file: Path, bootstrap: tuple[Address, .
     \b
       headrace view get cities Porto --file views.py
     """
-    from headrace.pipelines.views.errors import NoSuchView
-    from headrace.pipelines.views.question import read_key
-    from headrace.pipelines.views.values import shown_row
+    from headrace.stores.errors import NoSuchView
+    from headrace.stores.views.question import read_key
+    from headrace.stores.views.values import shown_row
 
     views = _views(file)
     if name not in views:
@@ -151,8 +151,8 @@ def _status(name: str, sink: Any, bootstrap: str) -> dict[str, Any]:
     from headrace.client.address import parse_bootstrap
     from headrace.client.cluster import PATIENT, Cluster
     from headrace.client.errors import ClientError
-    from headrace.pipelines.views.errors import ViewError
     from headrace.pipelines.views.status import with_lag
+    from headrace.stores.errors import ViewError
 
     about = {"view": name, "store": sink.store.kind}
     try:

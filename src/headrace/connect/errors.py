@@ -1,19 +1,8 @@
 """What goes wrong between a database and the log."""
 
-from headrace.errors import HeadraceError
-
-
-class ConnectError(HeadraceError):
-    """Anything that a source, a sink or the runtime between them noticed."""
-
-
-class InvalidConnectSetting(ConnectError):
-    """A setting that cannot be meant."""
-
-    def __init__(self, setting: str, value: object, wanted: str) -> None:
-        super().__init__(f"{setting} cannot be {value!r}: {wanted}")
-        self.setting = setting
-        self.value = value
+from headrace.errors import ConnectError as ConnectError
+from headrace.stores.errors import InvalidConnectSetting as InvalidConnectSetting
+from headrace.stores.errors import TakenOver as TakenOver
 
 
 class SourceUnavailable(ConnectError):
@@ -26,17 +15,6 @@ class SourceRefused(ConnectError):
     def __init__(self, text: str, remedy: str | None = None) -> None:
         super().__init__(f"{text}: {remedy}" if remedy else text)
         self.remedy = remedy
-
-
-class TakenOver(ConnectError):
-    """Another instance of the same connector has begun; this one may write no more."""
-
-    def __init__(self, connector: str) -> None:
-        super().__init__(
-            f"connector {connector!r} was started elsewhere and this instance may write no more: run only one of them, "
-            "or give the other a name of its own"
-        )
-        self.connector = connector
 
 
 class DeliveryExpired(ConnectError):

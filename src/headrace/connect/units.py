@@ -9,31 +9,13 @@ calendar as milliseconds.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Final
 
 from headrace.connect.table import Column
+from headrace.stores.values import Days, Micros, Millis, Nanos
 
 HEADER: Final = "headrace.units"
-_FROM_MICROS: Final = 10**14  # 1973 in microseconds, the year 5138 in milliseconds
-_FROM_NANOS: Final = 10**17  # 1973 in nanoseconds, 5138 in microseconds
-
-
-class Days(int):
-    """Days since 1970."""
-
-
-class Millis(int):
-    """Milliseconds."""
-
-
-class Micros(int):
-    """Microseconds."""
-
-
-class Nanos(int):
-    """Nanoseconds."""
 
 
 _UNITS: Final[dict[str, type[int]]] = {"d": Days, "ms": Millis, "us": Micros, "ns": Nanos}
@@ -73,32 +55,3 @@ def with_units(row: dict[str, Any], units: Mapping[str, type[int]]) -> dict[str,
     """A row whose times know what they count; as JSON they are the numbers that they were."""
     told = {name: unit(row[name]) for name, unit in units.items() if row.get(name).__class__ is int}
     return {**row, **told} if told else row
-
-
-def since_1970(count: int) -> timedelta:
-    """How long after the beginning of 1970 a number is that stands for a date or a timestamp."""
-    if isinstance(count, Days):
-        return timedelta(days=int(count))
-    return timedelta(microseconds=_micros(count, Millis, Micros, Nanos))
-
-
-def of_day(count: int) -> timedelta:
-    """How long after midnight; a number without a unit counts microseconds, because its size tells nothing."""
-    return timedelta(microseconds=_micros(count, Micros, Micros, Micros))
-
-
-def duration_text(value: timedelta) -> str:
-    """Hours, minutes and seconds, as MariaDB and MySQL write them, also where they are more than a day or negative."""
-    total = abs(value) // timedelta(microseconds=1)
-    seconds, micros = divmod(total, 1_000_000)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{'-' if value < timedelta() else ''}{text}{f'.{micros:06d}' if micros else ''}"
-
-
-def _micros(count: int, small: type[int], middle: type[int], large: type[int]) -> int:
-    unit = count.__class__
-    if unit not in (Millis, Micros, Nanos):
-        unit = small if abs(count) < _FROM_MICROS else middle if abs(count) < _FROM_NANOS else large
-    if unit is Millis:
-        return int(count) * 1_000
-    return int(count) // 1_000 if unit is Nanos else int(count)

@@ -1,10 +1,6 @@
 """What can go wrong in a pipeline, said in one sentence."""
 
-from headrace.errors import HeadraceError
-
-
-class PipelineError(HeadraceError):
-    """A pipeline cannot go on, and the text says why and what to do."""
+from headrace.errors import PipelineError as PipelineError
 
 
 class BadOption(PipelineError):

@@ -16,10 +16,10 @@ from headrace.pipelines.columns.csv import CsvDecoder
 from headrace.pipelines.columns.encode import Stamp, encode
 from headrace.pipelines.columns.json import JsonDecoder
 from headrace.pipelines.columns.protobuf import ProtobufDecoder
-from headrace.pipelines.sink.tables.copy_text import copy_text
-from headrace.pipelines.sink.tables.sqlite import cell_values
 from headrace.pipelines.sink.topic.outgoing import columns_of
 from headrace.records import Codec, records_of
+from headrace.stores.postgres.copy_text import copy_text
+from headrace.stores.sqlite.batch import cell_values
 from tests.value_columns import rows_of, value_columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

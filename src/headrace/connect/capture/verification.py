@@ -23,7 +23,6 @@ from headrace.connect.envelope import AVRO
 from headrace.connect.errors import SourceRefused, SourceUnavailable
 from headrace.connect.keys import keyed
 from headrace.connect.offsets import OFFSETS_TOPIC, read_position
-from headrace.connect.sink import Place, StoredRow, Values, key_text
 from headrace.connect.source import TableReader
 from headrace.connect.sync.decoding import ENVELOPE, PLAIN, RecordFormat, read_key, read_value
 from headrace.connect.sync.keyless import digest_of, key_of
@@ -32,6 +31,7 @@ from headrace.connect.sync.verification import Report
 from headrace.connect.sync.verification import verify as compare
 from headrace.connect.table import Row, Table, TableName
 from headrace.connect.unseen import STORED
+from headrace.stores.derived import Place, StoredRow, Values, key_text
 
 _POLL_S: Final = 0.2
 _READ: Final = Origin(None, 0, '"ts_ms":0,"ts_us":0,"ts_ns":0,"snapshot":"true"')

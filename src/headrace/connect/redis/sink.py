@@ -19,19 +19,9 @@ from typing import Any, Final
 from headrace import extras
 from headrace.connect.errors import InvalidConnectSetting, TakenOver
 from headrace.connect.redis import script
-from headrace.connect.sink import (
-    ChangeBatch,
-    Place,
-    RowChange,
-    RowRefused,
-    SinkRefused,
-    SinkUnavailable,
-    StoredRow,
-    TargetReplaced,
-    Values,
-    key_text,
-)
 from headrace.connect.sync.partial_rows import completed
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, key_text
+from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TargetReplaced
 
 HASH, JSON = "hash", "json"
 WRITE_THROUGH, INVALIDATE = "write-through", "invalidate"

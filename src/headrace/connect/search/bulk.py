@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from headrace.connect.sink import RowChange, RowRefused, SinkError, SinkUnavailable
+from headrace.stores.derived import RowChange
+from headrace.stores.errors import RowRefused, SinkError, SinkUnavailable
 
 _HAS_NEWER: Final = 409  # the version it holds is not older: this change, or a later one, was written before
 _NOT_THERE: Final = 404  # what was to be deleted

@@ -19,18 +19,10 @@ from urllib.parse import quote
 
 from headrace.connect.errors import InvalidConnectSetting, TakenOver
 from headrace.connect.search.bulk import bulk_bodies, check_bulk
-from headrace.connect.sink import (
-    ChangeBatch,
-    Place,
-    SinkRefused,
-    SinkUnavailable,
-    StoredRow,
-    TargetReplaced,
-    Values,
-    key_text,
-)
 from headrace.connect.sync.partial_rows import completed
 from headrace.http_client import Answer, HttpServer, InvalidServer, NoAnswer
+from headrace.stores.derived import ChangeBatch, Place, StoredRow, Values, key_text
+from headrace.stores.errors import SinkRefused, SinkUnavailable, TargetReplaced
 
 _STATES: Final = "headrace-sync"
 _JSON: Final = {"Content-Type": "application/json"}

@@ -11,7 +11,6 @@ from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
 from headrace.connect.capture.settings import CaptureSettings
 from headrace.connect.capture.verification import TableReport, verify_topic
-from headrace.connect.sink import ReadableSink, Sink
 from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.supervision import connector
@@ -19,6 +18,7 @@ from headrace.connect.sync.verification import Report, verify
 from headrace.dead_letters import LetterBox
 from headrace.errors import HeadraceError
 from headrace.status import DERIVED, RUNNING, WAITING, StatusWriter, conditions
+from headrace.stores.derived import ReadableSink, Sink
 
 _LOOK_EVERY_S: Final = 0.2
 

@@ -16,13 +16,13 @@ from headrace.client.errors import OffsetOutOfRange
 from headrace.client.fetch import Fetcher, FetchOptions, check_id
 from headrace.client.offsets import bounds
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sink import SinkRefused
 from headrace.connect.sync.alignment import Alignment
 from headrace.connect.sync.decoding import RecordFormat, read_value
 from headrace.connect.sync.meanings import UnreadableRecord
 from headrace.connect.sync.reduction import LogRecord
 from headrace.connect.sync.streams import Stream
 from headrace.model import TopicPartition
+from headrace.stores.errors import SinkRefused
 
 _EMPTY_POLLS = 4
 _OPTIONS = FetchOptions(max_wait_ms=250, committed=True, read_ahead=True, partition_max_bytes=4 * 1024 * 1024)

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from headrace.connect.sink import SinkRefused
+from headrace.stores.errors import SinkRefused
 
 _NUMBER: Final = re.compile(r"\.g(\d+)$")
 

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headrace.connect.sink import RowChange, StoredRow, Values
 from headrace.connect.sync.decoding import RecordFormat, read_value
 from headrace.connect.sync.meanings import UnreadableRecord, is_unavailable
 from headrace.connect.sync.reduction import BrokenRecord, LogRecord, reduce_records
 from headrace.connect.units import units_in, with_units
+from headrace.stores.derived import ROW_COLUMN, RowChange, StoredRow, Values
 
-ROW_COLUMN: Final = "headrace_row"
 NO_KEY: Final = "the record has no key, by which {sink} finds rows: choose one with key_columns in the capture"
 _UNTOLD: Final = "the record has no key and does not tell the row before it: ALTER TABLE … REPLICA IDENTITY FULL"
 _NOT_THERE: Final = "the record removes a row of which the target has no more: read the table again"

@@ -8,7 +8,7 @@ from typing import Any, Final
 from headrace.connect.avro.types import MARK_BITS, MARK_CODES, mark_arrays
 from headrace.connect.errors import ConnectError
 from headrace.connect.table import UNAVAILABLE_BYTES, UNAVAILABLE_TEXT
-from headrace.connect.units import duration_text
+from headrace.stores.values import duration_text
 
 _IN_TEXTS: Final = (UNAVAILABLE_TEXT, UNAVAILABLE_BYTES.strip('"'))
 JSON_MARKS: Final = tuple(mark.encode() for mark in _IN_TEXTS)

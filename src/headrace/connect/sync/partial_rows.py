@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from headrace.connect.sink import RowChange, Values
+from headrace.stores.derived import RowChange, Values
 
 
 def completed(changes: Sequence[RowChange], stored: Mapping[str, Values]) -> list[RowChange]:

@@ -12,7 +12,6 @@ from headrace.client.errors import Refused, TopicReplaced
 from headrace.client.fetch import check_id
 from headrace.client.groups import committed_offsets
 from headrace.client.offsets import bounds
-from headrace.connect.sink import Place, ReadableSink, RebuildableSink, Sink, SinkRefused
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
@@ -21,6 +20,8 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from headrace.stores.derived import Place, ReadableSink, RebuildableSink, Sink
+from headrace.stores.errors import SinkRefused
 
 _LAST_VERSION_BY_NAME = 9
 _NO_GENERATION = -1

@@ -9,9 +9,10 @@ applied twice. Such a batch is halved by its records: each part moves the place.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from headrace.connect.sink import ChangeBatch, Place, RowChange, RowRefused, Sink
 from headrace.connect.sync.reduction import BrokenRecord, LogRecord
 from headrace.records import Record
+from headrace.stores.derived import ChangeBatch, Place, RowChange, Sink
+from headrace.stores.errors import RowRefused
 
 
 def apply_or_bury(

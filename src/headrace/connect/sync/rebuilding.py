@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from headrace.client import admin
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
-from headrace.connect.sink import Place, ReadableSink, RebuildableSink, Sink, SinkRefused
 from headrace.connect.sync.places import checked_place
 from headrace.connect.sync.runner import Runner
 from headrace.connect.sync.settings import SyncSettings
 from headrace.dead_letters import LetterBox, forget_letters
+from headrace.stores.derived import Place, ReadableSink, RebuildableSink, Sink
+from headrace.stores.errors import SinkRefused
 
 Progress = Callable[[int, int], None]  # how many records were read, of about how many
 

@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from headrace.connect.sink import RowChange
 from headrace.connect.sync.decoding import RecordFormat, read_key, read_value
 from headrace.connect.sync.meanings import UnreadableRecord, is_unavailable
 from headrace.connect.units import units_in, with_units
 from headrace.records import Record
+from headrace.stores.derived import RowChange
 
 
 class LogRecord(NamedTuple):

@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sink import Sink
 from headrace.connect.sync.settings import SyncSettings
+from headrace.stores.derived import Sink
 
 # Each of these is a function of the sink's name, its topic and its options.
 SINKS: Final[Mapping[str, str]] = {
     "delta": "headrace.connect.warehouse.delta:delta",
-    "duckdb": "headrace.connect.warehouse.duckdb:duckdb",
-    "mariadb": "headrace.connect.sql.mariadb:mariadb",
+    "duckdb": "headrace.stores.duckdb.derived:duckdb",
+    "mariadb": "headrace.stores.mariadb.derived:mariadb",
     "opensearch": "headrace.connect.search.opensearch:opensearch",
     "parquet": "headrace.connect.warehouse.parquet:parquet",
-    "postgres": "headrace.connect.sql.postgres:postgres",
+    "postgres": "headrace.stores.postgres.derived:postgres",
     "redis": "headrace.connect.redis.sink:redis",
-    "sqlite": "headrace.connect.sql.sqlite:sqlite",
+    "sqlite": "headrace.stores.sqlite.derived:sqlite",
     "tantivy": "headrace.connect.search.tantivy:tantivy",
     "webhook": "headrace.connect.webhook.sink:webhook",
 }

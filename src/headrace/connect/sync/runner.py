@@ -14,16 +14,6 @@ from headrace.client.coordinators import Coordinators
 from headrace.client.errors import BrokerUnreachable, ClientError, Refused, RequestTimedOut, TopicReplaced, UnknownTopic
 from headrace.client.offsets import bounds
 from headrace.clock import Clock, SystemClock
-from headrace.connect.sink import (
-    ChangeBatch,
-    Place,
-    ReadableSink,
-    RestingSink,
-    RowChange,
-    Sink,
-    SinkUnavailable,
-    TargetReplaced,
-)
 from headrace.connect.sync.feed import Feed, Gathered
 from headrace.connect.sync.keyless import reduce_rows
 from headrace.connect.sync.places import checked_place, publish, replaced
@@ -36,6 +26,8 @@ from headrace.errors import HeadraceError
 from headrace.retry import Backoff
 from headrace.schema_registry import RegistryUnavailable
 from headrace.status import DERIVED, FAILED, RUNNING, STOPPED, WAITING, Condition, StatusWriter
+from headrace.stores.derived import ChangeBatch, Place, ReadableSink, RestingSink, RowChange, Sink
+from headrace.stores.errors import SinkUnavailable, TargetReplaced
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Self
 
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
-from headrace.connect.sink import Place, ReadableSink, StoredRow, Values, key_text
 from headrace.connect.sync.feed import Feed
 from headrace.connect.sync.keyless import reduce_rows
 from headrace.connect.sync.registry import NEED_KEYS
 from headrace.connect.sync.settings import SyncSettings
+from headrace.stores.derived import Place, ReadableSink, StoredRow, Values, key_text
 
 
 class SourceRow(NamedTuple):

@@ -8,12 +8,12 @@ from headrace.client.coordinators import Coordinators
 from headrace.client.errors import UnknownTopic
 from headrace.client.group_lag import timestamps_at
 from headrace.client.offsets import Bounds, bounds
-from headrace.connect.sink import Place
 from headrace.connect.sync.places import published
 from headrace.connect.sync.settings import SyncSettings
 from headrace.dead_letters import LetterBox
 from headrace.model import TopicPartition
 from headrace.status import DERIVED, FAILED, SILENT, Condition, conditions
+from headrace.stores.derived import Place
 
 
 @dataclass(frozen=True, slots=True)

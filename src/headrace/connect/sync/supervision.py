@@ -8,12 +8,12 @@ from dataclasses import replace
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.connect.sink import SinkError
 from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.runner import Runner
 from headrace.connect.sync.settings import SyncSettings
 from headrace.errors import HeadraceError
 from headrace.status import Condition
+from headrace.stores.errors import SinkError
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)

@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.connect.sink import ReadableSink, Sink, SinkRefused, StoredRow, Values
 from headrace.connect.sync.places import checked_place
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.source_rows import SourceRow, SourceRows
+from headrace.stores.derived import ReadableSink, Sink, StoredRow, Values
+from headrace.stores.errors import SinkRefused
 
 _ROUNDS: Final = 10
 _MOST_CANDIDATES: Final = 100_000  # beyond this the target is simply wrong, and is told so without a second look

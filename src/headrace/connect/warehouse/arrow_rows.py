@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sink import RowChange, RowRefused, StoredRow, Values, key_text
-from headrace.connect.sql.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of, widened
+from headrace.stores.derived import RowChange, StoredRow, Values, key_text
+from headrace.stores.errors import RowRefused
+from headrace.stores.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of, widened
 
 _NEW: Final = {
     Family.BOOLEAN: pa.bool_(), Family.INTEGER: pa.int64(), Family.FLOAT: pa.float64(), Family.DECIMAL: pa.string(),

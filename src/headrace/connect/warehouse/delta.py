@@ -19,21 +19,7 @@ import pyarrow.compute as pc
 
 from headrace import extras
 from headrace.connect.errors import TakenOver
-from headrace.connect.sink import (
-    ChangeBatch,
-    Place,
-    RowChange,
-    RowRefused,
-    SinkRefused,
-    SinkUnavailable,
-    StoredRow,
-    TargetReplaced,
-    Values,
-    other_key,
-)
-from headrace.connect.sql.values import reader_of
 from headrace.connect.sync.generations import Generations, sync_folder
-from headrace.connect.sync.keyless import ROW_COLUMN
 from headrace.connect.sync.partial_rows import completed
 from headrace.connect.warehouse.arrow_rows import (
     family_of,
@@ -43,6 +29,9 @@ from headrace.connect.warehouse.arrow_rows import (
     to_table,
     widened_schema,
 )
+from headrace.stores.derived import ROW_COLUMN, ChangeBatch, Place, RowChange, StoredRow, Values, other_key
+from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TargetReplaced
+from headrace.stores.values import reader_of
 
 _GONE: Final = "__headrace_gone"
 _CHUNK_ROWS: Final = 20_000

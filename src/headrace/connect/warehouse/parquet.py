@@ -23,19 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.connect.errors import InvalidConnectSetting, TakenOver
-from headrace.connect.sink import (
-    ChangeBatch,
-    Place,
-    RowChange,
-    RowRefused,
-    SinkUnavailable,
-    StoredRow,
-    TargetReplaced,
-    Values,
-)
 from headrace.connect.sync.generations import Generations, sync_folder
 from headrace.connect.sync.partial_rows import completed
 from headrace.connect.warehouse.arrow_rows import grown_schema, retyped, stored_row, to_table, widened_schema
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values
+from headrace.stores.errors import RowRefused, SinkUnavailable, TargetReplaced
 
 MANIFEST: Final = "manifest.json"
 _KEY: Final = "__headrace_key"

@@ -11,8 +11,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
-from headrace.connect.sink import Place
 from headrace.model import TopicPartition
+from headrace.stores.derived import Place
 
 TOPIC: Final = "headrace-sync-places"
 _ONLY: Final = TopicPartition(TOPIC, 0)

@@ -17,9 +17,10 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sink import ChangeBatch, Place, RowChange, RowRefused, SinkError, SinkUnavailable
 from headrace.connect.webhook.place_topic import PlaceTopic
 from headrace.http_client import InvalidServer
+from headrace.stores.derived import ChangeBatch, Place, RowChange
+from headrace.stores.errors import RowRefused, SinkError, SinkUnavailable
 from headrace.stores.webhook.sender import Sender, WebhookFailed, WebhookRefused
 
 

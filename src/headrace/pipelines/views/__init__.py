@@ -15,16 +15,16 @@ from headrace.extras import export_lazily
 if TYPE_CHECKING:
     from headrace.pipelines.jobs.declare import topic
     from headrace.pipelines.views.declare import view
-    from headrace.pipelines.views.stores.duckdb import duckdb
-    from headrace.pipelines.views.stores.postgres import postgres
     from headrace.pipelines.views.stores.redis import redis
-    from headrace.pipelines.views.stores.sqlite import sqlite
+    from headrace.stores.duckdb.view import duckdb
+    from headrace.stores.postgres.view import postgres
+    from headrace.stores.sqlite.view import sqlite
 
-_STORES = "headrace.pipelines.views.stores"
 _HOMES = {
     "topic": "headrace.pipelines.jobs.declare",
     "view": "headrace.pipelines.views.declare",
-    **{name: f"{_STORES}.{name}" for name in ("duckdb", "postgres", "redis", "sqlite")},
+    "redis": "headrace.pipelines.views.stores.redis",
+    **{name: f"headrace.stores.{name}.view" for name in ("duckdb", "postgres", "sqlite")},
 }
 
 __all__ = ["duckdb", "postgres", "redis", "sqlite", "topic", "view"]

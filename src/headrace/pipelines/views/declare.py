@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.jobs.declare import BadJob, Job, Topic, job
 from headrace.pipelines.operators.tables.grouped_native import upserts_of
-from headrace.pipelines.sink.tables.target import words
-from headrace.pipelines.views.shape import NAME
 from headrace.pipelines.views.sink import Telling, ViewSink
-from headrace.pipelines.views.stores.store import Store
+from headrace.stores.batch import words
+from headrace.stores.views.shape import NAME
+from headrace.stores.views.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.pipelines.sink.tables.following import OnNewQuery
+    from headrace.stores.batch import OnNewQuery
 
 _MODES = ("append", "update")
 

@@ -4,26 +4,14 @@ Spark writes a batch's offsets and watermark to the query's checkpoint before it
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.jobs.progress import offsets_in
-from headrace.pipelines.views.freshness import Standing
+from headrace.stores.views.freshness import Origin, Standing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The brokers that a query reads from, how they are reached, and where the batch stands."""
-
-    standing: Standing = field(default_factory=Standing)
-    bootstrap: str | None = None
-    connection: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
-    is_running: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)
 
 
 def origin_of(df: "DataFrame", batch_id: int) -> Origin:

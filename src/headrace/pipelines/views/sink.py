@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.tables.consolidate import FLAGS, consolidated, first_doubled, first_without
-from headrace.pipelines.views.errors import BadView
-from headrace.pipelines.views.shape import Shape, check_shape, shape_of
-from headrace.pipelines.views.stores.store import Label, Store, ViewBatch, doubled
+from headrace.pipelines.operators.tables.consolidate import consolidated, first_doubled, first_without
+from headrace.stores.errors import BadView
+from headrace.stores.views.shape import Shape, check_shape, shape_of
+from headrace.stores.views.store import FLAGS, Label, Store, ViewBatch, doubled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.pipelines.sink.tables.following import OnNewQuery
-    from headrace.pipelines.sink.tables.spool import Spool
+    from headrace.stores.batch import OnNewQuery
+    from headrace.stores.frames import Spool
 
 
 @dataclass
@@ -45,10 +45,9 @@ class ViewSink:
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Write one batch, unless it is there already."""
-        from headrace.pipelines.sink.tables.query import query_id
-        from headrace.pipelines.sink.tables.spool import spooled
         from headrace.pipelines.views.origin import origin_of
         from headrace.pipelines.views.status import told
+        from headrace.stores.frames import query_id, spooled
 
         label = Label(self.name, self.version)
         found = self.changed(df)

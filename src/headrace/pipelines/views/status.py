@@ -19,12 +19,12 @@ from headrace.client.security import settings_from
 from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.lag import lag_of
-from headrace.pipelines.views.freshness import Freshness, instant
 from headrace.status import VIEWS
+from headrace.stores.views.freshness import Freshness, instant
 
 if TYPE_CHECKING:
-    from headrace.pipelines.views.origin import Origin
     from headrace.pipelines.views.sink import ViewSink
+    from headrace.stores.views.freshness import Origin
 
 _CONFIGS = {"cleanup.policy": "compact"}
 _SOON_S, _ALWAYS_S = 1.0, 30.0

@@ -1,4 +1,4 @@
-"""What every sink must do, whatever it writes to; see `headrace.connect.sink`.
+"""What every sink must do, whatever it writes to; see `headrace.stores.derived`.
 
     class TestMySink(SinkContract):
         @pytest.fixture
@@ -16,17 +16,6 @@ from typing import Any
 import pytest
 
 from headrace.connect.errors import TakenOver
-from headrace.connect.sink import (
-    ChangeBatch,
-    Place,
-    ReadableSink,
-    RebuildableSink,
-    RowChange,
-    Sink,
-    SinkUnavailable,
-    TargetReplaced,
-    Values,
-)
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.keyless import bag_changes
 from headrace.connect.sync.poison import apply_or_bury
@@ -34,6 +23,8 @@ from headrace.connect.sync.reduction import BrokenRecord, LogRecord
 from headrace.connect.sync.source_rows import SourceRow
 from headrace.connect.sync.verification import difference_of
 from headrace.records import Record
+from headrace.stores.derived import ChangeBatch, Place, ReadableSink, RebuildableSink, RowChange, Sink, Values
+from headrace.stores.errors import SinkUnavailable, TargetReplaced
 
 TOPIC = "topic"
 MakeSink = Callable[[], Sink]

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from headrace.connect.search.bulk import bulk_bodies, check_bulk
-from headrace.connect.sink import RowChange, RowRefused, SinkUnavailable
+from headrace.stores.derived import RowChange
+from headrace.stores.errors import RowRefused, SinkUnavailable
 
 CHANGES = [
     RowChange({"id": 1}, {"id": 1, "t": "a\nb"}, 0, 10, 0),

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connect.sink import RowChange, StoredRow, key_text
 from headrace.connect.sync.decoding import RecordFormat
-from headrace.connect.sync.keyless import NO_KEY, ROW_COLUMN, count_rows, digest_of, key_of, reduce_rows
+from headrace.connect.sync.keyless import NO_KEY, count_rows, digest_of, key_of, reduce_rows
 from headrace.connect.sync.reduction import LogRecord
 from headrace.records import Record
+from headrace.stores.derived import ROW_COLUMN, RowChange, StoredRow, key_text
 
 Row = dict[str, Any]
 FORM = RecordFormat()

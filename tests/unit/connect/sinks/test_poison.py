@@ -4,10 +4,11 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from headrace.connect.sink import ChangeBatch, Place, RowChange, RowRefused
 from headrace.connect.sync.poison import apply_in_parts, apply_or_bury
 from headrace.connect.sync.reduction import LogRecord
 from headrace.records import Record
+from headrace.stores.derived import ChangeBatch, Place, RowChange
+from headrace.stores.errors import RowRefused
 
 BEFORE, BEHIND = Place("t", {0: 0}), Place("t", {0: 100})
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from headrace.connect.errors import ConnectError, InvalidConnectSetting
-from headrace.connect.sink import Place, key_text
 from headrace.connect.sync.registry import SINKS, make_sink
 from headrace.connect.sync.settings import from_section, load
+from headrace.stores.derived import Place, key_text
 
 GOOD = """
 [sync.cache]

@@ -12,12 +12,12 @@ from headrace.connect.mysql.settings import TypeModes as MysqlModes
 from headrace.connect.mysql.shape import ShapeColumn
 from headrace.connect.mysql.types import codec_of as mysql_codec
 from headrace.connect.naming import TopicNames
-from headrace.connect.sink import RowChange
-from headrace.connect.sql.values import Family, canonical
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.reduction import LogRecord, reduce_records
 from headrace.connect.table import Column, Table
 from headrace.records import Header, Record
+from headrace.stores.derived import RowChange
+from headrace.stores.values import Family, canonical
 from tests.unit.connect.avro.avro_records import Schemas
 from tests.unit.connect.avro.avro_records import column as postgres_column
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.connect.sql.values import Family, Misfit, canonical, family_of_value, reader_of
-from headrace.connect.units import Micros
+from headrace.stores.values import Family, Micros, Misfit, canonical, family_of_value, reader_of
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.pipelines.sink.tables.errors import ForeignQuery
-from headrace.pipelines.sink.tables.following import OnNewQuery, Recorded, Step, next_step
+from headrace.stores.batch import OnNewQuery, Recorded, Step, next_step
+from headrace.stores.errors import ForeignQuery
 
 MINE = Recorded("me", 4)
 

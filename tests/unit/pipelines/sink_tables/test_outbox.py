@@ -16,10 +16,8 @@ from headrace.pipelines.sink.effects.delivery import deliver
 from headrace.pipelines.sink.effects.ledger import Ledger, opened
 from headrace.pipelines.sink.effects.record import Pace
 from headrace.pipelines.sink.effects.sink import outbox
-from headrace.pipelines.sink.tables.errors import SinkMisconfigured
-from headrace.pipelines.sink.tables.following import Step
-from headrace.pipelines.sink.tables.target import Target
-from headrace.pipelines.sink.tables.transaction import Numbered
+from headrace.stores.batch import Numbered, Step, Target
+from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.webhook.sender import WebhookFailed
 
 TARGET = Target("headrace_outbox", "mail", on_new_query="continue")

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from headrace.pipelines.sink.tables.statements import Merge, TableName, create_table
+from headrace.stores.sql.statements import Merge, TableName, create_table
 
 COLUMNS = ("k", "v", "n")
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from headrace.pipelines.sink.tables.columns import TableColumn, check_columns, check_unique
-from headrace.pipelines.sink.tables.errors import ColumnMismatch, SinkMisconfigured
-from headrace.pipelines.sink.tables.postgres_types import fits
-from headrace.pipelines.sink.tables.target import Target
+from headrace.stores.batch import Target
+from headrace.stores.errors import ColumnMismatch, SinkMisconfigured
+from headrace.stores.frames import TableColumn, check_columns, check_unique
+from headrace.stores.postgres.batch import fits
 
 
 def test_the_order_is_told_by_version_then_order_then_offset() -> None:

@@ -14,12 +14,11 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.pipelines.sink.tables.spool import Spool
-from headrace.pipelines.views.freshness import Standing
-from headrace.pipelines.views.origin import Origin
-from headrace.pipelines.views.shape import shape_of
-from headrace.pipelines.views.stores.store import Label, ViewBatch
-from headrace.pipelines.views.values import key_text, shown_row
+from headrace.stores.frames import Spool
+from headrace.stores.views.freshness import Origin, Standing
+from headrace.stores.views.shape import shape_of
+from headrace.stores.views.store import Label, ViewBatch
+from headrace.stores.views.values import key_text, shown_row
 
 FLAGS = [
     T.StructField("headrace_count", T.LongType()),

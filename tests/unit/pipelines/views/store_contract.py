@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
-from headrace.pipelines.sink.tables.errors import ForeignQuery
-from headrace.pipelines.views.errors import BadView, NoSuchView
-from headrace.pipelines.views.memory_answer import answered
-from headrace.pipelines.views.question import everything, read_question
+from headrace.stores.errors import BadView, ForeignQuery, NoSuchView
+from headrace.stores.views.question import everything, read_question
+from headrace.stores.views.replica import answered
 from tests.unit.pipelines.views.batches import COLUMNS, KEY, batch, row
 
 AT = datetime(2026, 3, 1, 12, 30, 0, 250000, tzinfo=UTC)

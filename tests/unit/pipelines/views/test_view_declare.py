@@ -9,10 +9,10 @@ from headrace.pipelines.jobs.declare import BadJob, Job
 from headrace.pipelines.jobs.versions import at_version
 from headrace.pipelines.views import postgres, redis, sqlite, topic, view
 from headrace.pipelines.views.declare import views_in
-from headrace.pipelines.views.errors import BadView
-from headrace.pipelines.views.shape import check_shape, shape_of
 from headrace.pipelines.views.sink import ViewSink
 from headrace.pipelines.views.stores.topic import TopicStore
+from headrace.stores.errors import BadView
+from headrace.stores.views.shape import check_shape, shape_of
 
 INPUTS = {"posts": topic("posts", bootstrap="127.0.0.1:9")}
 STORE = sqlite("views.db")

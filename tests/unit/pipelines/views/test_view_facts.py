@@ -7,12 +7,12 @@ import pytest
 
 from headrace.dashboard.reports import Status
 from headrace.dashboard.statuses import joined, rows
-from headrace.pipelines.views.errors import BadQuestion
-from headrace.pipelines.views.freshness import Freshness, Standing
 from headrace.pipelines.views.origin import read_standing
-from headrace.pipelines.views.shape import Column, Shape, shape_of
 from headrace.pipelines.views.status import facts
-from headrace.pipelines.views.values import key_text, loaded_key, parse, shown
+from headrace.stores.errors import BadQuestion
+from headrace.stores.views.freshness import Freshness, Standing
+from headrace.stores.views.shape import Column, Shape, shape_of
+from headrace.stores.views.values import key_text, loaded_key, parse, shown
 
 LOG = 'v1\n{"batchWatermarkMs":%d,"batchTimestampMs":1}\n{"posts": {"0": 7, "1": 3}}\n{"follows": {"0": 2}}\n'
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines.views import duckdb, sqlite
-from headrace.pipelines.views.stores.duckdb import DuckdbStore
-from headrace.pipelines.views.stores.sqlite import SqliteStore
+from headrace.stores.duckdb.view import DuckdbStore
+from headrace.stores.sqlite.view import SqliteStore
 from tests.unit.pipelines.views.store_contract import StoreContract
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
 from headrace.pipelines.views import sqlite
-from headrace.pipelines.views.memory_answer import answered
-from headrace.pipelines.views.question import everything, read_question
+from headrace.stores.views.question import everything, read_question
+from headrace.stores.views.replica import answered
 from tests.unit.pipelines.views.batches import COLUMNS, batch, row
 
 _NARROW = T.StructType([COLUMNS["user"], COLUMNS["likes"], COLUMNS["score"], COLUMNS["post"]])

@@ -18,20 +18,15 @@ import pyarrow.compute as pc
 
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.form import WEIGHT, row_names
+from headrace.stores.views.store import COMPLETE, COUNT, DELETED, FLAGS, KEY, KNOWN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-COUNT: Final = "headrace_count"  # how many rows the key is left with by this batch: more than one cannot be kept
-KNOWN: Final = "headrace_known"  # whether a row of the key was taken back, so that it was there before
-DELETED: Final = "headrace_deleted"
-COMPLETE: Final = "headrace_complete"  # whether every column of the key has a value
-KEY: Final = "headrace_key"  # the key as JSON
 ROW: Final = "headrace_row"  # the row as JSON
-FLAGS: Final = (COUNT, KNOWN, DELETED, COMPLETE, KEY)
 _NET: Final = "headrace_net"
 
-# Every value as `headrace.pipelines.views.values` shows it; decimals are made texts before.
+# Every value as `headrace.stores.views.values` shows it; decimals are made texts before.
 _JSON: Final = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",

@@ -9,11 +9,10 @@ from typing import Any
 
 from headrace import extras
 from headrace.pipelines.sink.effects.record import DONE, FAILED, SENDING, WAITING, Pending, Result
-from headrace.pipelines.sink.tables.errors import SinkMisconfigured
-from headrace.pipelines.sink.tables.following import Step
-from headrace.pipelines.sink.tables.statements import BATCHES, TableName, create_batches
-from headrace.pipelines.sink.tables.target import Target
-from headrace.pipelines.sink.tables.transaction import Numbered, record_batch, step_of
+from headrace.stores.batch import Numbered, Step, Target
+from headrace.stores.errors import SinkMisconfigured
+from headrace.stores.sql.batch import record_batch, step_of
+from headrace.stores.sql.statements import BATCHES, TableName, create_batches
 
 _BATCHES = TableName(BATCHES)
 _SCHEMA_LOCK = 0x68656164

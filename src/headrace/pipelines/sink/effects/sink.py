@@ -11,12 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from headrace.pipelines.sink.effects.delivery import deliver
 from headrace.pipelines.sink.effects.ledger import Ledger, opened
 from headrace.pipelines.sink.effects.record import FailedRecord, Pace, Send
-from headrace.pipelines.sink.tables.errors import SinkMisconfigured
-from headrace.pipelines.sink.tables.following import OnNewQuery, Step
-from headrace.pipelines.sink.tables.query import query_id
-from headrace.pipelines.sink.tables.spool import Spool, spooled
-from headrace.pipelines.sink.tables.target import Target, words
-from headrace.pipelines.sink.tables.transaction import Numbered
+from headrace.stores.batch import Numbered, OnNewQuery, Step, Target, words
+from headrace.stores.errors import SinkMisconfigured
+from headrace.stores.frames import Spool, query_id, spooled
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.http_client import InvalidServer
 from headrace.pipelines.sink.effects.record import Refused
-from headrace.pipelines.sink.tables.errors import SinkMisconfigured
+from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.webhook.sender import Sender, WebhookRefused
 
 

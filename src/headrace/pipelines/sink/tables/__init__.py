@@ -24,9 +24,9 @@ with a checkpoint older than the target; the sink sees this when whole batches a
 """
 
 from headrace.pipelines.sink.tables.delta import delta
-from headrace.pipelines.sink.tables.duckdb import duckdb
 from headrace.pipelines.sink.tables.parquet import parquet, read_parquet_sink
-from headrace.pipelines.sink.tables.postgres import postgres
-from headrace.pipelines.sink.tables.sqlite import sqlite
+from headrace.stores.duckdb.batch import duckdb
+from headrace.stores.postgres.batch import postgres
+from headrace.stores.sqlite.batch import sqlite
 
 __all__ = ["delta", "duckdb", "parquet", "postgres", "read_parquet_sink", "sqlite"]

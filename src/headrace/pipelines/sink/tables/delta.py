@@ -23,16 +23,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
 from headrace import extras
-from headrace.pipelines.sink.tables.changes import reduced
-from headrace.pipelines.sink.tables.columns import TableColumn, check_columns, refuse_missing
-from headrace.pipelines.sink.tables.durable_files import sync
-from headrace.pipelines.sink.tables.errors import SinkMisconfigured
-from headrace.pipelines.sink.tables.following import OnNewQuery, Recorded, Step, next_step
-from headrace.pipelines.sink.tables.query import query_id
-from headrace.pipelines.sink.tables.spool import Spool, spooled
-from headrace.pipelines.sink.tables.target import DELETED, Target, words
-from headrace.pipelines.sink.tables.types import types_by_field
-from headrace.pipelines.sink.tables.versions import path_beside, switch_folders
+from headrace.stores.batch import DELETED, OnNewQuery, Recorded, Step, Target, next_step, words
+from headrace.stores.errors import SinkMisconfigured
+from headrace.stores.folders import path_beside, switch_folders, sync
+from headrace.stores.frames import (
+    Spool,
+    TableColumn,
+    check_columns,
+    query_id,
+    reduced,
+    refuse_missing,
+    spooled,
+    types_by_field,
+)
 
 _SCALARS = (
     T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.StringType,

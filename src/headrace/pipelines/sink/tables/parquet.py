@@ -22,14 +22,10 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.pipelines.sink.tables.changes import reduced
-from headrace.pipelines.sink.tables.columns import TableColumn, check_columns
-from headrace.pipelines.sink.tables.durable_files import make_folders, replace_text, show_folder
-from headrace.pipelines.sink.tables.errors import SinkMisconfigured
-from headrace.pipelines.sink.tables.following import OnNewQuery, Recorded, Step, next_step
-from headrace.pipelines.sink.tables.query import query_id
-from headrace.pipelines.sink.tables.target import Target
-from headrace.pipelines.sink.tables.versions import path_beside, switch_folders
+from headrace.stores.batch import OnNewQuery, Recorded, Step, Target, next_step
+from headrace.stores.errors import SinkMisconfigured
+from headrace.stores.folders import make_folders, path_beside, replace_text, show_folder, switch_folders
+from headrace.stores.frames import TableColumn, check_columns, query_id, reduced
 
 _PLACES = ("headrace_sink", "headrace_query", "headrace_batch")
 

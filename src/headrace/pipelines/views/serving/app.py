@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from headrace.pipelines.views.errors import BadQuestion, NoSuchView, StoreAway, ViewError
-from headrace.pipelines.views.question import Condition, read_conditions, read_key, read_question
 from headrace.pipelines.views.serving.live import EventStream, Follower, Live
 from headrace.pipelines.views.sink import ViewSink
-from headrace.pipelines.views.stores.store import Answer, Kept, Reader
-from headrace.pipelines.views.values import shown_row
+from headrace.stores.errors import BadQuestion, NoSuchView, StoreAway, ViewError
+from headrace.stores.views.question import Condition, read_conditions, read_key, read_question
+from headrace.stores.views.store import Answer, Kept, Reader
+from headrace.stores.views.values import shown_row
 
 _READERS = 8
 _STATUS = {BadQuestion: 400, NoSuchView: 404, StoreAway: 503}

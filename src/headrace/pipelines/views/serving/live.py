@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from headrace.pipelines.views.errors import ViewError
-from headrace.pipelines.views.memory_answer import fits
-from headrace.pipelines.views.question import MOST_ROWS, Condition, Question, everything
-from headrace.pipelines.views.stores.store import Change, Changes, Kept, Reader
-from headrace.pipelines.views.values import shown, shown_row
+from headrace.stores.errors import ViewError
+from headrace.stores.views.question import MOST_ROWS, Condition, Question, everything
+from headrace.stores.views.replica import fits
+from headrace.stores.views.store import Change, Changes, Kept, Reader
+from headrace.stores.views.values import shown, shown_row
 
 T = TypeVar("T")
 Ask = Callable[..., Awaitable[Any]]

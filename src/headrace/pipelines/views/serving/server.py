@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.errors import ClientError
-from headrace.pipelines.views.errors import ViewError
 from headrace.pipelines.views.serving.app import Service
 from headrace.pipelines.views.sink import ViewSink
 from headrace.pipelines.views.status import publish
 from headrace.serving import AppServer, listening
+from headrace.stores.errors import ViewError
 
 DEFAULT_PORT = 8300
 _HOST = "127.0.0.1"

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace import extras
-from headrace.pipelines.sink.tables.following import Recorded, Step, next_step
-from headrace.pipelines.views.errors import BadView, StoreAway
-from headrace.pipelines.views.freshness import Freshness
-from headrace.pipelines.views.shape import check_same
 from headrace.pipelines.views.stores.redis_books import AT_ONCE, TIMEOUT_S, Found, index_of, rows_prefix
 from headrace.pipelines.views.stores.redis_reader import RedisReader
-from headrace.pipelines.views.stores.store import MOST_LOGGED, Kept, Label, Tally, ViewBatch, check_tally, follows
+from headrace.stores.batch import Recorded, Step, next_step
+from headrace.stores.errors import BadView, StoreAway
+from headrace.stores.views.freshness import Freshness
+from headrace.stores.views.shape import check_same
+from headrace.stores.views.store import MOST_LOGGED, Kept, Label, Tally, ViewBatch, check_tally, follows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -3,10 +3,10 @@
 import json
 from dataclasses import dataclass, replace
 
-from headrace.pipelines.sink.tables.following import Recorded, Step
-from headrace.pipelines.views.freshness import Freshness
-from headrace.pipelines.views.shape import Shape
-from headrace.pipelines.views.stores.store import Kept, ViewBatch
+from headrace.stores.batch import Recorded, Step
+from headrace.stores.views.freshness import Freshness
+from headrace.stores.views.shape import Shape
+from headrace.stores.views.store import Kept, ViewBatch
 
 AT_ONCE = 1_000  # keys in one command
 TIMEOUT_S = 30

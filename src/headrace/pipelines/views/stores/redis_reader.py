@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from headrace import extras
-from headrace.pipelines.views.errors import StoreAway
-from headrace.pipelines.views.question import Question
 from headrace.pipelines.views.stores.redis_books import AT_ONCE, TIMEOUT_S, Found, index_of
-from headrace.pipelines.views.stores.replica import Replica
-from headrace.pipelines.views.stores.sql import never_written
-from headrace.pipelines.views.stores.store import Answer, Change, Changes, Kept
-from headrace.pipelines.views.values import key_text, loaded_key, loaded_row
+from headrace.stores.errors import StoreAway
+from headrace.stores.views.question import Question
+from headrace.stores.views.replica import Replica
+from headrace.stores.views.store import Answer, Change, Changes, Kept, never_written
+from headrace.stores.views.values import key_text, loaded_key, loaded_row
 
 T = TypeVar("T")
 

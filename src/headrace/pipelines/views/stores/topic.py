@@ -25,17 +25,16 @@ from headrace.client.reader import read_records
 from headrace.client.security import settings_from
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
-from headrace.pipelines.sink.tables.following import Recorded, Step, next_step
 from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import Attempt, commit_batch, is_done, settle, write_task
-from headrace.pipelines.views.errors import BadView, StoreAway
-from headrace.pipelines.views.freshness import Freshness
-from headrace.pipelines.views.question import Question
-from headrace.pipelines.views.shape import check_same
-from headrace.pipelines.views.stores.replica import Replica
-from headrace.pipelines.views.stores.sql import never_written
-from headrace.pipelines.views.stores.store import Answer, Changes, Kept, Label, Tally, ViewBatch, follows
 from headrace.pipelines.views.stores.topic_books import Entry, TopicBooks
+from headrace.stores.batch import Recorded, Step, next_step
+from headrace.stores.errors import BadView, StoreAway
+from headrace.stores.views.freshness import Freshness
+from headrace.stores.views.question import Question
+from headrace.stores.views.replica import Replica
+from headrace.stores.views.shape import check_same
+from headrace.stores.views.store import Answer, Changes, Kept, Label, Tally, ViewBatch, follows, never_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,10 +17,10 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
-from headrace.pipelines.sink.tables.following import Recorded
-from headrace.pipelines.views.freshness import Freshness
-from headrace.pipelines.views.shape import Shape
-from headrace.pipelines.views.stores.store import Kept
+from headrace.stores.batch import Recorded
+from headrace.stores.views.freshness import Freshness
+from headrace.stores.views.shape import Shape
+from headrace.stores.views.store import Kept
 
 VIEWS_TOPIC = "__headrace_views"
 _WHERE = TopicPartition(VIEWS_TOPIC, 0)

@@ -1,0 +1,197 @@
+"""What every store of views can do: take a batch whole, let a new version take over, and be read. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.stores.errors import BadView, NoSuchView
+from headrace.stores.views.freshness import Freshness
+from headrace.stores.views.question import Question
+from headrace.stores.views.shape import Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.stores.batch import OnNewQuery
+    from headrace.stores.frames import Spool
+    from headrace.stores.views.freshness import Origin
+
+
+Row = dict[str, Any]
+# What goes with each row of a batch.
+COUNT = "headrace_count"  # how many rows the key is left with by this batch: more than one cannot be kept
+KNOWN = "headrace_known"  # whether a row of the key was taken back, so that it was there before
+DELETED = "headrace_deleted"
+COMPLETE = "headrace_complete"  # whether every column of the key has a value
+KEY = "headrace_key"  # the key as JSON
+FLAGS = (COUNT, KNOWN, DELETED, COMPLETE, KEY)
+KEPT_REVISIONS = 128  # of so many batches the changed keys are remembered, for readers that come back
+MOST_LOGGED = 2_000  # changed keys of one batch; after a larger one readers get the whole view
+
+
+@dataclass(frozen=True)
+class Label:
+    """A view, or a version of it that is built beside the one in use."""
+
+    view: str
+    version: int | None = None
+
+    def __str__(self) -> str:
+        return self.view if self.version is None else f"{self.view}@v{self.version}"
+
+
+@dataclass(frozen=True)
+class ViewBatch:
+    """What a batch does to a view, ready to be written."""
+
+    label: Label
+    shape: Shape
+    spool: "Spool"
+    schema: "StructType"  # of what is spooled
+    query_id: str
+    batch_id: int
+    origin: "Origin"
+    now_ms: int
+    upserts: bool  # whether a row may replace another that nothing took back
+    on_new_query: "OnNewQuery"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a store knows of a view besides its rows; changes after `logged_from` are remembered."""
+
+    shape: Shape
+    freshness: Freshness
+    logged_from: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key that changed, and its row now; None if it is gone."""
+
+    key: Row
+    row: Row | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows as of one moment, and that moment."""
+
+    kept: Kept
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed since a revision, as of `kept`; `changes` is None where that is no longer remembered."""
+
+    kept: Kept
+    changes: Sequence[Change] | None
+
+
+class Reader(Protocol):
+    """Reads one view, from several threads; every answer is of whole batches. Raises `NoSuchView`, `StoreAway`."""
+
+    def kept(self) -> Kept:
+        """What is known of the view."""
+        ...
+
+    def row(self, values: Sequence[Any]) -> Answer:
+        """The row with this key, or none."""
+        ...
+
+    def page(self, question: Question) -> Answer:
+        """The rows that a question asks for."""
+        ...
+
+    def changes(self, since: int) -> Changes:
+        """What changed since a revision."""
+        ...
+
+    def wait(self, revision: int, timeout_s: float) -> None:
+        """Come back when the view may be past this revision, or when the time is over."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class Store(Protocol):
+    """Keeps views."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word."""
+        ...
+
+    def prepared(self, found: "DataFrame") -> "DataFrame":
+        """The columns as the store wants them."""
+        ...
+
+    def write(self, batch: ViewBatch) -> Freshness | None:
+        """Write a batch and its freshness as one; None if it is there already."""
+        ...
+
+    def switch(self, view: str, version: int) -> None:
+        """Let a version that was built beside take the view's place."""
+        ...
+
+    def reader(self, view: str, bootstrap: str | None = None) -> Reader:
+        """A reader of one view; `bootstrap` is where a topic is that says nothing else."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How a batch meets the rows that are there."""
+
+    changed: int
+    added: int
+    removed: int
+    clashing: str | None  # the key of a row that is put where another is, which nothing took back
+    strange: str | None  # the key of a row that is taken back and is not there
+
+
+def check_tally(label: Label, key: Sequence[str], tally: Tally, *, upserts: bool) -> None:
+    """Refuse a batch that does not fit the rows that are there."""
+    if upserts:
+        return
+    if tally.clashing is not None:
+        raise doubled(label, key, tally.clashing)
+    if tally.strange is not None:
+        raise BadView(
+            f"view {str(label)!r}: the row with the key {tally.strange} is taken back and is not there: its inputs do "
+            "not begin at the start of their tables, or the view was changed by others; build it anew (headrace "
+            "pipeline rebuild)"
+        )
+
+
+def doubled(label: Label, key: Sequence[str], found: str) -> BadView:
+    """Two rows of one key."""
+    return BadView(
+        f"view {str(label)!r}: there are two rows with the key {found}: the key ({', '.join(key)}) does not identify "
+        "rows; name more columns in key=[…], or make rows unique before with distinct_changes"
+    )
+
+
+def follows(before: Kept | None, batch: ViewBatch, tally: Tally, *, logged: bool, fresh_start: bool) -> Kept:
+    """What is known after a batch; `fresh_start` if the rows before it were removed."""
+    revision = before.freshness.revision + 1 if before else 1
+    counted = before.freshness.rows if before and not fresh_start else 0
+    freshness = Freshness(
+        revision, batch.batch_id, counted + tally.added - tally.removed, batch.now_ms, batch.origin.standing
+    )
+    floor = before.logged_from if before and logged and not fresh_start else revision
+    return Kept(batch.shape, freshness, max(floor, revision - KEPT_REVISIONS))
+
+
+def changes_of(keys: Mapping[str, Row], rows: Mapping[str, Row]) -> list[Change]:
+    """Changed keys with the rows that are there now, both by the key's text."""
+    return [Change(key, rows.get(text)) for text, key in keys.items()]
+
+
+def never_written(view: str) -> NoSuchView:
+    """There is no such view in the store."""
+    return NoSuchView(f"view {view!r} has never been written: run the file that declares it (headrace pipeline run)")
