@@ -4,9 +4,9 @@ import sys
 import threading
 from pathlib import Path
 
-from headrace.connect.sync.settings import load
+from headrace.cli.sync import load_settings
 from headrace.connect.sync.supervision import run_all
 
 if __name__ == "__main__":
-    failures = run_all(load(Path(sys.argv[1])), sys.argv[2], threading.Event())
+    failures = run_all(load_settings(Path(sys.argv[1])), sys.argv[2], threading.Event())
     sys.exit(f"{failures}")

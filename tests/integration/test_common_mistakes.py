@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from headrace.broker.embedded import Broker
-from headrace.cli.refusals import sentence_of
+from headrace.cli.main import sentence_of
 from headrace.pipelines.clusters import close_clusters
 from tests.integration.cli_runs import run_cli
 
@@ -113,6 +113,9 @@ def test_a_port_given_as_other_programs_take_it(place: Place) -> None:
     assert (run.code, run.out) == (2, "")
     assert run.err.splitlines()[-1] == "Error: there is no --port or --host: write --listen 127.0.0.1:9192"
     assert not (place.folder / "data").exists()
+    run = run_cli("topic", "list", "--port", "9192")
+    assert (run.code, run.out) == (2, "")
+    assert run.err.splitlines()[-1] == "Error: there is no --port: write --bootstrap HOST:PORT"
 
 
 def test_a_topic_that_is_not_there(place: Place) -> None:

@@ -24,13 +24,13 @@ import redis
 import tantivy
 
 from headrace import Broker
+from headrace.cli.sync import load_settings
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.connect.sync.registry import make_sink
-from headrace.connect.sync.settings import load
 from headrace.connect.sync.status import status_of
 from headrace.connect.sync.supervision import connector
 from headrace.connect.sync.verification import verify
@@ -240,7 +240,7 @@ def test_whatever_is_killed_targets_are_what_the_topic_says(
         assert expected
         for name, read in world.actual().items():
             assert read() == expected, f"{name} differs; HEADRACE_SEED={SEED}"
-        for settings in load(world.file):
+        for settings in load_settings(world.file):
             sink = make_sink(settings, world.bootstrap)
             assert verify(settings, sink, connector(world.bootstrap, settings.name)).is_equal, settings.name
     finally:
@@ -250,7 +250,7 @@ def test_whatever_is_killed_targets_are_what_the_topic_says(
 def _wait_until_all_are_there(world: World) -> None:
     def lags() -> list[int | None]:
         with Cluster(parse_bootstrap(world.bootstrap)) as cluster:
-            return [status_of(cluster, settings, 0).lag_records for settings in load(world.file)]
+            return [status_of(cluster, settings, 0).lag_records for settings in load_settings(world.file)]
 
     def is_done() -> bool:
         assert world.worker.poll() is None, (world.folder / "worker.log").read_text()

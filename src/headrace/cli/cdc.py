@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ import click
 
 from headrace.cli.condition_view import View, capture_table
 from headrace.cli.output import human_bytes, human_duration, json_option, print_json, print_table
-from headrace.cli.parameters import PAIR, bootstrap_option, connect
-from headrace.cli.sections import read_sections
+from headrace.cli.parameters import PAIR, bootstrap_option, config_option, connect, limit_option, timeout_option
 from headrace.client.address import Address
 from headrace.clock import SystemClock
 from headrace.connect.avro.serving import SchemaServer
@@ -27,8 +26,8 @@ from headrace.connect.capture.verification import TableReport
 from headrace.connect.capture.verification import verify as verify_capture
 from headrace.connect.errors import ConnectError
 from headrace.connect.references import all_resolved
-from headrace.connect.sections import DEFAULT_FILE
-from headrace.connect.sync.verification import Kind
+from headrace.connect.sync.verification import Kind, Report
+from headrace.stack.document import read_sections
 from headrace.status import CAPTURES, RUNNING, WAITING, Condition, conditions
 
 _STOP_PATIENCE_S = 60.0
@@ -45,13 +44,7 @@ class NotRunning(ConnectError):
     """A capture that is to do something, and does not run."""
 
 
-config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=DEFAULT_FILE,
-    show_default=True,
-    help="The file with a section [cdc.NAME] for each capture.",
-)
+file_option = config_option("The file with a section [cdc.NAME] for each capture.")
 
 
 @click.group()
@@ -61,7 +54,7 @@ def cdc() -> None:
 
 @cdc.command()
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@config_option
+@file_option
 @click.option("--url", help="Capture this database instead of what the file says; NAME is the capture's name then.")
 @click.option("--table", "tables", multiple=True, help="With --url: capture this table (schema.table); several times.")
 @click.option(
@@ -216,15 +209,10 @@ def stop(name: str, bootstrap: tuple[Address, ...]) -> None:
 @cdc.command()
 @click.argument("name")
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
-@config_option
+@file_option
 @bootstrap_option
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many keys to show a table."
-)
-@click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, metavar="SECONDS",
-    help="How long the capture may take to come to where a table was read.",
-)  # fmt: skip
+@limit_option("How many keys to show a table.")
+@timeout_option("How long the capture may take to come to where a table was read.")
 @json_option
 def verify(
     name: str,
@@ -287,17 +275,23 @@ def table_as_json(one: TableReport, limit: int) -> dict[str, Any]:
         "note": one.note,
         "table_rows": None if report is None else report.target_rows,
         "topic_rows": None if report is None else report.source_rows,
-        "differences": None if report is None else len(report.differences),
-        "keys": [
-            {"key": found.key, "kind": _KINDS[found.kind], "columns": list(found.columns)}
-            for found in ([] if report is None else report.differences[:limit])
-        ],
+        **differences_as_json(report, limit, _KINDS),
     }
+
+
+def differences_as_json(report: Report | None, limit: int, kinds: Mapping[Kind, str]) -> dict[str, Any]:
+    """How many rows differ, and the keys of the first; `kinds` are the words for how they do."""
+    found = None if report is None else report.differences
+    keys = [
+        {"key": one.key, "kind": kinds.get(one.kind, one.kind), "columns": list(one.columns)}
+        for one in (found or [])[:limit]
+    ]
+    return {"differences": None if found is None else len(found), "keys": keys}
 
 
 @cdc.command("rebuild-history")
 @click.argument("name")
-@config_option
+@file_option
 @bootstrap_option
 def rebuild_history(name: str, config: Path, bootstrap: tuple[Address, ...]) -> None:
     """Write the shapes of NAME's tables down anew, as the database has them now (MariaDB, MySQL).

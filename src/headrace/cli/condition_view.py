@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 from rich.table import Table
 
-from headrace.cli.live_view import LiveView
-from headrace.cli.output import human_bytes
+from headrace.cli.output import LiveView, human_bytes
 from headrace.dead_letters import in_words
 from headrace.status import EVERY_S, FAILED, Condition
 

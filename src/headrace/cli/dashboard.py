@@ -9,8 +9,7 @@ import click
 from headrace.cli.moment import parse_start, parse_target, parse_time
 from headrace.cli.output import json_option, print_json
 from headrace.cli.parameters import bootstrap_option
-from headrace.cli.where import parse
-from headrace.cli.where_nodes import is_true
+from headrace.cli.where import is_true, parse
 from headrace.client.address import Address
 from headrace.client.connection import ConnectionSettings
 from headrace.dashboard.settings import DEFAULT_PORT, Language, Settings

@@ -4,11 +4,12 @@ A group of commands is imported when it is called for: a shell that completes a 
 loop, does not wait for the broker's code to load.
 """
 
+import errno
 import importlib
 import os
 import sys
 from collections import UserDict
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -17,16 +18,40 @@ from headrace import extras
 from headrace.errors import HeadraceError
 from headrace.telemetry import logs
 
+_REMEDIES: Final = {
+    errno.ENOSPC: "free some space, or name a folder on another disk",
+    errno.EDQUOT: "free some space, or name a folder on another disk",
+    errno.EACCES: "name a place that you may use, or change who may",
+    errno.EPERM: "name a place that you may use, or change who may",
+    errno.EROFS: "name a folder on a disk that can be written",
+    errno.ENOENT: "check the name, and whether its folder is there",
+    errno.ENOTDIR: "a part of the path is a file: name another",
+    errno.EISDIR: "it is a folder: name a file",
+    errno.EMFILE: "let more files be open (ulimit -n), or use fewer partitions",
+    errno.EADDRINUSE: "choose another port, or end the program that has it",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def sentence_of(error: OSError) -> str:
+    """One line for a person."""
+    where = f"{error.filename}: " if error.filename else ""
+    what = error.strerror or str(error) or type(error).__name__
+    remedy = _REMEDIES.get(error.errno or 0, "")
+    return f"{where}{what[0].lower()}{what[1:]}" + (f": {remedy}" if remedy else "")
+
 
 class CommandsByName(UserDict[str, click.Command]):
-    """Finds the command `name` in the module `headrace.cli.name`, when it is first asked for."""
+    """Finds the command `name` in the module of that name, or the one it shares, when it is first asked for."""
 
     def __getitem__(self, name: str) -> click.Command:
         if self.data[name] is _NOT_LOADED:
-            self.data[name] = getattr(importlib.import_module(f"headrace.cli.{name}"), name)
+            self.data[name] = getattr(importlib.import_module(f"headrace.cli.{_MODULES.get(name, name)}"), name)
         return self.data[name]
 
 
+_MEANT_BOOTSTRAP = ("--port", "--host", "--broker", "--bootstrap-server", "--bootstrap-servers")
+_MODULES = {"init": "up", "status": "top"}
 _NOT_LOADED = click.Command(None)
 # What `headrace --help` says of each, without loading any of them.
 SUMMARIES = {
@@ -69,6 +94,12 @@ class QuietGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
+        except click.NoSuchOption as error:
+            known = {word for param in (error.ctx.command.params if error.ctx else ()) for word in param.opts}
+            if error.option_name in _MEANT_BOOTSTRAP and "--bootstrap" in known:
+                sentence = f"there is no {error.option_name}: write --bootstrap HOST:PORT"
+                raise click.UsageError(sentence, error.ctx) from None
+            raise
         except BrokenPipeError:
             # Python will flush standard output once more at its end, and must not fail then.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -120,8 +151,6 @@ def main() -> None:
         click.echo(f"headrace: {missing}", err=True)
         sys.exit(1)
     except OSError as error:
-        from headrace.cli.refusals import sentence_of
-
         click.echo(f"headrace: {sentence_of(error)}", err=True)
         sys.exit(1)
 

@@ -1,12 +1,16 @@
 """How commands show things: tables and colours in a terminal, plain text in a pipe, JSON when asked."""
 
 import json
+import sys
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from types import TracebackType
+from typing import Any, Final, Self, TextIO
 
 import click
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -79,3 +83,61 @@ def text(data: bytes | None) -> str | None:
         return data.decode()
     except UnicodeDecodeError:
         return "0x" + data.hex()
+
+
+class LiveView:
+    """What views of running things share; `_live` is there between `with` and its end, in a terminal, without JSON."""
+
+    def __init__(self, *, as_json: bool, refreshes_per_s: float, console: Console | None = None) -> None:
+        self._as_json = as_json
+        self._refreshes_per_s = refreshes_per_s
+        self._console = console or error_console()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal and not self._as_json:
+            self._live = Live(console=self._console, refresh_per_second=self._refreshes_per_s)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+
+_TERMINAL_EVERY_S: Final = 0.1
+_PIPE_EVERY_S: Final = 2.0
+
+
+class ProgressLine:
+    """On standard error, so that what a program reads is the result alone."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._is_terminal = sys.stderr.isatty()
+        self._shown_s = 0.0
+        self._begun_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_terminal and self._shown_s:
+            click.echo("", err=True)
+
+    def show(self, done: int, total: int) -> None:
+        """So many records of about so many; not every call is shown, but the first one is, and the last."""
+        now_s = time.monotonic()
+        every_s = _TERMINAL_EVERY_S if self._is_terminal else _PIPE_EVERY_S
+        if now_s - self._shown_s < every_s and done < total:
+            return
+        self._shown_s = now_s
+        share = f" ({min(done / total, 1):.0%})" if total else ""
+        rate = done / (now_s - self._begun_s) if now_s > self._begun_s else 0.0
+        pace = f", {rate:,.0f} records/s" if done else ""
+        line = f"{self._doing}: {done:,} of {total:,} records{share}{pace}"
+        click.echo(f"\r{line:<79}" if self._is_terminal else line, nl=not self._is_terminal, err=True)

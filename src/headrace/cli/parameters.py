@@ -5,6 +5,7 @@ A text that cannot be read is a wrong call: exit code 2, with a sentence that sa
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import click
@@ -18,8 +19,10 @@ from headrace.client.connection import ConnectionSettings
 from headrace.client.groups import list_groups
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
+from headrace.stack import DEFAULT_FILE
 
 T = TypeVar("T")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _COMPLETION_TIMEOUT_S = 0.5  # somebody is waiting with a finger on the tab key
@@ -82,6 +85,23 @@ bootstrap_option = click.option(
     metavar="HOST:PORT[,…]",
     help="Where the broker is, ours or any Kafka.",
 )
+
+
+def config_option(meaning: str) -> Decorator:
+    """The file with the sections that a command runs."""
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option("--config", type=kind, default=DEFAULT_FILE, show_default=True, help=meaning)
+
+
+def limit_option(meaning: str) -> Decorator:
+    """How many of what was found are shown."""
+    return click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help=meaning)
+
+
+def timeout_option(meaning: str) -> Decorator:
+    """How long to wait for another process."""
+    kind = click.FloatRange(min=0, min_open=True)
+    return click.option("--timeout", type=kind, default=60.0, show_default=True, metavar="SECONDS", help=meaning)
 
 
 def connect(bootstrap: tuple[Address, ...]) -> Cluster:

@@ -10,8 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.live_view import LiveView
-from headrace.cli.output import human_bytes, human_duration
+from headrace.cli.output import LiveView, human_bytes, human_duration
 from headrace.pipelines.jobs.progress import Progress
 from headrace.pipelines.steps import StepLine
 

@@ -1,14 +1,20 @@
-"""`headrace produce`: write records, from the command line or from standard input."""
+"""`headrace produce`: write records, from the command line or from standard input.
 
+Whoever writes lines there may be fast or slow: `cat` gives a gigabyte, `tail -f` a line a minute. So a group of lines
+is whatever can be read without waiting; at its end there is nothing more for now, and what was read is sent.
+"""
+
+import io
 import json
+import select
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import click
 from rich.progress import Progress
 
-from headrace.cli.lines import lines_as_they_come
 from headrace.cli.output import error_console, json_option, print_json, print_table
 from headrace.cli.parameters import PAIR, TIMESTAMP, bootstrap_option, connect, topic_argument
 from headrace.cli.record_text import InvalidLine, from_json
@@ -228,3 +234,37 @@ def _report(topic: str, writer: Writer, *, as_json: bool) -> None:
             [">partition", ">records", ">first offset", ">last offset"],
             [(partition, total.records, total.first_offset, total.last_offset) for partition, total in totals.items()],
         )
+
+
+_CHUNK_BYTES = 256 * 1024
+
+
+def lines_as_they_come(stream: BinaryIO) -> Iterator[bytes | None]:
+    """Each line without its end; None whenever the next one is not there yet."""
+    rest = bytearray()
+    while chunk := _read(stream):
+        *whole, last = chunk.split(b"\n")
+        for line in whole:
+            rest += line
+            yield bytes(rest).removesuffix(b"\r")
+            rest.clear()
+        rest += last
+        if not _has_more(stream):
+            yield None
+    if rest:
+        yield bytes(rest).removesuffix(b"\r")
+    yield None
+
+
+def _read(stream: BinaryIO) -> bytes:
+    # One read of the system's: it waits for something, but not for all that was asked for.
+    read_some = getattr(stream, "read1", stream.read)
+    data: bytes = read_some(_CHUNK_BYTES)
+    return data
+
+
+def _has_more(stream: BinaryIO) -> bool:
+    try:
+        return bool(select.select([stream], [], [], 0)[0])
+    except (io.UnsupportedOperation, ValueError, OSError):
+        return False

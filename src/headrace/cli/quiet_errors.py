@@ -20,8 +20,8 @@ from rich.text import Text
 
 from headrace.cli.output import error_console
 from headrace.errors import HeadraceError
-from headrace.stack.digest import Digest
-from headrace.stack.part_logs import PartLogs
+from headrace.stack.journal import PartLogs
+from headrace.stack.lines import Digest
 from headrace.stack.processes import SUPERVISED
 
 _CHUNK_BYTES = 65536

@@ -4,22 +4,20 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from headrace.cli.cdc import print_differences, table_as_json
+from headrace.cli.cdc import differences_as_json, print_differences, table_as_json
 from headrace.cli.condition_view import View, letters_of, sync_table
-from headrace.cli.output import human_duration, json_option, print_json, print_table, text
-from headrace.cli.parameters import bootstrap_option, connect
-from headrace.cli.progress_line import ProgressLine
-from headrace.cli.sections import read_sections
+from headrace.cli.output import ProgressLine, human_duration, json_option, print_json, print_table, text
+from headrace.cli.parameters import bootstrap_option, config_option, connect, limit_option, timeout_option
 from headrace.client.address import Address
 from headrace.clock import SystemClock
 from headrace.connect.capture.settings import SECTION as CAPTURES
 from headrace.connect.capture.settings import from_section as captured
-from headrace.connect.sections import DEFAULT_FILE
 from headrace.connect.sync.comparison import Comparison, compare
 from headrace.connect.sync.rebuilding import rebuild as rebuild_target
 from headrace.connect.sync.registry import make_sink
@@ -27,15 +25,10 @@ from headrace.connect.sync.settings import SECTION, SyncSettings, from_section
 from headrace.connect.sync.status import status_of
 from headrace.connect.sync.supervision import connector, run_all
 from headrace.dead_letters import LetterBox, forget_letters, in_words
+from headrace.stack.document import read_sections
 from headrace.status import WAITING
 
-config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=DEFAULT_FILE,
-    show_default=True,
-    help="The file with a section [sync.NAME] for each derived system.",
-)
+file_option = config_option("The file with a section [sync.NAME] for each derived system.")
 names_argument = click.argument("names", nargs=-1, metavar="[NAME]…")
 
 
@@ -46,7 +39,7 @@ def sync() -> None:
 
 @sync.command()
 @names_argument
-@config_option
+@file_option
 @bootstrap_option
 @json_option
 def run(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
@@ -59,7 +52,7 @@ def run(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...], as
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with View(sync_table, as_json=as_json) as view:
-        failures = run_all(_load(config, names), _text(bootstrap), stop, view.show)
+        failures = run_all(load_settings(config, names), _text(bootstrap), stop, view.show)
     for name, error in failures.items():
         click.echo(f"headrace: {name}: {error}", err=True)
     letters = {one.name: said for one in view.last if (said := letters_of(one))}
@@ -70,7 +63,7 @@ def run(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...], as
 
 @sync.command()
 @names_argument
-@config_option
+@file_option
 @bootstrap_option
 @json_option
 def status(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
@@ -78,7 +71,7 @@ def status(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...],
 
     Ends with 1 if one of them failed, or has dead letters.
     """
-    wanted = _load(config, names)
+    wanted = load_settings(config, names)
     with connect(bootstrap) as cluster:
         found = [status_of(cluster, settings, SystemClock().now_ms()) for settings in wanted]
     if as_json:
@@ -105,14 +98,11 @@ def status(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...],
 
 @sync.command()
 @names_argument
-@config_option
+@file_option
 @bootstrap_option
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many keys to show.")
+@limit_option("How many keys to show.")
 @click.option("--source", "with_source", is_flag=True, help="Compare the topic with the captured table, too.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, metavar="SECONDS",
-    help="With --source: how long the capture may take to come to where a table was read.",
-)  # fmt: skip
+@timeout_option("With --source: how long the capture may take to come to where a table was read.")
 @json_option
 def verify(
     names: tuple[str, ...],
@@ -129,7 +119,7 @@ def verify(
     equal only if it has the rows of the database. Ends with 1 if anything differs or could not be compared, or if a
     system has dead letters; the others are compared all the same.
     """
-    chosen = _load(config, names)
+    chosen = load_settings(config, names)
     captures = (
         [captured(name, section) for name, section in read_sections(config, CAPTURES, ()).items()]
         if with_source
@@ -148,7 +138,7 @@ def verify(
 
 @sync.command()
 @click.argument("name")
-@config_option
+@file_option
 @bootstrap_option
 @click.option("--incomplete", is_flag=True, help="Even if the topic has lost its beginning.")
 @json_option
@@ -158,7 +148,7 @@ def rebuild(name: str, config: Path, bootstrap: tuple[Address, ...], incomplete:
     Who keeps NAME in step may go on meanwhile and notices the switch. Dead letters about records that the new target
     has are taken back.
     """
-    (settings,) = _load(config, (name,))
+    (settings,) = load_settings(config, (name,))
     begun = time.monotonic()
     sink = make_sink(settings, _text(bootstrap))
     with ProgressLine(f"rebuilding {name} from {settings.topic}") as line:
@@ -182,9 +172,9 @@ def rebuild(name: str, config: Path, bootstrap: tuple[Address, ...], incomplete:
 
 @sync.command()
 @click.argument("name")
-@config_option
+@file_option
 @bootstrap_option
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many letters to show.")
+@limit_option("How many letters to show.")
 @click.option("--forget", is_flag=True, help="Take them back: they count no more.")
 @json_option
 def letters(name: str, config: Path, bootstrap: tuple[Address, ...], limit: int, forget: bool, as_json: bool) -> None:
@@ -193,7 +183,7 @@ def letters(name: str, config: Path, bootstrap: tuple[Address, ...], limit: int,
     What is mended (a column's type, the records' format) is brought in by headrace sync rebuild, which takes the
     letters back. --forget takes them back as they are.
     """
-    (settings,) = _load(config, (name,))
+    (settings,) = load_settings(config, (name,))
     box = LetterBox(settings.dead_letters_topic, settings.topic, settings.name)
     with connect(bootstrap) as cluster:
         found = box.look(cluster, keep=True)
@@ -223,7 +213,8 @@ def letters(name: str, config: Path, bootstrap: tuple[Address, ...], limit: int,
     click.echo(f"{name}: {told}{' and are taken back' if forget and found else ''}")
 
 
-def _load(config: Path, names: tuple[str, ...]) -> list[SyncSettings]:
+def load_settings(config: Path, names: Collection[str] = ()) -> list[SyncSettings]:
+    """The derived systems of a file: all of them, or those that are named."""
     return [from_section(name, section) for name, section in read_sections(config, SECTION, names).items()]
 
 
@@ -239,11 +230,7 @@ def _comparison_as_json(one: Comparison, limit: int) -> dict[str, object]:
         "error": one.error,
         "source_rows": None if report is None else report.source_rows,
         "target_rows": None if report is None else report.target_rows,
-        "differences": None if report is None else len(report.differences),
-        "keys": [
-            {"key": found.key, "kind": found.kind, "columns": found.columns}
-            for found in ([] if report is None else report.differences[:limit])
-        ],
+        **differences_as_json(report, limit, {}),
         "dead_letters": one.dead_letters,
         "dead_letter_reasons": one.dead_letter_reasons,
         "source": None if table is None else table_as_json(table, limit),

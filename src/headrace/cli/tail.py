@@ -11,7 +11,7 @@ import click
 from headrace.cli.output import console
 from headrace.cli.parameters import FILTER, START, Parsed, bootstrap_option, connect, topic_argument
 from headrace.cli.record_text import as_coloured_line, as_json, as_line
-from headrace.cli.where_nodes import Node, is_true
+from headrace.cli.where import Node, is_true
 from headrace.client.address import Address
 from headrace.client.fetch import FetchOptions
 from headrace.client.reader import ReadRecord, read_records

@@ -1,4 +1,4 @@
-"""`headrace top`: a stack live in a terminal: processes, what they use, rates and lags."""
+"""`headrace status` and `headrace top`: a stack as it is now, once or live: processes, rates and lags."""
 
 import os
 import select
@@ -8,6 +8,7 @@ import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -17,9 +18,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import console, human_bytes, human_duration
-from headrace.cli.status import coloured, state_of
-from headrace.cli.up import config_option
+from headrace.cli.output import console, human_bytes, human_duration, json_option, print_json, print_table
+from headrace.cli.up import file_option
 from headrace.client.address import parse_bootstrap
 from headrace.client.connection import ConnectionSettings
 from headrace.clock import SystemClock
@@ -27,19 +27,72 @@ from headrace.dashboard.history import smoothed
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.watch import State, Watch
 from headrace.errors import HeadraceError
+from headrace.stack.errors import StackError
 from headrace.stack.kinds.broker import connection_environment
 from headrace.stack.loading import load
-from headrace.stack.overview import Row, member_row, topic_rows
-from headrace.stack.state_file import StackState
+from headrace.stack.overview import Row, member_row, pace, topic_rows
+from headrace.stack.state_file import MemberState, StackState, read
 from headrace.stack.usage import Usage, processes, usage_of
 from headrace.telemetry import logs
+
+_COLOURS = {"running": "green", "done": "green", "failed": "red", "down": "red"}
+
+
+def state_of(config: Path) -> StackState:
+    """The state of a file's stack; one that never ran is told how to."""
+    folder = config.absolute().parent
+    state = read(folder)
+    if state is None:
+        raise StackError(f"the stack of {folder} does not run: start it with headrace up")
+    return state
+
+
+def coloured(phase: str) -> Text:
+    """A phase: green where all is well, red where nothing will come of itself."""
+    return Text(phase, style=_COLOURS.get(phase, "yellow"))
+
+
+@click.command()
+@file_option
+@json_option
+def status(config: Path, as_json: bool) -> None:
+    """Show how each part of the stack stands: its process, since when, how often it was started again, what is wrong.
+
+    Ends with 0 if every part runs or is done, and with 1 if one does not: starting, waiting, failed, or down.
+    """
+    state = state_of(config)
+    if as_json:
+        print_json({**asdict(state), "fine": state.is_fine})
+    else:
+        now_ms = SystemClock().now_ms()
+        print_table(
+            ["part", "state", ">pid", ">for", ">restarts", ">per s", ">lag", ">lag in time", "note"],
+            [_row(member, now_ms) for member in state.members],
+        )
+    sys.exit(0 if state.is_fine else 1)
+
+
+def _row(member: MemberState, now_ms: int) -> tuple[object, ...]:
+    per_s, lag, lag_ms = pace(member.facts)
+    return (
+        member.name,
+        coloured(member.phase),
+        member.pid or "–",
+        human_duration(max(now_ms - member.since_ms, 0)),
+        member.restarts,
+        "–" if per_s is None else f"{per_s:,.0f}",
+        "–" if lag is None else f"{lag:,}",
+        "–" if lag_ms is None else human_duration(lag_ms),
+        member.note or str(member.facts.get("url", "")),
+    )
+
 
 _TOPICS = 8
 _ALERTS = 3
 
 
 @click.command()
-@config_option
+@file_option
 @click.option(
     "--every", "interval_s", type=click.FloatRange(0.2, 60), default=1.0, show_default=True,
     help="How often to look, in seconds.",

@@ -6,13 +6,13 @@ from pathlib import Path
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.clock import SystemClock
-from headrace.connect.sections import DEFAULT_FILE
 from headrace.connect.sync.places import group_of
 from headrace.connect.sync.settings import SECTION
 from headrace.dashboard.reports import CAPTURES_TOPIC, PROGRESS_TOPIC, TopicFeed, batch_report, status
 from headrace.dashboard.sampling import take_snapshot
 from headrace.dashboard.snapshot import Snapshot
 from headrace.errors import HeadraceError
+from headrace.stack import DEFAULT_FILE
 from headrace.stack.loading import load
 from headrace.stack.plan import members_of
 

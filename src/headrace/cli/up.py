@@ -1,4 +1,4 @@
-"""`headrace up`: run a whole stack under one supervisor."""
+"""`headrace init` and `headrace up`: write a `headrace.toml`, and run the stack that it describes."""
 
 import asyncio
 import os
@@ -7,28 +7,24 @@ from pathlib import Path
 
 import click
 
+from headrace import extras
 from headrace.cli.output import json_option, print_json
-from headrace.connect.sections import DEFAULT_FILE
-from headrace.stack.errors import InvalidStack
+from headrace.cli.parameters import config_option
+from headrace.stack import DEFAULT_FILE
+from headrace.stack.errors import InvalidStack, StackError
 from headrace.stack.journal import Journal
 from headrace.stack.kinds.broker import connection_environment
 from headrace.stack.loading import load
-from headrace.stack.lock import held
-from headrace.stack.plan import chosen, members_of
-from headrace.stack.ports import taken_ports
+from headrace.stack.plan import chosen, members_of, taken_ports
+from headrace.stack.registry import sample
+from headrace.stack.state_file import held, read
 from headrace.stack.supervisor import Supervisor
 
-config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=DEFAULT_FILE,
-    show_default=True,
-    help="The file that describes the stack; headrace init writes one.",
-)
+file_option = config_option("The file that describes the stack; headrace init writes one.")
 
 
 @click.command()
-@config_option
+@file_option
 @click.option(
     "--only",
     "names",
@@ -52,6 +48,10 @@ def up(config: Path, names: tuple[str, ...], is_check: bool, as_json: bool) -> N
     stack = load(config)
     members = chosen(members_of(stack), names)
     if is_check:
+        state = read(stack.folder)
+        is_up = state is not None and any(member.pid for member in state.members)  # then the ports are its own
+        if not is_up and (taken := taken_ports(stack, {member.kind for member in members})):
+            raise InvalidStack(taken)
         parts = [member.name for member in members]
         if as_json:
             print_json({"file": str(config), "parts": parts})
@@ -66,3 +66,22 @@ def up(config: Path, names: tuple[str, ...], is_check: bool, as_json: bool) -> N
             sys.stdout, [member.name for member in members], as_json=as_json, has_colours=sys.stdout.isatty()
         )
         sys.exit(asyncio.run(Supervisor(stack, members, journal).run()))
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_FILE)
+def init(file: Path) -> None:
+    """Write FILE, which describes a stack: a broker, a topic, a dashboard, and comments on all else that there is.
+
+    FILE is headrace.toml unless another is named. It runs as it is: headrace up. A file that is there already is left
+    alone.
+    """
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(sample())
+    except FileExistsError:
+        raise StackError(f"{file} is there already, and is left as it is: name another file, or remove it") from None
+    option = "" if str(file) == DEFAULT_FILE else f" --config {file}"
+    click.echo(f"wrote {file}: look at it, then start it with headrace up{option}")
+    if missing := extras.look_for("starlette", "its section [dashboard]"):
+        click.echo(f"{missing}, or remove the section")

@@ -1,15 +1,12 @@
-"""Sections of `headrace.toml`, read and checked: whatever is wrong is told with the section's and the key's name."""
+"""Sections of `headrace.toml`, checked: whatever is wrong is told with the section's and the key's name."""
 
 import difflib
-import tomllib
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from headrace.connect.errors import ConnectError, InvalidConnectSetting
 
-DEFAULT_FILE: Final = "headrace.toml"
 _WORDS: Final = {
     str: "a text",
     int: "a whole number",
@@ -21,26 +18,7 @@ _WORDS: Final = {
 
 
 class InvalidSettingsFile(ConnectError):
-    """A settings file that cannot be read, or that lacks what was asked for."""
-
-
-def load_sections(path: Path, kind: str, names: Collection[str] = ()) -> dict[str, dict[str, Any]]:
-    """The sections `[kind.NAME]` of a file: all of them, or those that are named."""
-    try:
-        with path.open("rb") as file:
-            read = tomllib.load(file)
-    except FileNotFoundError as error:
-        wanted = f"{path} is not there: write one with a section [{kind}.NAME], or give --config"
-        raise InvalidSettingsFile(wanted) from error
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidSettingsFile(f"{path} is not valid TOML: {error}") from error
-    sections = read.get(kind)
-    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
-        raise InvalidSettingsFile(f"{path} has no section [{kind}.NAME]: add one")
-    for name in names:
-        if name not in sections:
-            raise InvalidSettingsFile(f"{path} has no section [{kind}.{name}], only {', '.join(sorted(sections))}")
-    return {name: sections[name] for name in (names or sections)}
+    """A section that lacks what it needs, or has what is unknown."""
 
 
 def checked(where: str, section: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:

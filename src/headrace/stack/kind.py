@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from headrace.connect.references import escaped
 from headrace.stack.keys import Complaint, Key
-from headrace.stack.lines import Said, read_line
+from headrace.stack.lines import Said, read_condition, read_line
 
 CONFIG: Final = "{config}"  # in arguments: the file that holds the member's configuration
 COMMAND: Final = ("headrace.cli.main", "--log-json")
@@ -83,6 +84,19 @@ class Member:
     is_vital: bool = False  # nothing is of use without it
     is_ready_at_once: bool = False
     read: Callable[[str], Said] = read_line
+
+
+def members_by_section(
+    stack: Stack, section: str, words: tuple[str, str], needs: tuple[str, ...], **how: Any
+) -> Iterable[Member]:
+    """A process for each section `[section.NAME]`: the command `headrace WORDS NAME` with that section alone."""
+    for name, values in stack.several(section).items():
+
+        def command(bootstrap: str, name: str = name, values: object = values) -> Command:
+            arguments = (*COMMAND, *words, name, "--config", CONFIG, "--bootstrap", bootstrap, "--json")
+            return Command(arguments, {section: {name: escaped(values)}})
+
+        yield Member(f"{section}.{name}", section, command, needs, read=read_condition, **how)
 
 
 def _no_complaints(_section: Section) -> Iterable[Complaint]:

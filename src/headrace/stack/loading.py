@@ -1,19 +1,18 @@
 """`headrace.toml` read, with the environment over it, and checked whole: every mistake with its line, all at once."""
 
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from headrace.connect.references import Unresolved, each_text, resolved
-from headrace.connect.sections import DEFAULT_FILE
 from headrace.errors import nearest
-from headrace.stack.errors import InvalidStack, StackError
+from headrace.stack import DEFAULT_FILE
+from headrace.stack.document import Override, applied, parse_document, read_overrides, read_text
+from headrace.stack.errors import InvalidStack
 from headrace.stack.keys import Complaint, check_keys, with_defaults
 from headrace.stack.kind import ONCE, Kind, Section, Stack
-from headrace.stack.overrides import Override, applied, read_overrides
 from headrace.stack.positions import key_lines, line_of
 from headrace.stack.registry import KINDS
 
@@ -36,21 +35,13 @@ def load(
 
     To `explore` means to look also at what takes a second, such as the jobs that a pipeline's file declares.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise StackError(f"{file} is not there: write one with headrace init, or name another with --config") from None
-    except UnicodeDecodeError as error:
-        raise StackError(f"{file} is not UTF-8 text (byte {error.start}): write it anew") from None
+    text = read_text(file, "write one with headrace init, or name another with --config")
     return parse(text, file, environment, explore=explore)
 
 
 def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: bool = False) -> Stack:
     """The stack that a text describes."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidStack([f"{file} is not valid TOML: {error}"]) from None
+    document = parse_document(text, file)
     overrides, misnamed = read_overrides(KINDS, document, environment)
     document = applied(document, overrides)
     folder = file.absolute().parent

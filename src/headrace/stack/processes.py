@@ -1,17 +1,17 @@
 """Members as processes: started under a tether, heard line by line, ended with all that they have started."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headrace.stack.kind import CONFIG, Command
-from headrace.stack.toml_text import toml_text
 
 _CHUNK_BYTES: Final = 65536
 _LINE_BYTES: Final = 65536  # what is longer is cut there
@@ -123,3 +123,27 @@ async def _pump(stream: asyncio.StreamReader, hear: Hear) -> None:
             rest = b""
     if rest:
         hear(rest.decode(errors="replace"))
+
+
+def toml_text(tables: Mapping[str, Any]) -> str:
+    """A document of key and value lines, with tables inline."""
+    return "".join(f"{_text(name)} = {_value(value)}\n" for name, value in tables.items())
+
+
+def _value(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return _text(value)
+        case Mapping():
+            return "{" + ", ".join(f"{_text(name)} = {_value(part)}" for name, part in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(_value, value)) + "]"
+        case _:
+            return str(value)  # numbers, and dates as ISO-8601: TOML writes them so
+
+
+def _text(text: str) -> str:
+    # JSON's escapes are TOML's, except that TOML wants the delete character escaped as well.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

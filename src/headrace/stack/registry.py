@@ -7,16 +7,35 @@ documents a stack goes by this list alone.
 from typing import Final
 
 from headrace.stack.kind import Kind
-from headrace.stack.kinds import broker, cdc, dashboard, pipelines, spark, supervisor, sync, topics, views
+from headrace.stack.kinds import broker, cdc, dashboard, pipelines, supervisor, sync, topics, views
 
 KINDS: Final[tuple[Kind, ...]] = (
     broker.KIND,
     topics.KIND,
     cdc.KIND,
-    spark.KIND,
+    pipelines.SPARK,
     pipelines.KIND,
     sync.KIND,
     views.KIND,
     dashboard.KIND,
     supervisor.KIND,
 )
+
+
+_HEAD: Final = """\
+# A stack of Headrace, run by: headrace up
+#
+#   headrace up --check    says what is wrong with this file, and starts nothing
+#   headrace status        how each part stands, from another terminal
+#   headrace top           the same, live, with rates and lags
+#
+# Paths are relative to this file. ${VARIABLE} in a value is taken from the environment, and any key can be overridden
+# there: HEADRACE__BROKER__PORT=9192 is port of [broker].
+#
+# The same stack on a real Kafka and a Spark cluster differs in two keys: bootstrap of [broker], master of [spark].
+"""
+
+
+def sample() -> str:
+    """A file that can be run as it is."""
+    return "".join([_HEAD, *(f"\n# {kind.summary}{kind.sample}" for kind in KINDS)])

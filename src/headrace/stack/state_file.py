@@ -1,14 +1,19 @@
-"""What a supervisor writes down for others to read: who runs, as which process, and how it fares."""
+"""What a supervisor writes down for others to read: who runs, as which process, and how it fares; and its lock.
 
+One supervisor a folder holds a file locked, with its process in it. The lock is the kernel's: it goes with its process,
+however that ends, so what a killed one leaves behind stops nobody.
+"""
+
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.stack.errors import StackError
-from headrace.stack.lock import STATE_FOLDER
+from headrace.stack.errors import AlreadyRunning, StackError
 from headrace.stack.machine import FINE, Phase
 from headrace.stack.usage import process_of
 
@@ -88,3 +93,24 @@ def _down(member: MemberState) -> MemberState:
     if member.phase in (Phase.DONE, Phase.FAILED):
         return member
     return MemberState(member.name, member.kind, DOWN, None, member.since_ms, member.restarts, member.note, {})
+
+
+STATE_FOLDER = Path(".headrace") / "stack"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the lock of a stack's folder; raises `AlreadyRunning` if somebody else does."""
+    file = folder / STATE_FOLDER / "lock"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise AlreadyRunning(str(folder), int(lock.read().strip() or 0)) from None
+        lock.seek(0)
+        lock.truncate()
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield

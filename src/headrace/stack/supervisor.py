@@ -13,14 +13,12 @@ from headrace.client.connection import ConnectionSettings
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
 from headrace.stack import state_file
-from headrace.stack.digest import Digest
-from headrace.stack.journal import OWN_NAME, Journal
+from headrace.stack.journal import FOLDER, OWN_NAME, Journal, PartLogs
 from headrace.stack.kind import Member, Stack
 from headrace.stack.kinds.broker import bootstrap_of
 from headrace.stack.kinds.supervisor import rules_of
-from headrace.stack.lines import ERROR, INFO, WARNING, Said, plain
+from headrace.stack.lines import ERROR, INFO, WARNING, Digest, Said, plain
 from headrace.stack.machine import Drain, End, Fleet, Kill, Phase, Start, Terminate
-from headrace.stack.part_logs import FOLDER, PartLogs
 from headrace.stack.plan import posts_of
 from headrace.stack.processes import MemberProcess
 from headrace.stack.state_file import MemberState, StackState

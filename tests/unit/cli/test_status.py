@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 from headrace.cli.main import cli
 from headrace.stack import state_file
 from headrace.stack.errors import StackError
-from headrace.stack.lock import STATE_FOLDER
-from headrace.stack.state_file import MemberState, StackState
+from headrace.stack.state_file import STATE_FOLDER, MemberState, StackState
 from headrace.stack.usage import process_of
 
 

@@ -1,6 +1,7 @@
 """`headrace up`: what is refused before anything starts."""
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from click.testing import CliRunner
 
 from headrace.cli.main import cli
 from headrace.stack.errors import AlreadyRunning, InvalidStack, NoSuchMember
-from headrace.stack.lock import held
+from headrace.stack.state_file import MemberState, StackState, held, write
+from headrace.stack.usage import process_of
 
 
 def invoke(file: Path, *options: str) -> str:
@@ -40,6 +42,14 @@ def test_a_port_that_another_program_has(file: Path) -> None:
         file.write_text(f"[broker]\nport = {number}\n")
         with pytest.raises(InvalidStack, match=rf"127.0.0.1:{number} is taken by another program: .* for \[broker\]"):
             invoke(file)
+        with pytest.raises(InvalidStack, match=f"127.0.0.1:{number} is taken by another program"):
+            invoke(file, "--check")
+        process = process_of(os.getpid())
+        assert process is not None
+        (file.parent / ".headrace").mkdir(exist_ok=True)
+        running = (MemberState("broker", "broker", "running", os.getpid()),)
+        write(file.parent, StackState(os.getpid(), process.began_ticks, 0, str(file), "", running))
+        assert "is in order" in invoke(file, "--check"), "the port is its own"
 
 
 def test_a_second_one_is_refused(file: Path) -> None:

@@ -6,8 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.where import MAX_DEPTH, InvalidFilter, parse
-from headrace.cli.where_nodes import Comparison, Every, Literal, Not, Path, Some, is_same, is_true
+from headrace.cli.where import (
+    MAX_DEPTH,
+    Comparison,
+    Every,
+    InvalidFilter,
+    Literal,
+    Not,
+    Path,
+    Some,
+    is_same,
+    is_true,
+    parse,
+)
 
 ORDER = {
     "customer": "c7",

@@ -6,7 +6,9 @@ import pytest
 
 from headrace.connect.capture.settings import SECTION, from_section
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sections import InvalidSettingsFile, load_sections
+from headrace.connect.sections import InvalidSettingsFile
+from headrace.stack.document import read_sections
+from headrace.stack.errors import StackError
 from headrace.status import FAILED, RUNNING, Condition
 
 URL = "postgresql://me:secret@127.0.0.1/shop"
@@ -51,15 +53,15 @@ def test_mistakes_are_told_in_one_sentence(section: dict[str, object], said: str
 def test_a_file_is_read_whole_or_by_name(tmp_path: Path) -> None:
     file = tmp_path / "headrace.toml"
     file.write_text(f'[cdc.one]\nurl = "{URL}"\n[cdc.two]\nurl = "sqlite:///x.db"\n')
-    assert list(load_sections(file, SECTION)) == ["one", "two"]
-    assert list(load_sections(file, SECTION, ("two",))) == ["two"]
-    with pytest.raises(InvalidSettingsFile, match=r"no section \[cdc.three\], only one, two"):
-        load_sections(file, SECTION, ("three",))
+    assert list(read_sections(file, SECTION)) == ["one", "two"]
+    assert list(read_sections(file, SECTION, ("two",))) == ["two"]
+    with pytest.raises(StackError, match=r"no section \[cdc.three\], only one, two"):
+        read_sections(file, SECTION, ("three",))
     file.write_text("[cdc.one\n")
-    with pytest.raises(InvalidSettingsFile, match="is not valid TOML"):
-        load_sections(file, SECTION)
-    with pytest.raises(InvalidSettingsFile, match="is not there"):
-        load_sections(tmp_path / "none.toml", SECTION)
+    with pytest.raises(StackError, match="is not valid TOML"):
+        read_sections(file, SECTION)
+    with pytest.raises(StackError, match="is not there"):
+        read_sections(tmp_path / "none.toml", SECTION)
 
 
 def test_who_is_silent_is_not_believed_to_run() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.sections import read_sections
 from headrace.connect.references import Unresolved, all_resolved, escaped, resolved
+from headrace.stack.document import read_sections
 
 HERE = Path()
 

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from headrace.stack.digest import Digest
-from headrace.stack.lines import Said
-from headrace.stack.part_logs import PartLogs
+from headrace.stack.journal import PartLogs
+from headrace.stack.lines import Digest, Said
 
 SPARK = """\
 2026-11-15T21:24:09Z error StateStore: Store 17 of enriched.out could not be closed

@@ -13,9 +13,8 @@ from headrace.stack.kinds import broker, dashboard, pipelines, views
 from headrace.stack.lines import Said, read_condition
 from headrace.stack.loading import parse
 from headrace.stack.plan import chosen, members_of, posts_of
-from headrace.stack.registry import KINDS
-from headrace.stack.sample import sample
-from headrace.stack.toml_text import toml_text
+from headrace.stack.processes import toml_text
+from headrace.stack.registry import KINDS, sample
 
 AT = "127.0.0.1:9092"
 FILE = Path("headrace.toml")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.stack.positions import key_lines, line_of
-from headrace.stack.toml_text import toml_text
+from headrace.stack.processes import toml_text
 
 TEXT = '''\
 # a comment with = and [brackets]

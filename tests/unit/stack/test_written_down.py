@@ -14,9 +14,8 @@ from headrace.stack import state_file
 from headrace.stack.errors import AlreadyRunning, StackError
 from headrace.stack.journal import Journal
 from headrace.stack.lines import plain, read_line
-from headrace.stack.lock import held
 from headrace.stack.overview import member_row, pace
-from headrace.stack.state_file import MemberState, StackState
+from headrace.stack.state_file import MemberState, StackState, held
 from headrace.stack.usage import Process, Usage, parse_stat, process_of, usage_of
 
 
@@ -89,7 +88,7 @@ def test_a_state_that_cannot_be_read_says_how_to_mend_it(folder: Path) -> None:
 
 
 def test_only_one_holds_the_lock_and_a_killed_one_does_not(tmp_path: Path) -> None:
-    script = "from headrace.stack.lock import held; from pathlib import Path; import time\n"
+    script = "from headrace.stack.state_file import held; from pathlib import Path; import time\n"
     script += f"with held(Path({str(tmp_path)!r})): print('held', flush=True); time.sleep(600)"
     other = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None

@@ -9,14 +9,11 @@
 What is not listed here belongs to the sink: see the options of its class.
 """
 
-import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from headrace.connect.references import all_resolved
-from headrace.connect.sections import InvalidSettingsFile, checked, load_sections, shown_address
+from headrace.connect.sections import InvalidSettingsFile, checked, shown_address
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.feed import BatchLimits
 from headrace.dead_letters import topic_for
@@ -85,13 +82,3 @@ def from_section(name: str, section: Mapping[str, Any]) -> SyncSettings:
     }
     options = {key: value for key, value in section.items() if key not in OWN_KEYS}
     return SyncSettings(name, form=RecordFormat(**form), limits=BatchLimits(**limits), options=options, **own)
-
-
-def load(path: Path, names: Collection[str] = ()) -> list[SyncSettings]:
-    """The derived systems of a file: all of them, or those that are named."""
-    folder = path.absolute().parent
-    found = load_sections(path, SECTION, names)
-    return [
-        from_section(name, all_resolved(f"{SECTION}.{name}", section, os.environ, folder))
-        for name, section in found.items()
-    ]

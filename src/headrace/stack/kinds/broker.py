@@ -10,8 +10,7 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.security import settings_from
 from headrace.client.surroundings import BOOTSTRAP, VARIABLE
 from headrace.errors import HeadraceError
-from headrace.stack.blame import blamed
-from headrace.stack.keys import Complaint, Key, port
+from headrace.stack.keys import Complaint, Key, blamed, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
 from headrace.stack.lines import Said, json_object, read_line
 

@@ -3,12 +3,9 @@
 from collections.abc import Iterable
 
 from headrace.connect.capture.settings import SECTION, from_section
-from headrace.connect.references import escaped
-from headrace.stack.blame import complaints
-from headrace.stack.keys import Complaint, Key
-from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Stack
+from headrace.stack.keys import Complaint, Key, complaints
+from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
 from headrace.stack.kinds.topics import needs
-from headrace.stack.lines import read_condition
 
 
 def _check(section: Section) -> Iterable[Complaint]:
@@ -18,13 +15,7 @@ def _check(section: Section) -> Iterable[Complaint]:
 
 
 def _members(stack: Stack) -> Iterable[Member]:
-    for name, values in stack.several(SECTION).items():
-
-        def command(bootstrap: str, name: str = name, values: object = values) -> Command:
-            arguments = (*COMMAND, "cdc", "start", name, "--config", CONFIG, "--bootstrap", bootstrap, "--json")
-            return Command(arguments, {SECTION: {name: escaped(values)}})
-
-        yield Member(f"{SECTION}.{name}", SECTION, command, needs(stack), may_end=True, read=read_condition)
+    return members_by_section(stack, SECTION, ("cdc", "start"), needs(stack), may_end=True)
 
 
 KIND = Kind(

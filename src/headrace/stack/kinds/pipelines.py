@@ -1,22 +1,66 @@
-"""`[pipelines.NAME]`: a file of jobs, run on Spark, with the keys of `headrace pipeline run`."""
+"""`[pipelines.NAME]`: a file of jobs, run on Spark, with the keys of `headrace pipeline run`; and `[spark]`, where.
+
+`[spark]` has no process of its own: each pipeline starts its session.
+"""
 
 import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from headrace import extras
 from headrace.errors import nearest
+from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW
+from headrace.pipelines.settings import CONF_VARIABLE, is_local, merged
 from headrace.stack.keys import Complaint, Key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Sections, Stack
-from headrace.stack.kinds.spark import spark_environment, spark_of
 from headrace.stack.kinds.topics import needs
 from headrace.stack.lines import Said, json_object, read_line
+
+
+def _check_spark(section: Section) -> Iterable[Complaint]:
+    for name, value in section.values.get("conf", {}).items():
+        if isinstance(value, (dict, list)):
+            yield ("conf", name), f"[{section.where}] conf: {name} is a table or a list: write it in quotes"
+            continue
+        try:
+            merged({}, {name: value})
+        except PipelineError as error:
+            yield ("conf", name), f"[{section.where}] {error}"
+
+
+SPARK = Kind(
+    "spark",
+    "Where pipelines run.",
+    """
+[spark]
+master = "local[*]"   # or a cluster: spark://host:7077
+# conf = { "spark.driver.memory" = "2g" }
+""",
+    (
+        Key("master", str, "Where Spark runs: local[*], spark://HOST:PORT, k8s://….", "local[*]", check=is_local),
+        Key("state_dir", str, "Where pipelines keep their checkpoints.", ".headrace"),
+        Key("conf", dict, "Settings of Spark's by their names; what a job sets itself goes before them."),
+    ),
+    check=_check_spark,
+)
+
+
+def spark_of(stack: Stack) -> Mapping[str, Any]:
+    """What the section says, or the defaults."""
+    return stack.one("spark") or {key.name: key.default for key in SPARK.keys if key.default is not None}
+
+
+def spark_environment(stack: Stack) -> dict[str, str]:
+    """What a process that starts a session is told where nobody else can see it: settings may be secrets."""
+    conf = spark_of(stack).get("conf")
+    return {CONF_VARIABLE: json.dumps(conf)} if conf else {}
+
 
 NAME: Final = "pipelines"
 _PATIENCE_S: Final = 120

@@ -9,16 +9,13 @@ from typing import Any, Final
 from headrace.connect.capture.settings import SECTION as CAPTURES
 from headrace.connect.capture.settings import from_section as captured
 from headrace.connect.capture.verification import table_behind
-from headrace.connect.references import escaped
 from headrace.connect.sync.registry import NEED_KEYS, SINKS, make_sink
 from headrace.connect.sync.settings import OWN_KEYS, SECTION, from_section
 from headrace.errors import HeadraceError, nearest
 from headrace.model import check_topic_name
-from headrace.stack.blame import complaints
-from headrace.stack.keys import Complaint, Key
-from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Sections, Stack
+from headrace.stack.keys import Complaint, Key, complaints
+from headrace.stack.kind import Kind, Member, Section, Sections, Stack, members_by_section
 from headrace.stack.kinds.topics import needs
-from headrace.stack.lines import read_condition
 
 _SOMEWHERE: Final = "127.0.0.1:9092"  # only to make a sink, which opens nothing
 
@@ -73,14 +70,8 @@ def _options(sink: str) -> dict[str, bool]:
 
 
 def _members(stack: Stack) -> Iterable[Member]:
-    for name, values in stack.several(SECTION).items():
-
-        def command(bootstrap: str, name: str = name, values: object = values) -> Command:
-            arguments = (*COMMAND, "sync", "run", name, "--config", CONFIG, "--bootstrap", bootstrap, "--json")
-            return Command(arguments, {SECTION: {name: escaped(values)}})
-
-        # It waits by itself for a topic or a target that is not there yet.
-        yield Member(f"{SECTION}.{name}", SECTION, command, needs(stack), is_ready_at_once=True, read=read_condition)
+    # It waits by itself for a topic or a target that is not there yet.
+    return members_by_section(stack, SECTION, ("sync", "run"), needs(stack), is_ready_at_once=True)
 
 
 KIND = Kind(

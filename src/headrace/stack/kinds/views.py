@@ -8,8 +8,7 @@ from headrace.errors import nearest
 from headrace.stack.keys import Complaint, Key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Names, Section, Stack
 from headrace.stack.kinds.pipelines import NAME as PIPELINES
-from headrace.stack.kinds.pipelines import check_file, explore, read, topics_read
-from headrace.stack.kinds.spark import spark_environment, spark_of
+from headrace.stack.kinds.pipelines import check_file, explore, read, spark_environment, spark_of, topics_read
 from headrace.stack.kinds.topics import needs
 from headrace.stack.lines import Said, json_object, read_line
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connect.errors import ConnectError, InvalidConnectSetting
+from headrace.cli.sync import load_settings
+from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sync.registry import SINKS, make_sink
-from headrace.connect.sync.settings import from_section, load
+from headrace.connect.sync.settings import from_section
+from headrace.stack.errors import StackError
 from headrace.stores.derived import Place, key_text
 
 GOOD = """
@@ -30,12 +32,12 @@ table = "orders"
 def test_sections_are_read(tmp_path: Path) -> None:
     file = tmp_path / "headrace.toml"
     file.write_text(GOOD)
-    cache, table = load(file)
+    cache, table = load_settings(file)
     assert (cache.name, cache.topic, cache.sink) == ("cache", "shop.public.orders", "redis")
     assert (cache.form.value, cache.limits.records, cache.longest_pause_s) == ("plain", 10, 5.0)
     assert cache.options == {"url": "redis://127.0.0.1:1/0", "prefix": "orders:"}
     assert cache.dead_letters_topic == "shop.public.orders.dead-letters"
-    assert [settings.name for settings in load(file, ["table"])] == ["table"]
+    assert [settings.name for settings in load_settings(file, ["table"])] == ["table"]
     make_sink(table, "127.0.0.1:1")
 
 
@@ -54,15 +56,15 @@ def test_mistakes_in_the_file(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "headrace.toml"
     file.write_text(text)
     with pytest.raises(Exception, match=said):
-        load(file)
+        load_settings(file)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConnectError, match="is not there: write one"):
-        load(tmp_path / "none.toml")
+    with pytest.raises(StackError, match="is not there: write one"):
+        load_settings(tmp_path / "none.toml")
     (tmp_path / "headrace.toml").write_text(GOOD)
-    with pytest.raises(ConnectError, match=r"no section \[sync.cash\], only cache, table"):
-        load(tmp_path / "headrace.toml", ["cash"])
+    with pytest.raises(StackError, match=r"no section \[sync.cash\], only cache, table"):
+        load_settings(tmp_path / "headrace.toml", ["cash"])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_mistakes_in_a_sinks_options(tmp_path: Path, lines: str, said: str) -> N
     file = tmp_path / "headrace.toml"
     file.write_text(f"[sync.a]\ntopic = 't'\n{lines}\n")
     with pytest.raises(InvalidConnectSetting, match=said) as caught:
-        make_sink(load(file)[0], "127.0.0.1:1")
+        make_sink(load_settings(file)[0], "127.0.0.1:1")
     assert "secret" not in str(caught.value)
 
 

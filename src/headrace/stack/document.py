@@ -1,24 +1,70 @@
-"""Values from the environment over those of the file: `HEADRACE__BROKER__PORT=9192` is `port` of `[broker]`. Pure.
+"""`headrace.toml` as a document: the file read, and values from the environment over it.
 
-The rule: `HEADRACE`, the section and the key, in capitals, with two underscores between them; whatever in a name is no
-letter and no digit is one underscore (`[topics.orders-raw]` is `HEADRACE__TOPICS__ORDERS_RAW__…`). Inside a table of
-Kafka's or Spark's settings an underscore is a dot (`…__CONFIGS__RETENTION_MS`). The value is read as TOML would read it
-where the key is not a text: a number, `true`, a list.
+`HEADRACE__BROKER__PORT=9192` is `port` of `[broker]`. The rule: `HEADRACE`, the section and the key, in capitals, with
+two underscores between them; whatever in a name is no letter and no digit is one underscore (`[topics.orders-raw]` is
+`HEADRACE__TOPICS__ORDERS_RAW__…`). Inside a table of Kafka's or Spark's settings an underscore is a dot
+(`…__CONFIGS__RETENTION_MS`). The value is read as TOML would read it where the key is not a text: a number, `true`, a
+list.
 """
 
+import importlib
+import os
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from headrace.connect.references import all_resolved
 from headrace.errors import nearest
-from headrace.stack.errors import InvalidStack
+from headrace.stack.errors import InvalidStack, StackError
 from headrace.stack.keys import Key
 from headrace.stack.kind import Kind
 
 PREFIX: Final = "HEADRACE__"
 _OTHER: Final = re.compile(r"[^A-Za-z0-9]+")
 _TABLES: Final = ("configs", "settings", "conf", "connection")
+
+
+def read_text(file: Path, remedy: str) -> str:
+    """The text of a file; `remedy` says what to do if there is none."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise StackError(f"{file} is not there: {remedy}") from None
+    except UnicodeDecodeError as error:
+        raise StackError(f"{file} is not UTF-8 text (byte {error.start}): write it anew") from None
+
+
+def parse_document(text: str, file: Path) -> dict[str, Any]:
+    """The document that a text describes; raises `InvalidStack` if it is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidStack([f"{file} is not valid TOML: {error}"]) from None
+
+
+def read_sections(
+    path: Path, kind: str, names: Collection[str] = (), environment: Mapping[str, str] = os.environ
+) -> dict[str, dict[str, Any]]:
+    """The sections `[kind.NAME]` of a file, all of them or those that are named, for a command that runs them alone.
+
+    `HEADRACE__…` stands over what the file says, and references to variables and files are replaced.
+    """
+    document = parse_document(read_text(path, f"write one with a section [{kind}.NAME], or give --config"), path)
+    held = document.get(kind)
+    if not isinstance(held, dict) or not all(isinstance(section, dict) for section in held.values()):
+        raise InvalidStack([f"{path} has no section [{kind}.NAME]: add one"])
+    for name in names:
+        if name not in held:
+            raise InvalidStack([f"{path} has no section [{kind}.{name}], only {', '.join(sorted(held))}"])
+    sections = {name: held[name] for name in (names or held)}
+    # Nearly always there are none, and what knows the keys takes a moment to load.
+    if any(variable.startswith(PREFIX) for variable in environment):
+        known = importlib.import_module(f"headrace.stack.kinds.{kind}").KIND
+        sections = overridden(known, sections, names, environment)
+    folder = path.absolute().parent
+    return {name: all_resolved(f"{kind}.{name}", section, environment, folder) for name, section in sections.items()}
 
 
 class Override(NamedTuple):

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.sections import read_sections
-from headrace.connect.sections import InvalidSettingsFile
+from headrace.stack.document import Override, applied, environment_name, read_overrides, read_sections
 from headrace.stack.errors import InvalidStack
-from headrace.stack.overrides import Override, applied, environment_name, read_overrides
 from headrace.stack.registry import KINDS
 
 DOCUMENT = {
@@ -91,5 +89,5 @@ def test_a_command_that_runs_one_kind_sees_the_same_values(tmp_path: Path) -> No
         read_sections(file, "cdc", (), wrong)
     # Whoever runs one section alone, as a stack's member does, is not told of others.
     assert read_sections(file, "cdc", ("shop",), wrong) == {"shop": shop}
-    with pytest.raises(InvalidSettingsFile, match=r"has no section \[cdc\.market\]"):
+    with pytest.raises(InvalidStack, match=r"has no section \[cdc\.market\]"):
         read_sections(file, "cdc", ("market",), environment)
