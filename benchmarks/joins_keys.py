@@ -15,9 +15,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 import joins_per_key
-from headrace.pipelines.operators.tables.enrich import enrich
+from headrace.pipelines.operators.tables.enrichment.enrich import enrich
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT
-from headrace.pipelines.operators.tables.join import join_tables
+from headrace.pipelines.operators.tables.joins.join import join_tables
 from joins_events import SPAN_START_MS
 from joins_per_key import AS_OF, AS_OF_OUTPUT, TABLES, TABLES_OUTPUT
 

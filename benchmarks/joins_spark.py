@@ -8,10 +8,10 @@ from pyspark.sql import functions as fn
 
 from headrace.pipelines.operators import event_time
 from headrace.pipelines.operators.tables.changes import row_versions, table_changes
-from headrace.pipelines.operators.tables.changes_schema import envelope_schema
-from headrace.pipelines.operators.tables.enrich import enrich
+from headrace.pipelines.operators.tables.changes_reading import envelope_schema
+from headrace.pipelines.operators.tables.enrichment.enrich import enrich
 from headrace.pipelines.operators.tables.form import WEIGHT
-from headrace.pipelines.operators.tables.join import join_tables
+from headrace.pipelines.operators.tables.joins.join import join_tables
 from joins_events import CUSTOMERS, FLUSH, LATENESS_S, NUMBER, ORDERS, RECORDS_PER_BATCH, SALES
 from pipelines_spark import Headrace
 

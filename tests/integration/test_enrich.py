@@ -18,8 +18,8 @@ from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators import correct, event_time, hopping, on_time, side_output
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
 from headrace.pipelines.operators.tables.changes import row_versions
-from headrace.pipelines.operators.tables.changes_schema import envelope_schema
-from headrace.pipelines.operators.tables.enrich import enrich
+from headrace.pipelines.operators.tables.changes_reading import envelope_schema
+from headrace.pipelines.operators.tables.enrichment.enrich import enrich
 
 pytestmark = pytest.mark.java
 

@@ -22,8 +22,8 @@ from pyspark.sql import functions as fn
 from headrace import Broker
 from headrace.pipelines.operators import correct, event_time, late_rows, on_time, side_output
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
-from headrace.pipelines.operators.interval_join import join_streams
-from headrace.pipelines.operators.interval_join_rows import KINDS, ONLY_LEFT
+from headrace.pipelines.operators.joins.interval import KINDS, ONLY_LEFT
+from headrace.pipelines.operators.joins.streams import join_streams
 from tests.property.test_interval_join import QUERIES
 
 pytestmark = pytest.mark.java

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace import Broker
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.changes import row_versions, table_changes
-from headrace.pipelines.operators.tables.changes_schema import envelope_schema, row_schema
+from headrace.pipelines.operators.tables.changes_reading import envelope_schema, row_schema
 from headrace.pipelines.operators.tables.form import TIME, VERSIONS, WEIGHT
-from headrace.pipelines.operators.tables.join import join_tables
+from headrace.pipelines.operators.tables.joins.join import join_tables
 
 pytestmark = pytest.mark.java
 ORDER, CUSTOMER = "id long, customer long, cents long", "id long, name string, region string"

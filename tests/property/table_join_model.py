@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.tables.current import CurrentRows
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, VERSION, VERSION_TYPE, VERSIONS, WEIGHT
-from headrace.pipelines.operators.tables.join_operator import TableJoin
+from headrace.pipelines.operators.tables.joins.operator import TableJoin
 
 Row = dict[str, Any]
 ROWS = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.operators.interval_join_rows import KINDS
+from headrace.pipelines.operators.joins.interval import KINDS
 from headrace.pipelines.operators.stragglers import Stragglers, correct, side_output
 from tests.property.storage_model import examples
 from tests.unit.pipelines.operators.interval_join_runs import Given, Joined

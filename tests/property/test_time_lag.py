@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.interval_join_bounds import Bounds
-from headrace.pipelines.operators.interval_join_rows import IS_LEFT, KINDS, LEFT, RIGHT, IntervalJoin
-from headrace.pipelines.operators.interval_join_rows import TIME as AT
+from headrace.pipelines.operators.joins.interval import IS_LEFT, KINDS, LEFT, RIGHT, IntervalJoin
+from headrace.pipelines.operators.joins.interval import TIME as AT
+from headrace.pipelines.operators.joins.sides import Bounds
 from headrace.pipelines.operators.stragglers import Stragglers
-from headrace.pipelines.operators.tables.as_of import AsOf
-from headrace.pipelines.operators.tables.enrich_sides import Sides
+from headrace.pipelines.operators.tables.enrichment.operators import AsOf, Sides
 from headrace.pipelines.operators.times import TIMESTAMP
 from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
 from headrace.pipelines.operators.windows.results import Closing

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.stragglers import drop
-from headrace.pipelines.operators.tables.as_of import AsOf
 from headrace.pipelines.operators.tables.current import CurrentRows
-from headrace.pipelines.operators.tables.enrich_latest import Latest
-from headrace.pipelines.operators.tables.enrich_sides import Sides
+from headrace.pipelines.operators.tables.enrichment.operators import AsOf, Latest, Sides
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, VERSION, VERSION_TYPE, WEIGHT
 from tests.property.storage_model import examples
 from tests.property.windows_model import END, Run, cut, runs

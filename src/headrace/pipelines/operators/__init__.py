@@ -22,17 +22,17 @@ from headrace.pipelines.operators.compare import compare
 from headrace.pipelines.operators.correct_clock import correct_clock
 from headrace.pipelines.operators.deduplicate import deduplicate
 from headrace.pipelines.operators.event_time import event_time
-from headrace.pipelines.operators.interval_join import join_streams
-from headrace.pipelines.operators.join_windows import join_windows
+from headrace.pipelines.operators.joins.streams import join_streams
+from headrace.pipelines.operators.joins.windows import join_windows
 from headrace.pipelines.operators.ranking import latest, ranked, top_rows
 from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
 from headrace.pipelines.operators.tables.appended import appended
 from headrace.pipelines.operators.tables.changes import row_versions, table_changes
-from headrace.pipelines.operators.tables.changes_schema import envelope_schema, row_schema
+from headrace.pipelines.operators.tables.changes_reading import envelope_schema, row_schema
 from headrace.pipelines.operators.tables.distinct import distinct_changes
-from headrace.pipelines.operators.tables.enrich import enrich
+from headrace.pipelines.operators.tables.enrichment.enrich import enrich
 from headrace.pipelines.operators.tables.grouped import group_changes
-from headrace.pipelines.operators.tables.join import join_tables
+from headrace.pipelines.operators.tables.joins.join import join_tables
 from headrace.pipelines.operators.top_n import top_n
 from headrace.pipelines.operators.windows.fixed import hopping, per_window, tumbling
 from headrace.pipelines.operators.windows.sessions import sessions

@@ -1,9 +1,11 @@
 """What can be wrong with an operator's settings, each in one sentence; and users' names held against columns."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from headrace import errors
 from headrace.pipelines.errors import PipelineError
+
+On = str | Sequence[str] | Mapping[str, str]
 
 
 class BadWindow(PipelineError):
@@ -34,6 +36,14 @@ def nearest(name: str, names: Collection[str]) -> str:
 def as_names(given: str | Sequence[str]) -> tuple[str, ...]:
     """One name or several."""
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def key_pairs(on: On, what: str) -> tuple[tuple[str, str], ...]:
+    """`on=` of a join as pairs of a left and a right column."""
+    pairs = tuple(on.items()) if isinstance(on, Mapping) else tuple((name, name) for name in as_names(on))
+    if not pairs:
+        raise BadField(f"{what} joins on no column: write on='order', or on={{'order': 'order_id'}} (left: right)")
+    return pairs
 
 
 def require(names: Collection[str], columns: Collection[str], what: str) -> None:

@@ -15,17 +15,16 @@ from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings, check_s
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.compare import Comparing, Comparison
 from headrace.pipelines.operators.correct_clock import ClockOffsets
-from headrace.pipelines.operators.interval_join_bounds import Bounds
-from headrace.pipelines.operators.interval_join_rows import IntervalJoin
+from headrace.pipelines.operators.joins.interval import IntervalJoin
+from headrace.pipelines.operators.joins.sides import Bounds
 from headrace.pipelines.operators.stragglers import Stragglers
-from headrace.pipelines.operators.tables.as_of import AsOf
 from headrace.pipelines.operators.tables.current import CurrentRows
-from headrace.pipelines.operators.tables.enrich_sides import Sides
+from headrace.pipelines.operators.tables.enrichment.operators import AsOf, Sides
 from headrace.pipelines.operators.tables.form import TIME as FORM_TIME
 from headrace.pipelines.operators.tables.form import TIME_TYPE, VERSION, VERSION_TYPE, WEIGHT, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.grouped_aggregates import grouping
 from headrace.pipelines.operators.tables.grouped_rows import GroupedRows
-from headrace.pipelines.operators.tables.join_operator import TableJoin
+from headrace.pipelines.operators.tables.joins.operator import TableJoin
 from headrace.pipelines.operators.times import TIMESTAMP
 from headrace.pipelines.operators.top_n import top_n
 from headrace.pipelines.operators.windows.panes import Hops, PanedWindows

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.pipelines.keyed.memory import MemoryRunner
-from headrace.pipelines.operators.interval_join_bounds import Bounds
-from headrace.pipelines.operators.interval_join_rows import IS_LEFT, LEFT, RIGHT, TIME, IntervalJoin
+from headrace.pipelines.operators.joins.interval import IS_LEFT, LEFT, RIGHT, TIME, IntervalJoin
+from headrace.pipelines.operators.joins.sides import Bounds
 from headrace.pipelines.operators.stragglers import Stragglers, drop
 from headrace.pipelines.operators.times import TIMESTAMP as STAMP
 

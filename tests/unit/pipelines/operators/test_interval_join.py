@@ -5,9 +5,8 @@ from datetime import timedelta
 import pytest
 
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
-from headrace.pipelines.operators.interval_join import join_streams
-from headrace.pipelines.operators.interval_join_bounds import Bounds, bounds
-from headrace.pipelines.operators.interval_join_columns import Columns, columns, key_pairs
+from headrace.pipelines.operators.joins.sides import Bounds, Columns, bounds, columns, distinct_key_pairs
+from headrace.pipelines.operators.joins.streams import join_streams
 from headrace.pipelines.operators.stragglers import correct, side_output
 from tests.unit.pipelines.operators.interval_join_runs import SECOND, Joined
 
@@ -114,7 +113,7 @@ def test_intervals_as_people_write_them() -> None:
 def test_names_that_both_sides_have() -> None:
     left = {"id": "string", "at": "timestamp", "x": "int"}
     right = {"order": "string", "at": "timestamp", "id": "int"}
-    keys = key_pairs({"id": "order"}, "join_streams")
+    keys = distinct_key_pairs({"id": "order"}, "join_streams")
     assert columns(keys, left, right, prefix="right_", only_left=False) == Columns(
         (("id", "order"),), ("at", "x"), (("at", "right_at"), ("id", "right_id"))
     )
@@ -127,13 +126,13 @@ def test_names_that_both_sides_have() -> None:
 
 def test_mistakes_are_told_in_a_sentence() -> None:
     with pytest.raises(BadField, match=r"string on the left and 'id' is int on the right: .*cast\(\"string\"\)"):
-        columns(key_pairs("id", "join_streams"), {"id": "string"}, {"id": "int"}, prefix="r", only_left=False)
+        columns(distinct_key_pairs("id", "join_streams"), {"id": "string"}, {"id": "int"}, prefix="r", only_left=False)
     with pytest.raises(BadField, match=r"on the right side, names 'id'.* did you mean 'idd'"):
-        columns(key_pairs("id", "join_streams"), {"id": "string"}, {"idd": "int"}, prefix="r", only_left=False)
+        columns(distinct_key_pairs("id", "join_streams"), {"id": "string"}, {"idd": "int"}, prefix="r", only_left=False)
     with pytest.raises(BadField, match="twice"):
-        key_pairs(["id", "id"], "join_streams")
+        distinct_key_pairs(["id", "id"], "join_streams")
     with pytest.raises(BadField, match="joins on no column"):
-        key_pairs([], "join_streams")
+        distinct_key_pairs([], "join_streams")
     with pytest.raises(BadField, match="inner, left, right, full, semi, anti"):
         join_streams(None, on="id", within="1 s", how="outer")  # type: ignore[arg-type]
     with pytest.raises(BadWindow, match="without an interval"):

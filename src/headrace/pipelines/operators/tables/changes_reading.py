@@ -1,7 +1,7 @@
-"""A change topic's records as columns of Spark: whose row, what it is now, which version, since when.
+"""A change topic's records as columns of Spark: whose row, what it is now, which version, since when; their schemas.
 
-Everything here is expressions, which Spark runs by itself. What must not be is told by an expression too, and stops the
-query: a truncate, a change without a primary key.
+Everything here is expressions, which Spark runs by itself. What must not be is an expression too, and stops the query:
+a truncate, a change without a primary key.
 """
 
 from collections.abc import Callable, Sequence
@@ -301,3 +301,36 @@ def records_of(
             raise BadField(f"key in table_changes names {name!r}, which the rows do not have: {nearest(name, names)}")
     require(key, names, "key in table_changes")
     return found
+
+
+_RECORD_DDL: Final = "_key STRING, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
+# The places that sources name: PostgreSQL's, MySQL's and MariaDB's, and those of tables of changes.
+_SOURCE_DDL: Final = (
+    "STRUCT<ts_ms: BIGINT, schema: STRING, table: STRING, lsn: BIGINT, file: STRING, pos: BIGINT, row: INT, "
+    "position: BIGINT>"
+)
+
+
+def envelope_schema(row: "str | StructType") -> str:
+    """The schema of Debezium's envelopes, for `.schema(…)`: `envelope_schema("id long, name string")`.
+
+    `row` is what a row of the table looks like, as DDL or as Spark's type.
+
+    With the record's own columns that `table_changes` needs: key, topic, partition, offset and timestamp.
+    """
+    text = _ddl(row)
+    return f"before STRUCT<{text}>, after STRUCT<{text}>, op STRING, source {_SOURCE_DDL}, ts_ms BIGINT, {_RECORD_DDL}"
+
+
+def row_schema(row: "str | StructType") -> str:
+    """The schema of records that are rows themselves, deleted by a null value, for `.schema(…)`.
+
+    `row` is what a row looks like, as DDL or as Spark's type.
+    """
+    return f"{_ddl(row)}, {_RECORD_DDL}"
+
+
+def _ddl(row: "str | StructType") -> str:
+    if isinstance(row, str):
+        return row.strip().rstrip(",")
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in row.fields)

@@ -1,14 +1,18 @@
 """The current row of each primary key over keyed state: changes in, what was and what is out. Pure.
 
 State: `current`, for each key that has a row its columns as bytes, the id of its version, since when it holds, and the
-place of the latest record seen. A record that is not newer than that is left out; one that changes nothing tells
-nothing, and the row keeps its version. A key whose row is deleted is forgotten. A truncate deletes the rows of all
-keys. A large value that a change leaves out, because the database did not send it again, is the one that the row had;
-if nobody knows it, the change is refused.
+place of the latest record seen. A record that is not newer than that is left out; one that changes nothing emits
+nothing, and the row keeps its version. A key whose row is deleted is forgotten. A large value that a change leaves out,
+because the database did not send it again, is the one that the row had; if nobody knows it, the change is refused.
+
+A truncate counts for the partition that it stands in: it deletes what came from there before it. Capture writes it to
+every partition of a topic, so that each row is deleted by the one whose place in the log can be compared with its own.
 """
+
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,9 +23,9 @@ from numpy.typing import NDArray
 
 from headrace.pipelines.columns.unavailable import is_placeholder
 from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Due, Keyed, Longs, Plan, State, Times, Values
+from headrace.pipelines.keyed.packing import flags_of
 from headrace.pipelines.operators.errors import UnknownValue
 from headrace.pipelines.operators.grouping import highest, lowest, sorted_by
-from headrace.pipelines.operators.tables.emptying import without_truncates
 from headrace.pipelines.operators.tables.form import (
     TIME,
     TIME_TYPE,
@@ -213,3 +217,27 @@ def _seen(pool: pa.RecordBatch, places: Longs, partition: NDArray[np.int32], off
     """Rows to keep, with the place of the latest record of each key, which may have changed nothing."""
     rows = pool.take(pa.array(places)).columns
     return pa.RecordBatch.from_arrays([pa.array(partition), pa.array(offset), *rows[2:]], schema=_STATE)
+
+
+def without_truncates(batch: Batch, state: State, flag: str, partition: str, tables: Sequence[str]) -> Batch:
+    """The rows of a call, with a delete instead of each truncate for every key that has rows from its partition.
+
+    `tables` are those that keep rows, with their partition in the column `partition` as the call's rows have it. Of the
+    batch's keys some may be left without a row.
+    """
+    flags = flags_of(batch.rows, flag)
+    if not flags.any():
+        return batch
+    others, truncates = np.flatnonzero(~flags), np.flatnonzero(flags)
+    home = np.asarray(batch.rows.column(partition).fill_null(0), np.int64)
+    has_row = np.flatnonzero(~flags & np.asarray(batch.rows.column(partition).is_valid()))
+    held = [state.read(table) for table in tables]
+    key = np.concatenate([batch.key[has_row], *(each.key for each in held)])
+    place = np.concatenate([home[has_row], *(np.asarray(each.rows.column(partition), np.int64) for each in held)])
+    which, whose = [others], [batch.key[others]]
+    for row in truncates.tolist():
+        mine: Longs = np.unique(key[place == home[row]])
+        which.append(np.full(len(mine), row))
+        whose.append(mine)
+    chosen = np.concatenate(which)
+    return Batch(batch.keys, np.concatenate(whose), batch.rows.take(pa.array(chosen)))

@@ -6,9 +6,7 @@ import pyarrow as pa
 
 from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.stragglers import drop, side_output
-from headrace.pipelines.operators.tables.as_of import AsOf
-from headrace.pipelines.operators.tables.enrich_latest import Latest
-from headrace.pipelines.operators.tables.enrich_sides import Sides
+from headrace.pipelines.operators.tables.enrichment.operators import AsOf, Latest, Sides
 from headrace.pipelines.operators.tables.form import VERSION_TYPE
 from headrace.pipelines.operators.times import TIMESTAMP
 

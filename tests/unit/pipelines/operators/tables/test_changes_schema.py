@@ -10,9 +10,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.changes import table_changes
-from headrace.pipelines.operators.tables.changes_schema import envelope_schema, row_schema
+from headrace.pipelines.operators.tables.changes_reading import envelope_schema, row_schema
 from headrace.pipelines.operators.tables.form import TIME_TYPE, VERSION_TYPE, WEIGHT_TYPE, check_form, check_row_names
-from headrace.pipelines.operators.tables.join import join_tables
+from headrace.pipelines.operators.tables.joins.join import join_tables
 from headrace.pipelines.operators.tables.row_bytes import check_columns, from_bytes, to_bytes
 
 
@@ -83,5 +83,5 @@ def test_settings_that_cannot_be_are_refused() -> None:
         table_changes("id", truncates="no")
     with pytest.raises(BadOption, match="how='outer' in join_tables: choose 'inner', 'left', 'right' or 'full'"):
         join_tables(None, on="id", how="outer")  # type: ignore[arg-type]
-    with pytest.raises(BadField, match="on in join_tables names no column"):
+    with pytest.raises(BadField, match="join_tables joins on no column"):
         join_tables(None, on=[])  # type: ignore[arg-type]

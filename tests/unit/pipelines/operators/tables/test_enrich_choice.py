@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.tables.enrich_choice import check_how, chosen
+from headrace.pipelines.operators.tables.enrichment.enrich import check_how, chosen
 
 ID = StructType([StructField(name, StringType()) for name in ("table", "key", "offset", "lsn")])
 
@@ -51,7 +51,7 @@ def test_all_columns_but_the_key_are_added() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"on": []}, "on names no column: write on='customer_id'"),
+        ({"on": []}, "enrich joins on no column: write on='order'"),
         ({"on": {"customer": "id"}}, "names 'customer', which is not a column: did you mean 'customer_id'?"),
         ({"on": {"customer_id": "name"}}, "by the table's primary key, which is id, and on names name of the table"),
         ({"on": {"customer_id": "id", "at": "at"}}, "which is id, and on names id, at"),

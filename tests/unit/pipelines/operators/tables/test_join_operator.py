@@ -17,7 +17,7 @@ from headrace.pipelines.operators.tables.form import (
     WEIGHT,
     WEIGHT_TYPE,
 )
-from headrace.pipelines.operators.tables.join_operator import TableJoin
+from headrace.pipelines.operators.tables.joins.operator import TableJoin
 
 FORM = [(WEIGHT, WEIGHT_TYPE), (VERSION, VERSION_TYPE), (TIME, TIME_TYPE)]
 ORDER = pa.struct([("id", pa.int64()), ("tags", pa.list_(pa.string())), *FORM])

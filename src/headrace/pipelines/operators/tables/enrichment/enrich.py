@@ -1,31 +1,61 @@
 """`enrich`: events with what a table says about their key, as of their own time or as it is now."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import Operator
 from headrace.pipelines.keyed.spark_plan import has_watermark
-from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow, require
+from headrace.pipelines.observed import LATE_ROWS
+from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow, On, as_names, key_pairs, require
 from headrace.pipelines.operators.frames import Transform, over_keys
-from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
-from headrace.pipelines.operators.tables import as_of_versions as kept
-from headrace.pipelines.operators.tables import current as told
-from headrace.pipelines.operators.tables.as_of import AsOf
-from headrace.pipelines.operators.tables.enrich_choice import Choice, On, check_how, chosen, key_pairs
-from headrace.pipelines.operators.tables.enrich_counts import counted
-from headrace.pipelines.operators.tables.enrich_latest import Latest
-from headrace.pipelines.operators.tables.enrich_sides import EVENT, JOINED, ROW, Sides
+from headrace.pipelines.operators.stragglers import ASIDE, LATE, NO_TIME, Stragglers, drop
+from headrace.pipelines.operators.tables import current
+from headrace.pipelines.operators.tables.enrichment import versions
+from headrace.pipelines.operators.tables.enrichment.operators import (
+    EVENT,
+    JOINED,
+    LATE_CHANGE,
+    ROW,
+    AsOf,
+    Latest,
+    Sides,
+)
 from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSION_DDL, WEIGHT
 from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
 from headrace.pipelines.operators.times import Interval, microseconds, spelt
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
+KINDS: Final = ("inner", "left")
+_ABOUT: Final = (
+    current.ROW,
+    current.GONE,
+    current.PARTITION,
+    current.OFFSET,
+    VERSION,
+    TIME,
+)  # what a version has beside its key
+_MEND: Final = "write .transform(row_versions(key=['…'])) after reading the table's topic, with its primary key"
 _NO_FIELDS = "_no_fields_of_"  # a struct has to have a field; this one does not come out
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Pairs of an event's column and the table's that have to be equal, and the table's columns that are added."""
+
+    pairs: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...]
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The key's columns as events call them."""
+        return tuple(mine for mine, _ in self.pairs)
 
 
 def enrich(
@@ -56,7 +86,7 @@ def enrich(
     the row as it is when the event is processed.
     """
     keeps_unmatched = check_how(how)
-    key_pairs(on)
+    key_pairs(on, "enrich")
     policy = stragglers or drop()
     delay_us = None if delay is None else microseconds(delay, "delay in enrich")
     if as_of is None and (stragglers is not None or delay_us is not None):
@@ -78,9 +108,9 @@ def enrich(
         sides = _events(events, choice, at).unionByName(_versions(rows, choice), allowMissingColumns=True)
 
         def operator(schema: pa.Schema) -> Operator:
-            event, row, version = (schema.field(name).type for name in (EVENT, ROW, kept.VERSION))
+            event, row, version = (schema.field(name).type for name in (EVENT, ROW, versions.VERSION))
             late = None if as_of is None else policy
-            shape = Sides(event, row, version, keeps_unmatched, late, prefix, joined, kept.EMPTIED in schema.names)
+            shape = Sides(event, row, version, keeps_unmatched, late, prefix, joined, versions.EMPTIED in schema.names)
             return Latest(shape) if as_of is None else AsOf(shape, policy.allowed_us)
 
         found = over_keys(sides, choice.by, operator, buckets, 0 if at is None else at.ends_lag_us)
@@ -101,7 +131,7 @@ def _events(events: "DataFrame", choice: Choice, time: TimeMark | None) -> "Data
 
     others = [name for name in events.columns if name not in choice.by]
     at = fn.lit(None).cast("timestamp") if time is None else time.value()
-    return events.select(*(f"`{name}`" for name in choice.by), at.alias(kept.AT), _struct(others, EVENT))
+    return events.select(*(f"`{name}`" for name in choice.by), at.alias(versions.AT), _struct(others, EVENT))
 
 
 def _versions(table: "DataFrame", choice: Choice) -> "DataFrame":
@@ -111,18 +141,18 @@ def _versions(table: "DataFrame", choice: Choice) -> "DataFrame":
     # It names the time, so that Spark does not look before the watermark has seen a row: one that only tells the time
     # has no key either.
     missing = " OR ".join(f"`{theirs}` IS NULL" for _, theirs in choice.pairs)
-    empties = told.EMPTIED in table.columns
-    for_one = f"NOT {told.EMPTIED}" if empties else "TRUE"
+    empties = current.EMPTIED in table.columns
+    for_one = f"NOT {current.EMPTIED}" if empties else "TRUE"
     there = table.where(f"NOT (({missing}) AND {TIME} IS NOT NULL AND {for_one})")
     return there.select(
         *(fn.col(f"`{theirs}`").alias(mine) for mine, theirs in choice.pairs),
-        fn.col(TIME).alias(kept.AT),
-        _struct([f"{told.ROW}`.`{name}" for name in choice.columns], ROW),
-        fn.col(told.GONE).alias(kept.GONE),
-        fn.col(told.OFFSET).cast("bigint").alias(kept.OFFSET),
-        fn.coalesce(fn.col(told.PARTITION).cast("int"), fn.lit(0)).alias(kept.PARTITION),
-        fn.col(VERSION).cast(VERSION_DDL).alias(kept.VERSION),
-        *([fn.col(told.EMPTIED).alias(kept.EMPTIED)] if empties else []),
+        fn.col(TIME).alias(versions.AT),
+        _struct([f"{current.ROW}`.`{name}" for name in choice.columns], ROW),
+        fn.col(current.GONE).alias(versions.GONE),
+        fn.col(current.OFFSET).cast("bigint").alias(versions.OFFSET),
+        fn.coalesce(fn.col(current.PARTITION).cast("int"), fn.lit(0)).alias(versions.PARTITION),
+        fn.col(VERSION).cast(VERSION_DDL).alias(versions.VERSION),
+        *([fn.col(current.EMPTIED).alias(versions.EMPTIED)] if empties else []),
     )
 
 
@@ -180,3 +210,90 @@ def _with_watermark(table: "DataFrame", delay_us: int | None) -> "DataFrame":
             "write delay='10 seconds', how late its changes may come"
         )
     return table.withWatermark(TIME, spelt(delay_us))
+
+
+_numbers = count(1)
+
+
+def counted(frame: "DataFrame", choice: Stragglers) -> "DataFrame":
+    """Answers, and with `side_output()` late events; the table's late changes are in the answers and only counted."""
+    from pyspark.sql import functions as fn
+
+    rows, reason = fn.col(f"{ASIDE}.rows"), fn.col(f"{ASIDE}.reason")
+    names = {LATE: "late", NO_TIME: "no_time", LATE_CHANGE: "late_changes"}
+    sums = [fn.coalesce(fn.sum(fn.when(reason == why, rows)), fn.lit(0)).alias(name) for why, name in names.items()]
+    observed = frame.observe(f"{LATE_ROWS}.enrich.{next(_numbers)}", *sums)
+    if choice.hands_on:
+        return observed.where(f"{ASIDE} IS NULL OR {ASIDE}.row IS NOT NULL")
+    return observed.where(f"{ASIDE} IS NULL").drop(ASIDE)
+
+
+def check_how(how: str) -> bool:
+    """Whether events without a row are kept."""
+    if how not in KINDS:
+        raise BadField(f"enrich has how={how!r}: write one of {', '.join(KINDS)}; right and full are for join_tables")
+    return how == "left"
+
+
+def chosen(
+    events: "StructType", table: "StructType", on: On, columns: str | Sequence[str] | None, prefix: str, joined: str
+) -> Choice:
+    """The columns of both sides, once they are known to be there, of one type, and called differently in the output."""
+    row = _row(table)
+    pairs = key_pairs(on, "enrich")
+    keys = [name for name in table.names if name not in (*_ABOUT, current.EMPTIED)]
+    require([mine for mine, _ in pairs], events.names, "on in enrich")
+    theirs = [name for _, name in pairs]
+    if sorted(theirs) != sorted(keys):
+        raise BadField(
+            f"enrich looks rows up by the table's primary key, which is {', '.join(keys)}, and on names "
+            f"{', '.join(theirs)} of the table: name just the key, or join by other columns with join_tables"
+        )
+    for mine, its in pairs:
+        left, right = (side[name].dataType.simpleString() for side, name in ((events, mine), (table, its)))
+        if left != right:
+            raise BadField(
+                f"enrich compares {mine!r} of the events, which is {left}, with {its!r} of the table, which is "
+                f"{right}: cast one of them, as in .withColumn({mine!r}, col({mine!r}).cast({right!r}))"
+            )
+    picked = tuple(name for name in row if not name.startswith("(")) if columns is None else as_names(columns)
+    require(picked, row, "columns in enrich")
+    _check_output(events.names, picked, prefix, joined)
+    return Choice(pairs, picked)
+
+
+def _row(table: "StructType") -> list[str]:
+    """The table's columns beside its key."""
+    names = table.names
+    if WEIGHT in names:
+        raise BadField(
+            f"enrich needs every version that a row has had, and a table with {WEIGHT} tells only what is left after "
+            f"each micro-batch: {_MEND}"
+        )
+    missing = [name for name in _ABOUT if name not in names]
+    if missing or not len(names) > len(_ABOUT):
+        said = f"it has no column {missing[0]!r}" if missing else "it has no key"
+        raise BadField(f"the table in enrich is no stream of versions, because {said}: {_MEND}")
+    return list(table[current.ROW].dataType.names)  # type: ignore[attr-defined]
+
+
+def _check_output(events: Collection[str], picked: Sequence[str], prefix: str, joined: str) -> None:
+    for name in (joined, ASIDE):
+        if name in events:
+            raise BadField(
+                f"enrich adds a column {name!r}, and the events have one already: "
+                + (
+                    f"write joined='{joined}_…' for this one"
+                    if name == joined
+                    else "drop it before, or take on_time(…)"
+                )
+            )
+    for place, name in enumerate(picked):
+        made = f"{prefix}{name}"
+        if made in events or made in (joined, ASIDE):
+            raise BadField(
+                f"the events and the table both have a column {made!r}: write prefix='…' for the table's, or "
+                "leave it out with columns=[…]"
+            )
+        if name in picked[:place]:
+            raise BadField(f"columns in enrich names {name!r} twice: name it once")

@@ -11,11 +11,17 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.errors import BadField, BadWindow
+from headrace.pipelines.operators.errors import BadField, BadWindow, On
 from headrace.pipelines.operators.frames import Transform, arrow_schema
-from headrace.pipelines.operators.interval_join import check_sides, column_types, side_times
-from headrace.pipelines.operators.interval_join_columns import Columns, On, columns, key_pairs
-from headrace.pipelines.operators.interval_join_rows import KINDS, LEFT, LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT, RIGHT
+from headrace.pipelines.operators.joins.interval import KINDS, LEFT, LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT, RIGHT
+from headrace.pipelines.operators.joins.sides import (
+    Columns,
+    check_sides,
+    column_types,
+    columns,
+    distinct_key_pairs,
+    side_times,
+)
 from headrace.pipelines.operators.ordering import is_ordered
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers
 from headrace.pipelines.operators.time_marks import TimeMark, without_marks
@@ -62,7 +68,7 @@ def join_windows(
         raise BadField(f"how={how!r} in join_windows: write one of {', '.join(KINDS)}")
     if (gap is not None and size is not None) or (every is not None and size is None):
         raise BadWindow(f"join_windows has several kinds of windows, or half of one: write {_NAMED}, or none of them")
-    pairs = key_pairs(on, "join_windows")
+    pairs = distinct_key_pairs(on, "join_windows")
     placed = size is None and gap is None  # rows have a window already
 
     def window(**given: Any) -> Transform:

@@ -4,7 +4,12 @@ State: `left` and `right`, the log of each side's rows by the columns they are j
 log is and how many rows it adds up to. A change of one side reads the other side's log and appends to its own; its own
 is read only when more of it is dead than alive, and then written anew. So what is kept stays within twice the rows that
 are there, and the changes of a side with many rows a key do not rewrite them.
+
+A pair of rows is there as often as one is there times the other, so what a pair changes by is after × after - before ×
+before: only pairs of which one changed are looked at. A row that an outer join keeps stands alone as long as there is
+nothing on the other side.
 """
+
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
 
@@ -13,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import (
     NOTHING,
@@ -28,11 +34,60 @@ from headrace.pipelines.keyed.operator import (
     Values,
 )
 from headrace.pipelines.operators.tables.form import TIME_TYPE, WEIGHT_TYPE, time_field, versions_field, weight_field
-from headrace.pipelines.operators.tables.join_net import Net, apart, net
-from headrace.pipelines.operators.tables.join_rows import NONE, Joined, alone, pairs
-from headrace.pipelines.operators.tables.join_sides import LOG, LOG_ORDER, Delta, Flags, Side, read_some
-from headrace.pipelines.operators.tables.join_versions import Versions, beside
+from headrace.pipelines.operators.tables.joins.log import (
+    LOG,
+    LOG_ORDER,
+    Delta,
+    Side,
+    Versions,
+    beside,
+    read_some,
+)
+from headrace.pipelines.operators.tables.joins.net import Net, apart, net
 from headrace.pipelines.operators.times import some_rows
+
+Flags = NDArray[np.bool_]
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Rows of the result: a place on the left and one on the right (`NONE`: nothing), and by how much each changes."""
+
+    key: Longs
+    left: Longs
+    right: Longs
+    weight: Longs
+
+
+def pairs(left: Net, right: Net) -> Joined:
+    """What the pairs change by."""
+    changed_left, changed_right = np.flatnonzero(left.change), np.flatnonzero(right.change)
+    kept_left = np.flatnonzero(left.change == 0)
+    first, second = _meet(left.key, changed_left, right.key, np.arange(len(right)))
+    more_first, more_second = _meet(left.key, kept_left, right.key, changed_right)
+    one, other = np.concatenate([first, more_first]), np.concatenate([second, more_second])
+    weight = left.after[one] * right.after[other] - left.before[one] * right.before[other]
+    some = np.flatnonzero(weight)
+    one, other = one[some], other[some]
+    return Joined(left.key[one], left.pick[one], right.pick[other], weight[some])
+
+
+def alone(rows: Net, empty_before: Flags, empty_after: Flags) -> tuple[Longs, Longs, Longs]:
+    """Keys, places and weights of rows that begin or cease to stand alone; the flags are of the other side's keys."""
+    weight = rows.after * empty_after[rows.key] - rows.before * empty_before[rows.key]
+    some = np.flatnonzero(weight)
+    return rows.key[some], rows.pick[some], weight[some]
+
+
+def _meet(left: Longs, some_left: Longs, right: Longs, some_right: Longs) -> tuple[Longs, Longs]:
+    """All pairs of the rows named that have the same key; both sides are in the order of keys."""
+    keys, others = left[some_left], right[some_right]
+    low = np.searchsorted(others, keys, side="left")
+    count = np.searchsorted(others, keys, side="right") - low
+    steps = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(some_left, count), some_right[np.repeat(low, count) + steps]
+
 
 LEFT, RIGHT, TOTALS = "left", "right", "totals"
 _TOTALS = pa.schema([(f"{side}_{what}", pa.int32()) for side in (LEFT, RIGHT) for what in ("entries", "rows")])

@@ -1,15 +1,22 @@
 """`join_streams`: rows of two streams with one key whose times lie near each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
-from headrace.pipelines.operators.frames import Transform, event_time_of
-from headrace.pipelines.operators.interval_join_bounds import Bounds, bounds
-from headrace.pipelines.operators.interval_join_columns import Columns, On, columns, key_pairs
-from headrace.pipelines.operators.interval_join_rows import KINDS, LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT
+from headrace.pipelines.operators.errors import BadField, On
+from headrace.pipelines.operators.frames import Transform
+from headrace.pipelines.operators.joins.interval import KINDS, LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT
+from headrace.pipelines.operators.joins.sides import (
+    bounds,
+    check_sides,
+    column_types,
+    columns,
+    distinct_key_pairs,
+    side_times,
+)
+from headrace.pipelines.operators.joins.spark import StreamJoin, keyed_join, native_join
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
 from headrace.pipelines.operators.time_marks import TimeMark, without_marks
 from headrace.pipelines.operators.times import Interval
@@ -18,21 +25,6 @@ from headrace.pipelines.watermarks import keeps_input_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-@dataclass(frozen=True)
-class StreamJoin:
-    """A join of two frames, once everything named is known to be there: what the two ways of doing it need."""
-
-    left: "DataFrame"
-    right: "DataFrame"
-    how: str
-    within: Bounds
-    left_time: TimeMark
-    right_time: TimeMark
-    columns: Columns
-    stragglers: Stragglers
-    buckets: int | None
 
 
 def join_streams(
@@ -57,12 +49,9 @@ def join_streams(
     """
     if how not in KINDS:
         raise BadField(f"how={how!r} in join_streams: write one of {', '.join(KINDS)}")
-    interval, pairs, choice = bounds(within), key_pairs(on, "join_streams"), stragglers or drop()
+    interval, pairs, choice = bounds(within), distinct_key_pairs(on, "join_streams"), stragglers or drop()
 
     def apply(left: "DataFrame") -> "DataFrame":
-        from headrace.pipelines.operators.interval_join_keyed import keyed_join
-        from headrace.pipelines.operators.interval_join_native import native_join
-
         check_sides(left, right, "join_streams")
         times = side_times(left, right, time, right_time, "join_streams")
         made = ((ASIDE,) if choice.hands_on else ()) + ((RETRACTED,) if choice.corrects else ())
@@ -106,50 +95,3 @@ def _times(join: StreamJoin) -> list[TimeMark]:
     if called is not None and join.how not in LONELY_LEFT:
         found.append(replace(right, column=called, lag_us=behind + reaches[1]))
     return found
-
-
-def check_sides(left: "DataFrame", right: "DataFrame", what: str) -> None:
-    """Refuse to join a stream with what is none."""
-    if left.isStreaming == right.isStreaming:
-        return
-    which = "right" if left.isStreaming else "left"
-    raise BadWindow(
-        f"{what} joins two streams, and the {which} side is none: read it with readStream, or join "
-        "a table that does not change with .join(…)"
-    )
-
-
-def side_times(
-    left: "DataFrame", right: "DataFrame", time: str | None, right_time: str | None, what: str
-) -> tuple[TimeMark, TimeMark]:
-    """The time columns of both sides, which can be compared."""
-    found = _time(left, time, "left", "time", what), _time(right, right_time, "right", "right_time", what)
-    _check_times(left, right, *found)
-    return found
-
-
-def _time(frame: "DataFrame", named: str | None, side: str, keyword: str, what: str) -> TimeMark:
-    """The time column of a side; the sentence says which side lacks it."""
-    try:
-        return event_time_of(frame, named, f"the {side} side of {what}")
-    except BadWindow as error:
-        raise BadWindow(str(error).replace("time=…", f"{keyword}=…")) from None
-
-
-def _check_times(left: "DataFrame", right: "DataFrame", at_left: TimeMark, at_right: TimeMark) -> None:
-    time, right_time = at_left.column, at_right.column
-    one, other = left.schema[time].dataType.simpleString(), right.schema[right_time].dataType.simpleString()
-    if one != other:
-        raise BadTime(
-            f"the left time {time!r} is {one} and the right time {right_time!r} is {other}, which cannot be "
-            "compared without a time zone: make both with event_time(…)"
-        )
-
-
-def column_types(frame: "DataFrame", what: str) -> dict[str, str]:
-    """The columns of a side and their types; each name once."""
-    names = frame.columns
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            raise BadField(f"there are two columns {name!r} on one side of {what}: rename one of them")
-    return {field.name: field.dataType.simpleString() for field in frame.schema.fields}

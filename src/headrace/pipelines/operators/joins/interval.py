@@ -2,29 +2,176 @@
 
 Both sides come in one stream. State: a table for each side with its rows, as long as a row yet to come can join them:
 a left row until the watermark (less what is allowed to be late) has reached its time plus the upper bound, a right row
-until it has reached its time less the lower one. A pair is told when the later of its two rows comes. A row without
-a partner is told when the watermark alone has reached that end; one that is allowed to be late and finds it then
-takes that back.
+until it has reached its time less the lower one. A pair is emitted when the later of its two rows comes. A row without
+a partner is emitted when the watermark alone has reached that end; if a partner that is allowed to be late comes after
+that, the row is retracted.
 """
+
 
 # ruff: noqa: ARG002 - the engine hands over more than each operator needs
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Clock, Due, Keyed, Plan, State, Timers, Times
-from headrace.pipelines.operators.grouping import Longs
-from headrace.pipelines.operators.interval_join_bounds import Bounds
-from headrace.pipelines.operators.interval_join_pairs import Pairs, Side, fresh_pairs
-from headrace.pipelines.operators.interval_join_sides import Held, JoinSide
+from headrace.pipelines.keyed.operator import (
+    NEVER,
+    Batch,
+    Changes,
+    Clock,
+    Due,
+    Keyed,
+    Plan,
+    Rows,
+    State,
+    Table,
+    Timers,
+    Times,
+    Values,
+)
+from headrace.pipelines.operators.grouping import Longs, find, lowest, sorted_by
+from headrace.pipelines.operators.joins.sides import Bounds
 from headrace.pipelines.operators.stragglers import Stragglers, aside_field, set_aside
 from headrace.pipelines.operators.times import EARLIEST, in_words, times_of
 from headrace.pipelines.operators.windows.results import RETRACTED
+
+
+class Side(NamedTuple):
+    """Rows of one side: the number of each row's key, and its time."""
+
+    key: Longs
+    time: Longs
+
+
+class Pairs(NamedTuple):
+    """Row numbers on the left and on the right; one pair a place."""
+
+    left: Longs
+    right: Longs
+
+
+def pairs(left: Side, right: Side, bounds: Bounds) -> Pairs:
+    """All pairs, in the order of the left rows, and for each of them in the order of the right's times."""
+    order = sorted_by(right.key, right.time)
+    key, time = right.key[order], right.time[order]
+    first = find(key, time, left.key, left.time + bounds.low_us, side="left")
+    behind = find(key, time, left.key, left.time + bounds.high_us, side="right")
+    many = behind - first
+    ours = np.repeat(np.arange(len(left.key)), many)
+    # Places first, first + 1, … of each left row, all in one stretch.
+    begins = np.cumsum(many) - many
+    places = np.arange(len(ours)) - np.repeat(begins - first, many)
+    return Pairs(ours, order[places])
+
+
+def fresh_pairs(left: Side, right: Side, old_left: int, old_right: int, bounds: Bounds) -> Pairs:
+    """The pairs that have at least one new row; the first `old_…` rows of each side are those known before."""
+    news = Side(left.key[old_left:], left.time[old_left:])
+    with_new_left = pairs(news, right, bounds)
+    known = Side(left.key[:old_left], left.time[:old_left])
+    with_new_right = pairs(known, Side(right.key[old_right:], right.time[old_right:]), bounds)
+    return Pairs(
+        np.concatenate([with_new_left.left + old_left, with_new_right.left]),
+        np.concatenate([with_new_left.right, with_new_right.right + old_right]),
+    )
+
+
+Flags = NDArray[np.bool_]
+AT: Final = "at"
+
+
+@dataclass(frozen=True)
+class Held:
+    """Rows of one side: whose, when, the row itself, whether it found a partner, whether it was told to have none.
+
+    The first `old` of them were there before this call.
+    """
+
+    key: Longs
+    time: Longs
+    rows: pa.Array
+    matched: Flags
+    told: Flags
+    old: int
+
+    @property
+    def side(self) -> Side:
+        """Keys and times only."""
+        return Side(self.key, self.time)
+
+    def some(self, chosen: Longs) -> Self:
+        """Some of the rows."""
+        taken = self.rows.take(pa.array(chosen))
+        return replace(self, key=self.key[chosen], time=self.time[chosen], rows=taken,
+                       matched=self.matched[chosen], told=self.told[chosen], old=len(chosen))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class JoinSide:
+    """`reach_us` behind its time a row's last partner may lie; `lonely` rows are told when that has passed.
+
+    `tracked`: whether a row has to remember that it found a partner. `once`: whether that is all it is kept for.
+    """
+
+    name: str
+    reach_us: int
+    kind: pa.DataType
+    lonely: bool
+    tracked: bool
+    once: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns in state."""
+        known = [pa.field("matched", pa.bool_()), pa.field("told", pa.bool_())] if self.tracked else []
+        return pa.schema([pa.field(AT, pa.int64()), pa.field("row", self.kind), *known])
+
+    @property
+    def table(self) -> Table:
+        """Rows that remember something are replaced as a whole, others only come and expire."""
+        return Values(self.name, self.schema, AT) if self.tracked else Rows(self.name, self.schema, AT)
+
+    def held(self, state: State, key: Longs, time: Longs, rows: pa.Array | None) -> Held:
+        """What is kept of the call's keys, and new rows behind it."""
+        kept = state.read(self.name)
+        old = len(kept)
+        held = kept.rows.column(1)
+        new = np.zeros(len(key), np.bool_)
+        flags = [np.asarray(kept.rows.column(at)) for at in (2, 3)] if self.tracked else [np.zeros(old, np.bool_)] * 2
+        return Held(
+            np.concatenate([kept.key, key]),
+            np.concatenate([np.asarray(kept.rows.column(0)), time]),
+            held if rows is None else pa.concat_arrays([held, rows]),
+            np.concatenate([flags[0], new]),
+            np.concatenate([flags[1], new]),
+            old,
+        )
+
+    def over(self, held: Held, reached: int) -> Flags:
+        """Which rows can have no further partner among rows that are not late."""
+        return held.time + self.reach_us <= reached
+
+    def stored(self, held: Held) -> Keyed:
+        """Rows as state keeps them."""
+        known = [pa.array(held.matched), pa.array(held.told)] if self.tracked else []
+        return Keyed(held.key, pa.RecordBatch.from_arrays([pa.array(held.time), held.rows, *known], schema=self.schema))
+
+    def bound(self, horizon: int) -> int:
+        """Rows before this time can have no further partner at all, the allowed late ones included."""
+        return horizon - self.reach_us + 1
+
+    def timers(self, count: int, held: Held, reached: int, allowed_us: int) -> Longs:
+        """When each key is to be woken: to tell lonely rows, and to let go of those that are over."""
+        if not self.lonely:
+            return np.full(count, NEVER, np.int64)
+        ends = held.time + self.reach_us
+        settled = (ends <= reached) & (held.matched | held.told)
+        return lowest(count, held.key, np.where(settled, ends + allowed_us, ends), NEVER)
+
 
 LEFT: Final = "_left"
 RIGHT: Final = "_right"

@@ -1,6 +1,6 @@
 """`join_tables`: two tables as changes in, their join as changes out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.keyed.apply import BUCKETS, keyed
 from headrace.pipelines.keyed.nested import is_comparable
-from headrace.pipelines.operators.errors import BadField, require
+from headrace.pipelines.operators.errors import BadField, On, key_pairs, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema
 from headrace.pipelines.operators.tables.form import (
     INSERTS,
@@ -21,13 +21,12 @@ from headrace.pipelines.operators.tables.form import (
     row_names,
     version_column,
 )
-from headrace.pipelines.operators.tables.join_operator import LEFT, RIGHT, TableJoin
+from headrace.pipelines.operators.tables.joins.operator import LEFT, RIGHT, TableJoin
 from headrace.pipelines.operators.tables.row_bytes import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-On = str | Sequence[str] | Mapping[str, str]
 HOW: Final = ("inner", "left", "right", "full")
 _LEFT, _RIGHT = "the left table of join_tables", "the right table of join_tables"
 
@@ -44,7 +43,7 @@ def join_tables(
 
     `prefix` is put before the names of the right table's columns, for tables that have columns of the same name.
     """
-    names = _names(on)
+    names = tuple(_On(*pair) for pair in key_pairs(on, "join_tables"))
     if how not in HOW:
         raise BadOption(f"how={how!r} in join_tables: choose {', '.join(map(repr, HOW[:-1]))} or {HOW[-1]!r}")
     return lambda left: _joined(left, right, names, how, prefix, buckets)
@@ -59,16 +58,6 @@ class _On:
     def is_shared(self) -> bool:
         """Whether the result has it once."""
         return self.left == self.right
-
-
-def _names(on: On) -> tuple[_On, ...]:
-    if isinstance(on, str):
-        on = [on]
-    pairs = on.items() if isinstance(on, Mapping) else ((name, name) for name in on)
-    found = tuple(_On(left, right) for left, right in pairs)
-    if not found:
-        raise BadField("on in join_tables names no column: write on='…' with the columns that must be equal")
-    return found
 
 
 def _joined(
