@@ -20,10 +20,14 @@ class PipelineError(HeadraceError):
     """A pipeline cannot go on, and the text says why and what to do."""
 
 
-def nearest(word: str, known: Iterable[str], what: str = "known are", *, otherwise: str | None = None) -> str:
-    """How to mend a name that does not exist: the one that was probably meant; else all, or what else can be done."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"{what} {', '.join(names)}" if otherwise is None else otherwise
+def nearest(
+    word: str, known: Iterable[str], what: str = "known are", *, otherwise: str | None = None, likeness: float = 0.6
+) -> str:
+    """How to mend a name that does not exist: the one that was probably meant; else all, or what else can be done.
+
+    `likeness` is how much alike two names must be, from 0 (any will do) to 1.
+    """
+    names = {name.lower(): name for name in sorted(known)}
+    for near in difflib.get_close_matches(word.lower(), names, n=1, cutoff=likeness):
+        return f"did you mean {names[near]!r}?"
+    return f"{what} {', '.join(names.values())}" if otherwise is None else otherwise

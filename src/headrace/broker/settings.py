@@ -6,10 +6,9 @@ and shown, so that the tools which set it work, and is marked as without effect.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import IntEnum
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, nearest
 from headrace.storage.config import LogConfig
 
 MAX_LONG = 2**63 - 1
@@ -333,8 +332,7 @@ def check_settings(known: Mapping[str, Setting], values: Mapping[str, str]) -> N
         if setting is not None:
             setting.check(value)
         elif name != INTERNAL_SEGMENT_BYTES:
-            near = get_close_matches(name, known, n=1)
-            raise InvalidSetting(f"unknown setting {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
+            raise InvalidSetting(f"unknown setting {name!r}: {nearest(name, known, otherwise='check its name')}")
 
 
 def check_topic_settings(values: Mapping[str, str]) -> None:

@@ -7,7 +7,6 @@ are accepted and ignored: they are passed along in configurations that many prog
 options for what matters of them here.
 """
 
-import difflib
 from collections.abc import Mapping
 
 from headrace.client.connection import PLAINTEXT, SASL_PROTOCOLS, SECURITY_PROTOCOLS, ConnectionSettings
@@ -15,6 +14,7 @@ from headrace.client.sasl import Credentials
 from headrace.client.sasl_jaas import read_login
 from headrace.client.security_errors import BadSecurity
 from headrace.client.tls_settings import BY_DEFAULT, VERSIONS, Pem, TlsSettings
+from headrace.errors import nearest
 
 _USED = (
     "security.protocol",
@@ -69,12 +69,9 @@ def _check_name(name: str) -> None:
         return
     if name in _IMPOSSIBLE:
         raise BadSecurity(f"kafka option {name!r} cannot be honoured by this client: leave it out")
-    if name.startswith(_CHECKED_PREFIXES):
-        near = difflib.get_close_matches(name, _USED, n=1, cutoff=0.0)
-    else:
-        near = difflib.get_close_matches(name, _USED, n=1, cutoff=_SURELY_MISSPELT)
-    if near:
-        raise BadSecurity(f"there is no kafka option {name!r}: did you mean {near[0]!r}?")
+    likeness = 0.0 if name.startswith(_CHECKED_PREFIXES) else _SURELY_MISSPELT
+    if hint := nearest(name, _USED, otherwise="", likeness=likeness):
+        raise BadSecurity(f"there is no kafka option {name!r}: {hint}")
 
 
 def _protocol(given: Mapping[str, str]) -> str:

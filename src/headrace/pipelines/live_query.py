@@ -11,7 +11,6 @@
 It is for eyes: the query has a checkpoint of its own in a temporary folder, which goes when the query ends.
 """
 
-import difflib
 import shutil
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.errors import nearest
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.failures import sentence_of
 from headrace.pipelines.live_html import as_html
@@ -70,8 +70,7 @@ def _checked(df: "DataFrame", choice: Choice) -> Choice:
     named = [*((name, "keys") for name in choice.keys), (choice.plot, "plot"), (choice.order_by, "order_by")]
     for name, word in named:
         if name is not None and name not in df.columns:
-            near = difflib.get_close_matches(name, df.columns, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(df.columns)}"
+            hint = nearest(name, df.columns, "there are")
             raise BadLive(f"{word} in live names {name!r}, which is not a column: {hint}")
     if choice.plot is not None:
         kind = df.schema[choice.plot].dataType

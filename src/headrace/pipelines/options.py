@@ -3,11 +3,11 @@
 Spark hands options over as text and does not tell a misspelt name from a right one, so it is done here.
 """
 
-import difflib
 import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from headrace.errors import nearest
 from headrace.pipelines.errors import BadOption
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
@@ -23,9 +23,7 @@ class Options:
         names = {name.lower(): name for name in known}
         for name in self._values:
             if name not in names and not name.startswith("kafka."):
-                near = difflib.get_close_matches(name, names, n=1)
-                hint = f"did you mean {names[near[0]]!r}?" if near else f"known are {', '.join(sorted(known))}"
-                raise BadOption(f"{where} has no option {name!r}: {hint}")
+                raise BadOption(f"{where} has no option {name!r}: {nearest(name, known)}")
 
     def text(self, *names: str, default: str | None = None) -> str | None:
         """The first of these options that is given."""

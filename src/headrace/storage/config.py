@@ -6,9 +6,9 @@ A field's name is Kafka's with `_` for `.`: `segment_bytes` is `segment.bytes`. 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Self
 
+from headrace.errors import nearest
 from headrace.records import Rules
 from headrace.storage.errors import InvalidLogConfig
 
@@ -86,10 +86,8 @@ class LogConfig:
         for name, text in properties.items():
             field = fields.get(name)
             if field is None:
-                near = get_close_matches(name, fields, n=1)
-                raise InvalidLogConfig(
-                    f"unknown topic setting {name!r}" + (f": did you mean {near[0]!r}?" if near else "")
-                )
+                hint = nearest(name, fields, otherwise="check its name")
+                raise InvalidLogConfig(f"unknown topic setting {name!r}: {hint}")
             values[field.name] = _parse(name, field.type, text)
         return cls(**values)
 

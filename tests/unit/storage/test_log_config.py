@@ -40,7 +40,7 @@ def test_an_unknown_name_comes_with_the_nearest():
         InvalidLogConfig, match=r"unknown topic setting 'retention.byte': did you mean 'retention.bytes'\?"
     ):
         LogConfig.from_properties({"retention.byte": "1"})
-    with pytest.raises(InvalidLogConfig, match=r"^unknown topic setting 'xyzzy'$"):
+    with pytest.raises(InvalidLogConfig, match=r"^unknown topic setting 'xyzzy': check its name$"):
         LogConfig.from_properties({"xyzzy": "1"})
     with pytest.raises(InvalidLogConfig, match=r"did you mean 'segment.ms'"):
         LogConfig.from_properties({"segment_ms": "1"})

@@ -1,12 +1,12 @@
 """From a format's name, a schema and options to the decoder; what cannot be is refused in one sentence."""
 
-import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
 from headrace import extras
+from headrace.errors import nearest
 from headrace.pipelines.columns import json
 from headrace.pipelines.columns.decoding import Decoder
 from headrace.pipelines.errors import PipelineError
@@ -26,13 +26,12 @@ def decoder_for(format: str, schema: pa.Schema, options: Options) -> Decoder:  #
     """The decoder for json, avro, protobuf or csv; raises `PipelineError`. Keys of options are in lower case."""
     name = format.lower()
     if name not in _FORMATS:
-        raise PipelineError(f"there is no format {format!r}{_nearest(name, _FORMATS)}")
+        raise PipelineError(f"there is no format {format!r}: {nearest(name, _FORMATS, likeness=0)}")
     keys, build = _FORMATS[name]
     for key in options:
         if key not in keys:
-            raise PipelineError(
-                f"the format {name} has no option {_SHOWN.get(key, key)!r}{_nearest(key, keys, _SHOWN)}"
-            )
+            hint = nearest(key, option_names(name), likeness=0)
+            raise PipelineError(f"the format {name} has no option {_SHOWN.get(key, key)!r}: {hint}")
     _check_schema(name, schema)
     return build(schema, options)
 
@@ -144,12 +143,5 @@ def _choice(options: Options, key: str, choices: Collection[str]) -> str | None:
         return None
     value = options[key].lower()
     if value not in choices:
-        raise PipelineError(f"{_SHOWN[key]} is {options[key]!r}{_nearest(value, choices)}")
+        raise PipelineError(f"{_SHOWN[key]} is {options[key]!r}: {nearest(value, choices, likeness=0)}")
     return value
-
-
-def _nearest(name: str, known: Iterable[str], shown: Mapping[str, str] | None = None) -> str:
-    near = difflib.get_close_matches(name, list(known), 1, 0.0)
-    word = near[0] if near else next(iter(known))
-    others = ", ".join((shown or {}).get(other, other) for other in known)
-    return f": did you mean {(shown or {}).get(word, word)!r}? (It may be {others}.)"

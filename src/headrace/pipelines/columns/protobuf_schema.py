@@ -1,6 +1,5 @@
 """A message out of a descriptor set, and how its fields meet the wanted columns."""
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
+from headrace.errors import nearest
 from headrace.pipelines.columns import protobuf_walk as walk
 from headrace.pipelines.columns.cells import Form, Meaning, fits
 from headrace.pipelines.columns.walk import Longs
@@ -93,9 +93,8 @@ def _by_last_part(name: str, paths: dict[str, tuple[int, ...]]) -> str:
     ending = [full for full in paths if full.rpartition(".")[2] == name]
     if len(ending) == 1:
         return ending[0]
-    near = difflib.get_close_matches(name, [*ending, *paths], 1, 0.0)
-    hint = f": did you mean {near[0]!r}?" if near else ": it has no messages at all"
-    raise PipelineError(f"the descriptor file has no one message {name!r}{hint}")
+    hint = nearest(name, ending or paths, otherwise="it has no messages at all", likeness=0)
+    raise PipelineError(f"the descriptor file has no one message {name!r}: {hint}")
 
 
 def check_columns(message: Descriptor, wanted: Iterable[pa.Field], prefix: str = "") -> bool:
@@ -104,9 +103,8 @@ def check_columns(message: Descriptor, wanted: Iterable[pa.Field], prefix: str =
     for column in wanted:
         field = message.fields_by_name.get(column.name)
         if field is None:
-            near = difflib.get_close_matches(column.name, list(message.fields_by_name), 1, 0.0)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise PipelineError(f"the message {message.full_name} has no field {prefix + column.name!r}{hint}")
+            hint = nearest(column.name, message.fields_by_name, otherwise="it has no fields at all", likeness=0)
+            raise PipelineError(f"the message {message.full_name} has no field {prefix + column.name!r}: {hint}")
         needs_library |= _check(field, column.type, prefix + column.name)
     return needs_library
 

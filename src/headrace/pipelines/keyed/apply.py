@@ -1,12 +1,12 @@
 """`keyed`: an operator as a function of a DataFrame."""
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from headrace.errors import nearest
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.keyed.errors import BadKey
 from headrace.pipelines.keyed.keys import check_types
@@ -53,9 +53,9 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
         if name in by[:place]:
             raise BadKey(f"by names {name!r} twice: name it once")
         if name not in frame.columns:
-            near = difflib.get_close_matches(name, frame.columns, 1)
-            meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(frame.columns)}"
-            raise BadKey(f"by names {name!r}, which the DataFrame does not have: {meant}")
+            raise BadKey(
+                f"by names {name!r}, which the DataFrame does not have: {nearest(name, frame.columns, 'it has')}"
+            )
     rows = to_arrow_schema(frame.schema, timezone="UTC")
     keys = pa.schema([rows.field(name) for name in by])
     check_types(keys)
