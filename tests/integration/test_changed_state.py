@@ -15,8 +15,8 @@ from headrace.pipelines.jobs.build import Prepared, start
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, BadJob
 from headrace.pipelines.jobs.failures import sentence_of, will_last
 from headrace.pipelines.jobs.place import Place
-from headrace.pipelines.jobs.steps import FILE, steps_of
 from headrace.pipelines.operators import join_streams
+from headrace.pipelines.spark.stateful_steps import FILE, steps_of
 
 pytestmark = pytest.mark.java
 

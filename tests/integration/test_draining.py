@@ -23,7 +23,6 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.pipelines import job, topic
-from headrace.pipelines.draining import FINAL_WATERMARK_MS, Drained, Stage, drain, stage_of
 from headrace.pipelines.jobs.build import check_over
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, BadJob
 from headrace.pipelines.jobs.place import Place
@@ -40,7 +39,9 @@ from headrace.pipelines.operators import (
     top_n,
     tumbling,
 )
-from headrace.pipelines.watermarks import keeps_input_watermarks
+from headrace.pipelines.spark import watermarks
+from headrace.pipelines.spark.draining import FINAL_WATERMARK_MS, Drained, Stage, drain, stage_of
+from headrace.pipelines.spark.watermarks import keep_input_watermarks
 from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -183,8 +184,10 @@ def test_nothing_in_a_batch_is_late_by_the_wall_clock_or_told_early(spark: Spark
     ],
 )
 def test_an_input_that_was_read_before_a_restart_holds_nothing_up(
-    spark: SparkSession, tmp_path: Path, query: Query
+    spark: SparkSession, tmp_path: Path, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watermarks, "_LOOK_S", 1.5)  # however slow we are, the values are back before a micro-batch
+
     def write(side: str, seconds: range) -> None:
         (tmp_path / side).mkdir(exist_ok=True)
         at = [f"2026-01-01T00:{second // 60:02d}:{second % 60:02d}Z" for second in seconds]
@@ -199,7 +202,7 @@ def test_an_input_that_was_read_before_a_restart_holds_nothing_up(
     found: list[Any] = []
     for start in (0, 20, 40):
         write("left", range(start, start + 20))
-        frame = keeps_input_watermarks(query(read))
+        frame = keep_input_watermarks(query(read))
         writer = frame.writeStream.foreachBatch(lambda batch, _: found.extend(batch.collect()))
         started = writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True).start()
         started.awaitTermination()

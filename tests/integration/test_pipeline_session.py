@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from headrace.pipelines import session
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.spark_session import settle_sources
+from headrace.pipelines.spark.session import settle_sources
 
 pytestmark = pytest.mark.java
 
@@ -52,7 +52,7 @@ def test_workers_come_from_our_daemon_with_everything_loaded(spark):
         return f"{daemon[2]} {'pandas' in sys.modules and 'pyarrow' in sys.modules and 'numba' in sys.modules}"
 
     (row,) = spark.range(1).select(udf(look, "string")("id").alias("seen")).collect()
-    assert row["seen"] == "headrace.pipelines.daemon True"
+    assert row["seen"] == "headrace.pipelines.spark.daemon True"
 
 
 def test_headrace_is_a_format_without_registering(spark, headrace_broker):

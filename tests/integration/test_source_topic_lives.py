@@ -28,7 +28,6 @@ from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import close_clusters
 from headrace.pipelines.errors import DataLoss
-from headrace.pipelines.jobs.checkpoint import standing
 from headrace.pipelines.jobs.lag import Lag, lag_of
 from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import Attempt, write_task
@@ -36,6 +35,7 @@ from headrace.pipelines.source.columns import raw_schema
 from headrace.pipelines.source.idle import stamp_of
 from headrace.pipelines.source.options import read_options
 from headrace.pipelines.source.stream import StreamReader
+from headrace.pipelines.spark.checkpoint import read_done
 from tests.integration.waiting import wait_until
 
 _names = itertools.count()
@@ -307,7 +307,7 @@ def test_a_job_lags_behind_a_topic_made_again_by_all_of_it(bootstrap: str, topic
     for folder, text in (("offsets", f"v1\n{{}}\n{json.dumps(query.stands)}\n"), ("commits", "v1\n{}\n")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "0").write_text(text)
-    stands = standing(tmp_path)
+    stands = read_done(tmp_path)
     assert lag_of(topic.cluster, stands.offsets, 2_000, stands.ids) == Lag(0, 0)
     topic.make_again(records=4)
     assert lag_of(topic.cluster, stands.offsets, 2_000, stands.ids) == Lag(4, 1_000)

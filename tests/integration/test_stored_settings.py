@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipelines.jobs.steps import steps_of
 from headrace.pipelines.keyed import stateful
 from headrace.pipelines.keyed.settings import Settings
 from headrace.pipelines.operators import aggregates as agg
@@ -45,6 +44,7 @@ from headrace.pipelines.operators import (
     top_rows,
     tumbling,
 )
+from headrace.pipelines.spark.stateful_steps import steps_of
 
 pytestmark = pytest.mark.java
 FILE = Path(__file__).with_name("stored_settings.json")

@@ -132,7 +132,7 @@ def check_python() -> Finding:
 
 def check_java(*, needed: bool) -> Finding:
     """The Java that Spark would run on."""
-    from headrace.pipelines.java import JavaUnfit, find_java
+    from headrace.pipelines.spark.java import JavaUnfit, find_java
 
     try:
         java = find_java()
@@ -163,7 +163,7 @@ def _fits(version: str | None, first: tuple[int, ...], too_new: tuple[int, ...] 
 
 def check_jars() -> Finding:
     """Whether Spark's own Kafka connector is here; nobody needs it who does not ask for it."""
-    from headrace.pipelines.jars import folder_of, jars_here
+    from headrace.pipelines.spark.java import folder_of, jars_here
 
     if jars_here():
         return Finding("kafka jars", Verdict.FINE, str(folder_of()))

@@ -126,7 +126,7 @@ def run(
     from headrace.client.surroundings import settings_around
     from headrace.pipelines.jobs.connections import connected
     from headrace.pipelines.jobs.service import RunSettings, run_jobs
-    from headrace.pipelines.settings import conf_around
+    from headrace.pipelines.spark.settings import conf_around
 
     around = settings_around(bootstrap)
     chosen = {**conf_around(), **dict(conf)}
@@ -234,7 +234,7 @@ def rebuild(
     """
     from headrace.pipelines.jobs.rebuild import build_beside, next_version
     from headrace.pipelines.jobs.rebuild import switch as switch_over
-    from headrace.pipelines.spark_session import session
+    from headrace.pipelines.spark.session import session
 
     job = load(file, [name])[0]
     server = _server(bootstrap)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from headrace.cli.output import LiveView, human_bytes, human_duration
 from headrace.pipelines.jobs.progress import Progress
-from headrace.pipelines.steps import StepLine
+from headrace.pipelines.spark.session import StepLine
 
 _COLUMNS = (
     ("job", "left"), ("batch", "right"), ("rows", "right"), ("in/s", "right"), ("done/s", "right"), ("took", "right"),

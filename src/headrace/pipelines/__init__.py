@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from headrace.extras import export_lazily
 
 if TYPE_CHECKING:
-    from headrace.pipelines.draining import drain
     from headrace.pipelines.jobs.declare import Job, job, topic
     from headrace.pipelines.live_query import live
-    from headrace.pipelines.spark_session import session
+    from headrace.pipelines.spark.draining import drain
+    from headrace.pipelines.spark.session import session
 
 # Loaded when first asked for: Spark's Python processes import this package, and want none of it.
 _HOMES = {
     **dict.fromkeys(("Job", "job", "topic"), "headrace.pipelines.jobs.declare"),
-    "drain": "headrace.pipelines.draining",
+    "drain": "headrace.pipelines.spark.draining",
     "live": "headrace.pipelines.live_query",
-    "session": "headrace.pipelines.spark_session",
+    "session": "headrace.pipelines.spark.session",
 }
 
 __all__ = ["Job", "drain", "job", "live", "session", "topic"]

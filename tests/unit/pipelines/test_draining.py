@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipelines.draining import FINAL_WATERMARK_MS, Stage, begin_ending, stage_of
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.watermarks import (
+from headrace.pipelines.spark.draining import FINAL_WATERMARK_MS, Stage, begin_ending, stage_of
+from headrace.pipelines.spark.watermarks import (
     InputWatermarks,
     inputs_in,
     keep,
@@ -64,7 +64,7 @@ def test_the_clock_of_the_ending_does_not_go_back(tmp_path: Path) -> None:
 def test_an_offset_log_of_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text("v2\n{}\n{}")
-    with pytest.raises(PipelineError, match="of version v2, and only v1 is known"):
+    with pytest.raises(PipelineError, match="of version v2, and only v1 is supported"):
         stage_of(tmp_path)
 
 

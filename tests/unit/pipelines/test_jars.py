@@ -3,8 +3,7 @@
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from headrace.pipelines.folders import cache_folder
-from headrace.pipelines.jars import KAFKA_CONNECTOR, fetch_jars, folder_of, ivy_module, jars_here
+from headrace.pipelines.spark.java import KAFKA_CONNECTOR, cache_folder, fetch_jars, folder_of, ivy_module, jars_here
 
 
 def test_every_jar_is_asked_for_alone():

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from headrace.pipelines.java import JavaUnfit, find_java, parse_version
+from headrace.pipelines.spark.java import JavaUnfit, find_java, parse_version
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from headrace.pipelines.launch import _noted_interrupts
+from headrace.pipelines.spark.launch import _noted_interrupts
 
 
 def test_an_interrupt_while_a_process_is_started_is_noted_and_raised_afterwards() -> None:

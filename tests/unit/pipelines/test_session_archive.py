@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from headrace.pipelines import archive
-from headrace.pipelines.java import Java
+from headrace.pipelines.spark.java import Java
+from headrace.pipelines.spark.launch import archive_flags, find_claim
 
 
 @pytest.fixture
@@ -21,30 +21,30 @@ def java(tmp_path, monkeypatch):
 
 def test_one_makes_it_the_others_do_without_and_the_next_uses_it(java, tmp_path):
     folder = tmp_path / "cache" / "headrace" / "spark"
-    assert archive.flags(java, "k", "/jars/*")[0] == f"-XX:ArchiveClassesAtExit={folder}/k.jsa-partial"
-    assert archive.flags(java, "k", "/jars/*") == []
+    assert archive_flags(java, "k", "/jars/*")[0] == f"-XX:ArchiveClassesAtExit={folder}/k.jsa-partial"
+    assert archive_flags(java, "k", "/jars/*") == []
     (folder / "k.jsa-partial").write_text("who")  # still being written, or torn
-    assert archive.flags(java, "k", "/jars/*") == []
+    assert archive_flags(java, "k", "/jars/*") == []
     (folder / "k.jsa-partial").write_text("whole")
-    assert archive.flags(java, "k", "/jars/*")[0] == f"-XX:SharedArchiveFile={folder}/k.jsa"
-    assert archive.flags(java, "k", "/jars/*")[0] == f"-XX:SharedArchiveFile={folder}/k.jsa"
-    assert archive.flags(java, "other key", "/jars/*")[0].startswith("-XX:ArchiveClassesAtExit=")
+    assert archive_flags(java, "k", "/jars/*")[0] == f"-XX:SharedArchiveFile={folder}/k.jsa"
+    assert archive_flags(java, "k", "/jars/*")[0] == f"-XX:SharedArchiveFile={folder}/k.jsa"
+    assert archive_flags(java, "other key", "/jars/*")[0].startswith("-XX:ArchiveClassesAtExit=")
 
 
 def test_it_can_be_switched_off(java, monkeypatch):
     monkeypatch.setenv("HEADRACE_SPARK_ARCHIVE", "0")
-    assert archive.flags(java, "k", "/jars/*") == []
+    assert archive_flags(java, "k", "/jars/*") == []
 
 
 def test_one_that_was_killed_is_followed_by_another(java):
     """As when a stack is ended at once: the next session makes the archive, not the first of the next day."""
-    made = archive.flags(java, "k", "/jars/*")
-    claim = archive.claim_of(made)
+    made = archive_flags(java, "k", "/jars/*")
+    claim = find_claim(made)
     running = subprocess.Popen(["sleep", "60"])
     claim.write_text(str(running.pid))
-    assert archive.flags(java, "k", "/jars/*") == []
+    assert archive_flags(java, "k", "/jars/*") == []
     running.kill()
     running.wait()
-    assert archive.flags(java, "k", "/jars/*") == made
-    assert archive.flags(java, "k", "/jars/*") == []  # its JVM is not started yet
-    assert archive.claim_of(["-Xshare:auto"]) is None
+    assert archive_flags(java, "k", "/jars/*") == made
+    assert archive_flags(java, "k", "/jars/*") == []  # its JVM is not started yet
+    assert find_claim(["-Xshare:auto"]) is None

@@ -5,9 +5,16 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.launch import MAIN_CLASS, is_plain, parse_answer, parse_launcher_output, with_flags
-from headrace.pipelines.quiet_logs import log_settings_file
-from headrace.pipelines.settings import DAEMON, JAVA_OPTIONS, is_local, merged, settings_for, threads_of
+from headrace.pipelines.spark.launch import MAIN_CLASS, is_plain, parse_answer, parse_launcher_output, with_flags
+from headrace.pipelines.spark.settings import (
+    DAEMON,
+    JAVA_OPTIONS,
+    is_local,
+    log_settings_file,
+    merge_settings,
+    settings_for,
+    threads_of,
+)
 
 
 def settings(master, state_dir=None):
@@ -60,17 +67,17 @@ def test_nothing_local_listens_beyond_loopback():
 def test_every_default_can_be_overridden():
     local = settings("local[2]")
     for name in local.keys() - {JAVA_OPTIONS}:
-        assert merged(local, {name: "other"})[name] == "other"
-    assert merged(local, {"spark.ui.enabled": True})["spark.ui.enabled"] == "true"
+        assert merge_settings(local, {name: "other"})[name] == "other"
+    assert merge_settings(local, {"spark.ui.enabled": True})["spark.ui.enabled"] == "true"
 
 
 def test_java_options_are_added_and_win():
-    assert merged({JAVA_OPTIONS: "-Da=1"}, {JAVA_OPTIONS: "-Da=2"})[JAVA_OPTIONS] == "-Da=1 -Da=2"
+    assert merge_settings({JAVA_OPTIONS: "-Da=1"}, {JAVA_OPTIONS: "-Da=2"})[JAVA_OPTIONS] == "-Da=1 -Da=2"
 
 
 def test_a_setting_that_is_not_sparks_is_refused():
     with pytest.raises(PipelineError, match=r"'shuffle\.partitions' in conf is not a Spark setting"):
-        merged({}, {"shuffle.partitions": 2})
+        merge_settings({}, {"shuffle.partitions": 2})
 
 
 def test_the_command_is_read_from_the_launcher():

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.client.surroundings import VARIABLE
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.settings import CONF_VARIABLE, conf_around
+from headrace.pipelines.spark.settings import CONF_VARIABLE, conf_around
 from headrace.stack.errors import InvalidStack
 from headrace.stack.kind import Member, Stack
 from headrace.stack.kinds import pipelines

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.draining import ONCE, Stage, begin_ending, stage_of
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.checkpoint import Standing, standing
 from headrace.pipelines.jobs.declare import (
     AVAILABLE_NOW,
     REAL_TIME,
@@ -27,9 +25,11 @@ from headrace.pipelines.jobs.inputs import check_input, input_frame
 from headrace.pipelines.jobs.lag import lag_of
 from headrace.pipelines.jobs.outputs import check_output, start_query
 from headrace.pipelines.jobs.place import Place
-from headrace.pipelines.jobs.steps import check_steps
-from headrace.pipelines.keyed.spark_plan import has_watermark
 from headrace.pipelines.source.selection import selected
+from headrace.pipelines.spark.checkpoint import Done, read_done
+from headrace.pipelines.spark.draining import ONCE, Stage, begin_ending, stage_of
+from headrace.pipelines.spark.plan import has_watermark
+from headrace.pipelines.spark.stateful_steps import check_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +86,7 @@ def check_over(job: Job, place: Place, bootstrap: str, trigger: str) -> None:
     for word, stage in stages.items():
         if stage is not Stage.DRAINED:
             continue
-        waiting = _waiting(job, standing(place.checkpoint(word)), bootstrap)
+        waiting = _waiting(job, read_done(place.checkpoint(word)), bootstrap)
         if waiting or trigger != AVAILABLE_NOW:
             raise BadJob(
                 f"{job.place}: job {job.name!r} was drained: its windows are closed, and "
@@ -95,7 +95,7 @@ def check_over(job: Job, place: Place, bootstrap: str, trigger: str) -> None:
             )
 
 
-def _waiting(job: Job, stands: Standing, bootstrap: str) -> int:
+def _waiting(job: Job, stands: Done, bootstrap: str) -> int:
     """How many records its inputs have that were not read, those of partitions that were added since among them."""
     if not stands.offsets:
         return 0

@@ -197,26 +197,3 @@ def _names_in(code: CodeType) -> set[str]:
     """The global names that a function's code has, and that of functions inside it."""
     inner = [_names_in(each) for each in code.co_consts if isinstance(each, CodeType)]
     return set(code.co_names).union(*inner)
-
-
-# --- Spark's functions before there is a session
-
-
-def allow_types_by_name() -> None:
-    """Let `@F.udf("long")` stand in a file that is loaded before Spark starts.
-
-    Spark asks the JVM for the type as soon as the function is declared, only to show it; asked again when the function
-    is used, it gets it. Without a JVM the name stands there meanwhile.
-    """
-    from pyspark import SparkContext
-    from pyspark.sql.udf import UserDefinedFunction
-
-    asked: Any = vars(UserDefinedFunction)["returnType"].fget
-    if asked.__module__ == __name__:
-        return
-
-    def return_type(function: Any) -> Any:
-        started = SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no public way to ask
-        return asked(function) if started else function._returnType  # noqa: SLF001
-
-    UserDefinedFunction.returnType = property(return_type)  # type: ignore[assignment,method-assign]

@@ -11,8 +11,8 @@ from headrace.errors import HeadraceError
 from headrace.extras import missing_extra
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import Job
-from headrace.pipelines.jobs.functions import Imports, allow_types_by_name, imports_of, remember
-from headrace.pipelines.quiet_logs import hush_python
+from headrace.pipelines.jobs.functions import Imports, imports_of, remember
+from headrace.pipelines.spark.internals import active_context, allow_types_by_name, hush_python
 
 
 class BadFile(PipelineError):
@@ -114,10 +114,9 @@ def _wants_spark(error: BaseException) -> bool:
     *_, last = traceback.extract_tb(error.__traceback__)
     if "pyspark" not in Path(last.filename).parts:
         return False
-    from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way to ask
+    if active_context() is not None:
         return False
     if isinstance(error, PySparkException):  # some of its functions raise this, the others assert it
         return error.getCondition() in ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSION")

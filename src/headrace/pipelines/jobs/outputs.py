@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.draining import ONCE
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, REAL_TIME, Output, TopicOutput
 from headrace.pipelines.jobs.inputs import connector_options
 from headrace.pipelines.sink.topic.options import SinkOptions, read_options
-from headrace.pipelines.watermarks import keeps_input_watermarks
+from headrace.pipelines.spark.draining import ONCE
+from headrace.pipelines.spark.watermarks import keep_input_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ def start_query(
     frame: "DataFrame", name: str, output: Output, *, bootstrap: str, checkpoint: Path, trigger: str, mode: str
 ) -> "StreamingQuery":
     """Begin to write a DataFrame; `mode` is Spark's output mode where the output is not a topic."""
-    keeps_input_watermarks(frame)
+    keep_input_watermarks(frame)
     writer = frame.writeStream.queryName(name).option("checkpointLocation", str(checkpoint.absolute()))
     writer = writer.trigger(**_trigger(trigger))
     if not isinstance(output, TopicOutput):

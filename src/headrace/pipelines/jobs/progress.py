@@ -1,6 +1,5 @@
 """What a query's progress report says, in the words that people use. Pure."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 
 from headrace.model import TopicPartition
 from headrace.pipelines.observed import LATE_ROWS
+from headrace.pipelines.source.planning import offsets_in
 
 
 class Written(NamedTuple):
@@ -133,21 +133,6 @@ def _source(name: str, source: Mapping[str, Any]) -> SourceProgress:
     return SourceProgress(
         name, _rate(source.get("inputRowsPerSecond")), _rate(source.get("processedRowsPerSecond")), end, lag
     )
-
-
-def offsets_in(found: Any) -> dict[TopicPartition, int]:
-    """Offsets as a report or a checkpoint has them, also as JSON; nothing where they are not a topic's."""
-    if isinstance(found, str) and found.startswith("{"):
-        found = json.loads(found)
-    if not isinstance(found, Mapping):
-        return {}
-    return {
-        TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in found.items()
-        if isinstance(partitions, Mapping)
-        for partition, offset in partitions.items()
-        if str(partition).isdecimal()
-    }
 
 
 def _rate(value: Any) -> float:

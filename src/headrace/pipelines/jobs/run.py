@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.build import Prepared, is_over, start, start_ending
@@ -12,8 +12,7 @@ from headrace.pipelines.jobs.failures import sentence_of, will_last
 from headrace.pipelines.jobs.inputs import dead_letter_topics
 from headrace.pipelines.jobs.progress import Progress, read
 from headrace.pipelines.jobs.status import written
-from headrace.pipelines.steps import step_of
-from headrace.pipelines.watermarks import keep_now
+from headrace.pipelines.spark.watermarks import keep_now
 from headrace.retry import Backoff
 
 if TYPE_CHECKING:
@@ -22,6 +21,13 @@ if TYPE_CHECKING:
 _PAUSES = Backoff(1.0, 60.0)
 _HEALTHY_S = 300.0  # a job that ran so long starts to count its failures anew
 _DRAIN_S = 60.0
+# What `StreamingQuery.status` says, by how it begins.
+_MEANINGS: Final = (
+    ("Initializing", "opening its sources"),
+    ("Getting offsets", "asking its topics for new records"),
+    ("Waiting for data", "waiting for records"),
+    ("Waiting for next trigger", "waiting for its next trigger"),
+)
 
 
 @dataclass
@@ -160,7 +166,7 @@ class Runner:
             running.has_begun = bool(running.last_batch)
             waiting = [query for word, query in running.queries.items() if word not in running.last_batch]
             context = next(iter(running.prepared.results.values())).sparkSession.sparkContext
-            steps = [step_of(query, context) for query in waiting if query.isActive]
+            steps = [_describe_step(query, context) for query in waiting if query.isActive]
             found[running.name] = "" if running.has_begun or not steps else steps[0]
         return found
 
@@ -175,3 +181,19 @@ class Runner:
                     time.sleep(0.02)
                 query.stop()
         keep_now()
+
+
+def _describe_step(query: "StreamingQuery", context: Any) -> str:
+    """What a query is doing that has not finished a batch yet."""
+    message = str(query.status["message"])
+    for beginning, meaning in _MEANINGS:
+        if message.startswith(beginning):
+            return meaning
+    tracker = context.statusTracker()
+    stages = [info for number in tracker.getActiveStageIds() if (info := tracker.getStageInfo(number))]
+    if not stages:
+        return "planning its first batch"
+    if not any(stage.numCompletedTasks for stage in stages):
+        return "running its first batch, for which Python workers start"
+    done, total = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+    return f"running its first batch, {done} of {total} tasks done"

@@ -21,7 +21,7 @@ from headrace.pipelines.jobs.progress import Progress
 from headrace.pipelines.jobs.publish import MetricsServer, ProgressTopic
 from headrace.pipelines.jobs.run import Runner
 from headrace.pipelines.jobs.versions import at_version
-from headrace.pipelines.spark_session import session, settle_sources
+from headrace.pipelines.spark.session import session, settle_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,13 +7,13 @@ from typing import Any
 from headrace.client.errors import ClientError
 from headrace.dead_letters import NO_LETTERS, Letters, letters_in
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.checkpoint import Standing, standing
 from headrace.pipelines.jobs.declare import Job, TopicOutput
 from headrace.pipelines.jobs.inputs import letter_boxes
 from headrace.pipelines.jobs.lag import Lag, lag_of
 from headrace.pipelines.jobs.place import Place, folder_of, locked, read_record
 from headrace.pipelines.jobs.progress import Written
 from headrace.pipelines.jobs.versions import at_version
+from headrace.pipelines.spark.checkpoint import Done, read_done
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class OutputStatus:
 
     name: str
     target: str
-    standing: Standing
+    standing: Done
     lag: Lag | None
 
 
@@ -68,7 +68,7 @@ def status_of(job: Job, state: Path, bootstrap: str, now_ms: int) -> JobStatus:
     shown = at_version(job, version, switched=True)
     outputs = []
     for word, output in shown.outputs.items():
-        stands = standing(place.checkpoint(word))
+        stands = read_done(place.checkpoint(word))
         outputs.append(OutputStatus(word, described(output), stands, _lag(job, stands, bootstrap, now_ms)))
     return JobStatus(job.name, version, _is_running(folder), tuple(outputs), _letters(job, bootstrap))
 
@@ -91,7 +91,7 @@ def written(output: object) -> Written:
     return Written(kind, output.name if kind == "view" else described(output), described(output))  # type: ignore[attr-defined]
 
 
-def _lag(job: Job, stands: Standing, bootstrap: str, now_ms: int) -> Lag | None:
+def _lag(job: Job, stands: Done, bootstrap: str, now_ms: int) -> Lag | None:
     if not stands.offsets:
         return None
     try:

@@ -12,7 +12,7 @@ from headrace.pipelines.keyed.errors import BadKey
 from headrace.pipelines.keyed.keys import check_types
 from headrace.pipelines.keyed.operator import Clock, Operator
 from headrace.pipelines.keyed.packing import EMITTED_DDL, HASH, PACKED_DDL, pack, unpack
-from headrace.pipelines.keyed.spark_plan import has_watermark, lost_watermark
+from headrace.pipelines.spark.plan import has_watermark, lost_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,9 +45,9 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
     from pyspark.sql.functions import col, xxhash64
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    from headrace.pipelines.keyed.ending import ends_when_read
     from headrace.pipelines.keyed.stateful import KeyedProcessor
-    from headrace.pipelines.watermarks import keeps_input_watermarks
+    from headrace.pipelines.spark.wall_clock import end_when_read
+    from headrace.pipelines.spark.watermarks import keep_input_watermarks
 
     for place, name in enumerate(by):
         if name in by[:place]:
@@ -82,7 +82,7 @@ def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int
         _MODES[plan.clock],
     )
     if plan.clock is Clock.WALL and frame.isStreaming:
-        told = ends_when_read(told)
+        told = end_when_read(told)
     if plan.clock is not Clock.NONE:
-        keeps_input_watermarks(frame)
+        keep_input_watermarks(frame)
     return told.mapInArrow(unpack, output)

@@ -3,12 +3,12 @@
 from itertools import count
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.keyed.spark_plan import has_watermark, lost_watermark, stateful_step
 from headrace.pipelines.observed import EVENT_TIMES
 from headrace.pipelines.operators.errors import BadField, BadTime, require
 from headrace.pipelines.operators.frames import Transform
 from headrace.pipelines.operators.time_marks import TimeMark, time_marks, without_marks
 from headrace.pipelines.operators.times import Interval, microseconds, spelt
+from headrace.pipelines.spark.plan import has_watermark, lost_watermark, stateful_step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

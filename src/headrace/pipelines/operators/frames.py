@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from headrace.pipelines.keyed.apply import BUCKETS, keyed
 from headrace.pipelines.keyed.operator import Operator
-from headrace.pipelines.keyed.spark_plan import has_watermark, lost_watermark, stateful_step
 from headrace.pipelines.operators.errors import BadAggregate, BadField, BadTime, BadWindow, nearest, require
 from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import ASIDE
 from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
+from headrace.pipelines.spark.plan import has_watermark, lost_watermark, stateful_step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

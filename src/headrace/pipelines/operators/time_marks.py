@@ -26,7 +26,7 @@ A join of Spark's own holds rows up too, and lowers the watermark for all that s
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.pipelines.keyed.spark_plan import united_metadata
+from headrace.pipelines.spark.plan import united_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -12,9 +12,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.pipelines.daemon import quiet_planning
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.source.options import read_options
+from headrace.pipelines.spark.daemon import quiet_planning
 
 if TYPE_CHECKING:
     from headrace.pipelines.sink.topic.options import SinkOptions

@@ -1,6 +1,7 @@
 """Sharing out what is to be read: how far a batch goes, and which task reads what. Pure."""
 
 import itertools
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -32,13 +33,18 @@ def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None
     return found
 
 
-def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Offsets:
-    """Offsets from Spark's checkpoint."""
+def offsets_in(found: Any) -> Offsets:
+    """Offsets as a checkpoint or a report has them, also as JSON; nothing where they are not a topic's."""
+    if isinstance(found, str) and found.startswith("{"):
+        found = json.loads(found)
+    if not isinstance(found, Mapping):
+        return {}
     return {
-        TopicPartition(topic, int(partition)): offset
-        for topic, partitions in offsets.items()
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in found.items()
+        if isinstance(partitions, Mapping)
         for partition, offset in partitions.items()
-        if partition != _ID
+        if str(partition).isdecimal()
     }
 
 

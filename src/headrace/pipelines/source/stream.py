@@ -4,8 +4,6 @@ Offsets in the checkpoint have the form of Spark's own Kafka source, with the id
 topic that is made again is another one, whose records must not be taken for those of the one before.
 """
 
-import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -47,9 +45,10 @@ from headrace.pipelines.source.idle import (
 from headrace.pipelines.source.lives import Position, begun, follow, gone
 from headrace.pipelines.source.options import SourceOptions
 from headrace.pipelines.source.places import find
-from headrace.pipelines.source.planning import Offsets, from_json, ids_in, limited, to_json
+from headrace.pipelines.source.planning import Offsets, ids_in, limited, offsets_in, to_json
 from headrace.pipelines.source.reading import REMEDY, oldest_times
 from headrace.pipelines.source.selection import refreshed, selected
+from headrace.pipelines.spark.daemon import end_with_spark
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -243,22 +242,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             alter_offsets(Coordinators(self._cluster), self._options.commit_group, offsets)
 
     def stop(self) -> None:
-        """Nothing is held that the process does not end with.
-
-        Spark ends a query by closing the socket to this process, and the process would then fail to report that over
-        the same socket, with a traceback on the user's terminal.
-        """
-        if sys.exc_info()[0] is EOFError and _is_spark_runner():
-            os._exit(0)
+        """Nothing is held that the process does not end with."""
+        end_with_spark()
 
 
 def _position(offsets: Mapping[str, Any]) -> Position:
     """From Spark's checkpoint."""
     plain = without_stamp(offsets)
-    return Position(from_json(plain), ids_in(plain))
-
-
-def _is_spark_runner() -> bool:
-    """Whether this process was started by Spark for a streaming source alone."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name == "pyspark.sql.streaming.python_streaming_source_runner"
+    return Position(offsets_in(plain), ids_in(plain))

@@ -16,7 +16,7 @@ from headrace import extras
 from headrace.errors import nearest
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW
-from headrace.pipelines.settings import CONF_VARIABLE, is_local, merged
+from headrace.pipelines.spark.settings import CONF_VARIABLE, is_local, merge_settings
 from headrace.stack.keys import Complaint, Key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Sections, Stack
 from headrace.stack.kinds.topics import needs
@@ -29,7 +29,7 @@ def _check_spark(section: Section) -> Iterable[Complaint]:
             yield ("conf", name), f"[{section.where}] conf: {name} is a table or a list: write it in quotes"
             continue
         try:
-            merged({}, {name: value})
+            merge_settings({}, {name: value})
         except PipelineError as error:
             yield ("conf", name), f"[{section.where}] {error}"
 

@@ -5,8 +5,8 @@ import pytest
 from headrace.model import TopicPartition
 from headrace.pipelines import Job, job, topic
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.checkpoint import standing
 from headrace.pipelines.jobs.place import ForeignCheckpoint, Place, forget, locked, mark_started, open_place
+from headrace.pipelines.spark.checkpoint import read_done
 
 
 def declared(name: str = "sums", reads: str = "orders", checkpoint: str | None = None) -> Job:
@@ -44,14 +44,14 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
 
 
 def test_what_spark_left_is_read_without_spark(tmp_path: Path) -> None:
-    assert standing(tmp_path).batch is None
+    assert read_done(tmp_path).batch is None
     for number, offset in enumerate((10, 20, 30)):
         (tmp_path / "offsets").mkdir(exist_ok=True)
         (tmp_path / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"t":{{"0":{offset}}}}}\n-\n')
     (tmp_path / "commits").mkdir()
     for number in (0, 1):  # the third batch is not done
         (tmp_path / "commits" / str(number)).write_text("v1\n{}")
-    found = standing(tmp_path)
+    found = read_done(tmp_path)
     assert (found.batch, found.offsets) == (1, {TopicPartition("t", 0): 20})
 
 

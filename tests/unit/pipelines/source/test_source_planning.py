@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import TopicPartition
-from headrace.pipelines.source.planning import Range, from_json, limited, ranges, tasks, to_json
+from headrace.pipelines.source.planning import Range, limited, offsets_in, ranges, tasks, to_json
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 stretches = st.dictionaries(
@@ -13,7 +13,7 @@ stretches = st.dictionaries(
 
 def test_offsets_have_the_form_of_sparks_own_source() -> None:
     assert to_json({B: 4, A: 1}) == {"a": {"0": 1}, "b": {"3": 4}}
-    assert from_json(to_json({B: 4, A: 1})) == {A: 1, B: 4}
+    assert offsets_in(to_json({B: 4, A: 1})) == {A: 1, B: 4}
 
 
 def test_a_limit_is_shared_by_what_waits() -> None:

@@ -2,12 +2,14 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from headrace.dashboard.reports import Status
 from headrace.dashboard.statuses import joined, rows
-from headrace.pipelines.views.origin import read_standing
+from headrace.pipelines.spark.checkpoint import read_planned
+from headrace.pipelines.views.origin import standing_at
 from headrace.pipelines.views.status import facts
 from headrace.stores.errors import BadQuestion
 from headrace.stores.views.freshness import Freshness, Standing
@@ -17,11 +19,12 @@ from headrace.stores.views.values import key_text, loaded_key, parse, shown
 LOG = 'v1\n{"batchWatermarkMs":%d,"batchTimestampMs":1}\n{"posts": {"0": 7, "1": 3}}\n{"follows": {"0": 2}}\n'
 
 
-def test_where_a_batch_stands_is_read_from_sparks_log() -> None:
-    assert read_standing(LOG % 1_700_000_000_000) == Standing(
-        {"posts-0": 7, "posts-1": 3, "follows-0": 2}, 1_700_000_000_000
-    )
-    assert read_standing(LOG % 0).watermark_ms is None
+@pytest.mark.parametrize(("logged_ms", "watermark_ms"), [(1_700_000_000_000, 1_700_000_000_000), (0, None)])
+def test_where_a_batch_stands_is_read_from_sparks_log(tmp_path: Path, logged_ms: int, watermark_ms: int | None) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "5").write_text(LOG % logged_ms)
+    offsets = {"posts-0": 7, "posts-1": 3, "follows-0": 2}
+    assert standing_at(read_planned(tmp_path, 5)) == Standing(offsets, watermark_ms)
 
 
 def test_freshness_survives_its_store_and_tells_its_age() -> None:

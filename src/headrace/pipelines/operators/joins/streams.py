@@ -21,7 +21,7 @@ from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
 from headrace.pipelines.operators.time_marks import TimeMark, without_marks
 from headrace.pipelines.operators.times import Interval
 from headrace.pipelines.operators.windows.results import RETRACTED
-from headrace.pipelines.watermarks import keeps_input_watermarks
+from headrace.pipelines.spark.watermarks import keep_input_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,7 +61,7 @@ def join_streams(
         # Spark's own join is fast, drops late rows and knows one watermark; the rest is for the one on keyed state.
         is_plain = not (choice.hands_on or choice.corrects or any(_is_held_up(mark, pairs) for mark in times))
         is_native = is_plain or not (left.isStreaming or choice.hands_on)
-        found, marks = keeps_input_watermarks((native_join if is_native else keyed_join)(join)), _times(join)
+        found, marks = keep_input_watermarks((native_join if is_native else keyed_join)(join)), _times(join)
         found = without_marks(found, set(found.columns) - {mark.column for mark in marks})
         # Spark's join lowers the watermark for what stands behind it by itself.
         return found if is_native else reduce(lambda frame, mark: mark.put(frame), marks, found)

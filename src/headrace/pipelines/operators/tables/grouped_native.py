@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headrace.pipelines.keyed.spark_plan import stateful_step
 from headrace.pipelines.operators.partials import Aggregate, Count, Mean, Total
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT
 from headrace.pipelines.operators.tables.grouped_form import group_version
+from headrace.pipelines.spark.plan import stateful_step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

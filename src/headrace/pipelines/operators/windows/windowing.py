@@ -15,7 +15,7 @@ from headrace.pipelines.operators.time_marks import WINDOW_TIME, TimeMark
 from headrace.pipelines.operators.times import Interval, microseconds, positive
 from headrace.pipelines.operators.top_n import TopN
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED, REVISION, Closing
-from headrace.pipelines.watermarks import keeps_input_watermarks
+from headrace.pipelines.spark.watermarks import keep_input_watermarks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +81,7 @@ class Windowing:
         from pyspark.sql import functions as fn
 
         at = fn.col(f"`{mark.column}`")
-        frame = mark.for_spark(keeps_input_watermarks(frame))
+        frame = mark.for_spark(keep_input_watermarks(frame))
         noticed = frame.observe(
             f"{LATE_ROWS}.{NO_TIME}.{next_number()}",
             fn.lit(0).cast("bigint").alias("late"),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import Operator
-from headrace.pipelines.keyed.spark_plan import has_watermark
 from headrace.pipelines.observed import LATE_ROWS
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow, On, as_names, key_pairs, require
 from headrace.pipelines.operators.frames import Transform, over_keys
@@ -27,6 +26,7 @@ from headrace.pipelines.operators.tables.enrichment.operators import (
 from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSION_DDL, WEIGHT
 from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
 from headrace.pipelines.operators.times import Interval, microseconds, spelt
+from headrace.pipelines.spark.plan import has_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -9,8 +9,10 @@ Spark reports a micro-batch after it is committed. If the process is killed betw
 marked as not committed before the query goes on: Spark runs it again, as it does after a kill a moment earlier, and
 sees its rows' times. A value from further back is lower than the true one, which delays results and loses none.
 
-Only queries with several watermarks and a checkpoint in a local folder need this. Seen on Spark 4.2, whose tracker is
-`WatermarkTracker` with a map from the watermark's node in the plan to its value.
+Spark makes its tracker of watermarks when it has read the checkpoint, and plans no micro-batch while we hold the query:
+so the values are there before the first one, however slow we are.
+
+Only queries with several watermarks and a checkpoint in a local folder need this.
 """
 
 import atexit
@@ -18,18 +20,18 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from headrace.pipelines.checkpoints import logged_batches
-from headrace.pipelines.keyed.spark_plan import analyzed_plan
+from headrace.pipelines.spark.checkpoint import last_batch
+from headrace.pipelines.spark.internals import Execution, execution_of
+from headrace.pipelines.spark.plan import plan_text
 from headrace.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -90,10 +92,10 @@ def inputs_in(plan: str) -> dict[str, str]:
     return {node: _IDS.sub("", rest).strip() for node, rest in _NODE.findall(plan)}
 
 
-def keeps_input_watermarks(frame: "DataFrame") -> "DataFrame":
+def keep_input_watermarks(frame: "DataFrame") -> "DataFrame":
     """The frame; if it has several watermarks, queries of its session keep them from now on."""
     spark = frame.sparkSession
-    if spark not in _keepers and frame.isStreaming and len(inputs_in(analyzed_plan(frame))) > 1:
+    if spark not in _keepers and frame.isStreaming and len(inputs_in(plan_text(frame))) > 1:
         _keepers[spark] = _Keeping(spark)
         spark.streams.addListener(_keepers[spark])
     return frame
@@ -108,7 +110,7 @@ def keep_now() -> None:
 
 @dataclass
 class _Run:
-    execution: Any
+    execution: Execution
     checkpoint: Path
     inputs: dict[str, str]
     kept: int
@@ -116,95 +118,75 @@ class _Run:
     def keep(self, batch: int) -> None:
         if batch <= self.kept:
             return
-        tracker = self.execution.watermarkTracker()
-        if tracker is not None:  # made a moment after the start
+        if self.execution.has_watermarks:
+            values = self.execution.watermarks(self.inputs)
+            keep(self.checkpoint, InputWatermarks(batch, tuple(self.inputs.values()), values))
             self.kept = batch
-            keep(self.checkpoint, InputWatermarks(batch, tuple(self.inputs.values()), _values(tracker, self.inputs)))
+
+    def restore(self, values_ms: Sequence[int | None], held: threading.Event) -> None:
+        try:
+            with self.execution.hold():
+                held.set()
+                while self.execution.is_active and not self.execution.has_watermarks:
+                    time.sleep(_LOOK_S)
+                if self.execution.is_active:
+                    self.execution.set_watermarks(list(self.inputs), values_ms)
+        finally:
+            held.set()  # also where the query could not be held: it must not wait for us
 
 
 class _Keeping(StreamingQueryListener):
     def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
         self._runs: dict[str, _Run] = {}
+        # A query may start while the last report of its run before is being written down: it waits for that.
+        self._keeping = threading.Lock()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's names
         """Spark waits for this one, before it looks at its checkpoint."""
         query: Any = self._spark.streams.get(str(event.id))
         if query is None:
             return
-        execution = query._jsq.streamingQuery()  # noqa: SLF001 - Spark shows its watermarks nowhere else
-        inputs = inputs_in(str(execution.analyzedPlan().toString()))
-        checkpoint = _local(str(execution.resolvedCheckpointRoot()))
+        execution = execution_of(self._spark, query)
+        inputs, checkpoint = inputs_in(execution.plan), execution.checkpoint
         if len(inputs) < 2 or checkpoint is None:
             return
-        self._keep([run for run in self._runs.items() if run[1].checkpoint == checkpoint])
+        self._keep(lambda run: run.checkpoint == checkpoint)
         kept = read_kept(checkpoint)
-        committed = max(logged_batches(checkpoint / "commits"), default=None)
+        committed = last_batch(checkpoint, "commits")
         upto = kept.batch if kept and committed is not None and kept.batch <= committed else -1
         run = _Run(execution, checkpoint, inputs, upto)
-        self._runs[str(event.runId)] = run
-        if runs_again(kept, committed) and max(logged_batches(checkpoint / "offsets"), default=None) == committed:
+        with self._keeping:
+            self._runs[str(event.runId)] = run
+        if runs_again(kept, committed) and last_batch(checkpoint, "offsets") == committed:
             (checkpoint / "commits" / str(committed)).unlink()
         values = to_restore(kept, list(inputs.values()), committed)
         if values is not None:
-            threading.Thread(target=_restore, args=(self._spark, run, values), daemon=True).start()
+            held = threading.Event()
+            threading.Thread(target=run.restore, args=(values, held), name="headrace-watermarks", daemon=True).start()
+            held.wait()
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        if run := self._runs.get(str(event.progress.runId)):
-            run.keep(int(event.progress.batchId))
+        with self._keeping:
+            if run := self._runs.get(str(event.progress.runId)):
+                run.keep(int(event.progress.batchId))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Nothing has changed."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        self._runs.pop(str(event.runId), None)
+        with self._keeping:
+            self._runs.pop(str(event.runId), None)
 
     def keep_all(self) -> None:
         """For runs that are at their end."""
         with suppress(Exception):  # the JVM may be gone
-            self._keep([each for each in self._runs.items() if not each[1].execution.isActive()])
+            self._keep(lambda run: not run.execution.is_active)
 
-    def _keep(self, runs: Iterable[tuple[str, _Run]]) -> None:
-        """Nothing more is heard of these runs."""
-        for name, run in runs:
-            self._runs.pop(name, None)
-            run.keep(max(logged_batches(run.checkpoint / "commits"), default=-1))
-
-
-def _values(tracker: Any, nodes: Iterable[str]) -> tuple[int | None, ...]:
-    pairs = _each(tracker.watermarkMap().iterator())
-    found = {str(entry._1()): entry._2() for entry in pairs}  # noqa: SLF001 - a Scala pair
-    return tuple(None if found[node].isEmpty() else int(found[node].get()) for node in nodes)
-
-
-def _restore(spark: "SparkSession", run: _Run, values_ms: Sequence[int | None]) -> None:
-    """Wait until Spark has made its tracker, a moment after the start and long before the first batch ends."""
-    while (tracker := run.execution.watermarkTracker()) is None:
-        if not run.execution.isActive():
-            return
-        time.sleep(_LOOK_S)
-    java: Any = spark._jvm  # noqa: SLF001 - see above
-    field = tracker.getClass().getDeclaredField("operatorToWatermarkMap")
-    field.setAccessible(True)
-    values = field.get(tracker)
-    for node, value in zip(run.inputs, values_ms, strict=True):
-        key = java.java.util.UUID.fromString(node)
-        if value is not None and values.get(key).get().isEmpty():
-            values.put(key, _some_long(spark, value))
-
-
-def _some_long(spark: "SparkSession", value: int) -> Any:
-    """A Scala option of a Java long: a number handed over alone would become an int where it fits."""
-    array = spark.sparkContext._gateway.new_array(spark._jvm.long, 1)  # type: ignore[union-attr] # noqa: SLF001
-    array[0] = value
-    return getattr(spark._jvm.scala.Predef, "wrapLongArray")(array).headOption()  # type: ignore[union-attr] # noqa: SLF001, B009
-
-
-def _each(iterator: Any) -> Any:
-    while iterator.hasNext():
-        yield iterator.next()
-
-
-def _local(root: str) -> Path | None:
-    parts = urlsplit(root)
-    return Path(unquote(parts.path)) if parts.scheme in ("", "file") else None
+    def _keep(self, is_over: Callable[[_Run], bool]) -> None:
+        """For runs of which nothing more is heard."""
+        with self._keeping:
+            for name, run in [each for each in self._runs.items() if is_over(each[1])]:
+                del self._runs[name]
+                last = last_batch(run.checkpoint, "commits")
+                run.keep(-1 if last is None else last)

@@ -1,6 +1,6 @@
 """When an available-now run that the wall clock wakes is at its end."""
 
-from headrace.pipelines.keyed.ending import Ends
+from headrace.pipelines.spark.wall_clock import Ends
 
 
 def test_a_batch_without_data_is_the_end_unless_it_was_planned_by_the_run_before() -> None:

@@ -96,6 +96,18 @@ class _QuietTraceback:
             traceback.print_exc()
 
 
+def end_with_spark() -> None:
+    """In the process that Spark runs a streaming source in: end it without a word when Spark is gone.
+
+    Spark ends a query by closing the socket to this process, and the process would then fail to report that over the
+    same socket, with a traceback on the user's terminal.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    is_runner = spec is not None and spec.name == "pyspark.sql.streaming.python_streaming_source_runner"
+    if is_runner and sys.exc_info()[0] is EOFError:
+        os._exit(0)
+
+
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error:
         yield error
@@ -119,7 +131,7 @@ def main() -> None:
     kind = sys.argv[1] if len(sys.argv) > 1 else ""
     preload((*PRELOADED, *([kind] if kind.startswith("pyspark") else [])))
     if kind == _TASKS:
-        from headrace.pipelines.jobs.functions import allow_types_by_name
+        from headrace.pipelines.spark.internals import allow_types_by_name
 
         warm_loops()
         allow_types_by_name()  # in helper modules that a worker imports

@@ -1,24 +1,102 @@
-"""Spark's own Kafka connector, for `format("kafka")`: four jars that pip does not bring, fetched once per user.
+"""What Spark needs and pip does not bring: a Java, and for `format("kafka")` four jars, fetched once per user.
 
-Ivy fetches them, from among Spark's own jars, so that nothing but Java is needed; it looks where Ivy looks by default,
-or where a settings file says. Each jar is named without what it depends on: the connector's other dependencies are
-in pyspark already, and one that it names was never published in its version. The folder appears whole or not at all.
+`JAVA_HOME` comes before `PATH`, as in Spark's own scripts. The jars are fetched by Ivy, which is among Spark's own, so
+that nothing but Java is needed; it looks where Ivy looks by default, or where a settings file says. Each jar is named
+without what it depends on: the connector's other dependencies are in pyspark already, and one that it names was never
+published in its version. Their folder appears whole or not at all.
 """
 
+import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.folders import cache_folder
-from headrace.pipelines.java import find_java
 
-_TIMEOUT_S: Final = 600
+OLDEST: Final = 17
+_FETCHED_WITHIN_S: Final = 600
+_VERSION: Final = re.compile(r'version "(?P<whole>(?:1\.)?(?P<major>\d+)[^"]*)"')
+_ADVICE: Final = (
+    f"install a Java {OLDEST} or newer (Debian: apt install default-jre-headless, macOS: brew install openjdk) "
+    "or point JAVA_HOME at one"
+)
+
+
+class JavaUnfit(PipelineError):
+    """There is no Java that Spark can run on; `problem` and `mend` are the two halves of the sentence."""
+
+    def __init__(self, problem: str, mend: str = _ADVICE) -> None:
+        super().__init__(f"{problem}: {mend}")
+        self.problem = problem
+        self.mend = mend
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that answered."""
+
+    program: Path
+    version: str
+    major: int
+
+
+def parse_version(text: str) -> tuple[str, int] | None:
+    """The version and its major number from what `java -version` prints, None if there is none; 1.8 is Java 8."""
+    match = _VERSION.search(text)
+    return (match["whole"], int(match["major"])) if match else None
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+    """The Java that will be used; `JavaUnfit` if there is none, or it does not start, or it is too old."""
+    program, origin = _program(environment)
+    try:
+        done = subprocess.run(
+            [str(program), "-version"], capture_output=True, text=True, check=False, timeout=60, env=dict(environment)
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaUnfit(f"Spark needs Java, and {program} ({origin}) does not start ({error})") from None
+    said = done.stderr + done.stdout
+    found = parse_version(said)
+    if done.returncode or found is None:
+        first = next(iter(said.splitlines()), "it said nothing")
+        raise JavaUnfit(f"Spark needs Java, and {program} ({origin}) does not tell its version ({first})")
+    version, major = found
+    if major < OLDEST:
+        raise JavaUnfit(f"Spark needs Java {OLDEST} or newer, and {program} ({origin}) is Java {version}")
+    return Java(program, version, major)
+
+
+def _program(environment: Mapping[str, str]) -> tuple[Path, str]:
+    if home := environment.get("JAVA_HOME"):
+        program = Path(home) / "bin" / "java"
+        if not program.is_file():
+            raise JavaUnfit(f"Spark needs Java, and JAVA_HOME is {home}, where there is no bin/java")
+        return program, "from JAVA_HOME"
+    on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
+    if on_path is None:
+        raise JavaUnfit("Spark needs Java, and there is none: JAVA_HOME is not set and PATH has no java")
+    return Path(on_path), "found on PATH"
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+    """The user's folder for what can be made again (jars, archives); it need not exist yet.
+
+    Never the working folder: two projects share what both need, and nothing of it is ever committed by mistake.
+    """
+    if named := environment.get("XDG_CACHE_HOME"):
+        return Path(named) / "headrace"
+    home = Path(environment.get("HOME") or Path.home())
+    return home / "Library" / "Caches" / "headrace" if platform == "darwin" else home / ".cache" / "headrace"
+
+
+# --- the jars of Spark's Kafka connector
 
 
 class JarsMissing(PipelineError):
@@ -97,7 +175,7 @@ def fetch_jars(
             *("-types", "jar", "bundle", "-retrieve", str(staging / "lib" / "[artifact]-[revision].[ext]")),
             *(("-settings", ivy_settings) if ivy_settings else ()),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCHED_WITHIN_S)
         missing = [jar.file for jar in jars if not (staging / "lib" / jar.file).is_file()]
         if missing:
             raise JarsMissing(_sentence(missing, target, done.stdout + done.stderr))
@@ -108,7 +186,8 @@ def fetch_jars(
                 shutil.rmtree(target)
                 (staging / "lib").rename(target)
     except subprocess.TimeoutExpired:
-        raise JarsMissing(_sentence([jar.file for jar in jars], target, f"no answer in {_TIMEOUT_S} s")) from None
+        said = f"no answer in {_FETCHED_WITHIN_S} s"
+        raise JarsMissing(_sentence([jar.file for jar in jars], target, said)) from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return [target / jar.file for jar in jars]

@@ -2,7 +2,13 @@
 
 pyspark starts it through a shell script that first starts another JVM, only to learn the command line. The command
 depends on the versions and a few settings alone, so here it is asked for once, of Spark's own launcher, and remembered;
-the next start runs it directly, with the archive of loaded classes (`archive`) if there is one.
+the next start runs it directly, with an archive of the classes that Spark loads, which the JVM maps instead of reading
+jars (Java calls it application class data sharing). The first session on a machine makes the archive when it ends, in
+the JVM after Python has gone; the next one looks whether it is whole and uses it. A key names all that it depends on;
+an archive that does not fit is ignored by the JVM itself, and costs the gain and nothing else.
+
+What always holds: one session at a time makes an archive (the claim, with the number of its JVM), into a file of its
+own; only a file that a JVM has mapped in full gets the name that is used. `HEADRACE_SPARK_ARCHIVE=0` switches it off.
 
 Only a plain pip installation is started like this. Where the environment says otherwise (`SPARK_HOME`, a folder of
 settings, arguments for spark-submit) everything is left to Spark's scripts.
@@ -20,14 +26,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from headrace.pipelines import archive
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.folders import cache_folder
-
-if TYPE_CHECKING:
-    from headrace.pipelines.java import Java
+from headrace.pipelines.spark.java import Java, cache_folder
 
 MAIN_CLASS: Final = "org.apache.spark.deploy.SparkSubmit"
 # What Spark's launcher makes of the command line; all other settings go to the program.
@@ -52,6 +54,9 @@ _LEFT_TO_SCRIPTS: Final = (
 _LEFT_OUT: Final = "--add-modules=jdk.incubator.vector"
 _TIMEOUT_S: Final = 120
 _STANDARD_ERROR: Final = 2
+_SWITCH: Final = "HEADRACE_SPARK_ARCHIVE"
+_BEFORE_A_NUMBER_S: Final = 60  # a claim without a number: its session is about to start the JVM, or was killed
+_MAKING: Final = "-XX:ArchiveClassesAtExit="
 
 
 def is_plain(environment: Mapping[str, str], home: Path) -> bool:
@@ -82,7 +87,7 @@ def parse_answer(answer: bytes) -> tuple[int, str]:
     return port, answer[8 : 8 + length].decode()
 
 
-def start_gateway(java: "Java", conf: Mapping[str, str]) -> Any:
+def start_gateway(java: Java, conf: Mapping[str, str]) -> Any:
     """A JVM with a Py4J gateway, as `pyspark.java_gateway.launch_gateway` returns it."""
     import pyspark
     from pyspark.java_gateway import launch_gateway
@@ -92,8 +97,8 @@ def start_gateway(java: "Java", conf: Mapping[str, str]) -> Any:
     settings = [f"{name}={conf.get(name, '')}" for name in _DRIVER_SETTINGS]
     command = _remembered_command(java, home, _key([*facts, *settings]), conf)
     class_path = command[command.index("-cp") + 1]
-    flags = archive.flags(java, _key([*facts, class_path]), class_path)
-    claim = archive.claim_of(flags)
+    flags = archive_flags(java, _key([*facts, class_path]), class_path)
+    claim = find_claim(flags)
     command = with_flags(command, flags)
     for name, value in conf.items():
         command += ["--conf", f"{name}={value}"]
@@ -174,7 +179,7 @@ def _key(facts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
-def _remembered_command(java: "Java", home: Path, key: str, conf: Mapping[str, str]) -> list[str]:
+def _remembered_command(java: Java, home: Path, key: str, conf: Mapping[str, str]) -> list[str]:
     file = cache_folder() / "spark" / f"{key}.json"
     try:
         command = json.loads(file.read_text())
@@ -190,7 +195,7 @@ def _remembered_command(java: "Java", home: Path, key: str, conf: Mapping[str, s
     return command
 
 
-def _ask_launcher(java: "Java", home: Path, conf: Mapping[str, str]) -> list[str]:
+def _ask_launcher(java: Java, home: Path, conf: Mapping[str, str]) -> list[str]:
     core = next((home / "jars").glob("spark-core_*.jar"))
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": core.name.split("_")[1].split("-")[0]}
     command = [str(java.program), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", f"{home}/jars/*"]
@@ -205,3 +210,76 @@ def _ask_launcher(java: "Java", home: Path, conf: Mapping[str, str]) -> list[str
         raise PipelineError(f"Spark's launcher refuses its settings: {words[0] if words else 'it said nothing'}")
     # The launcher takes the Java that runs it, which is the one we found; keep our name for it.
     return [str(java.program), *found[1:]]
+
+
+# --- the archive of classes
+
+
+def archive_flags(java: Java, key: str, class_path: str) -> list[str]:
+    """The options for a JVM with this class path: to use the archive, to make one, or none."""
+    if os.environ.get(_SWITCH, "1") == "0":
+        return []
+    folder = cache_folder() / "spark"
+    archive, partial, claim = (folder / f"{key}.{suffix}" for suffix in ("jsa", "jsa-partial", "claim"))
+    if archive.exists():
+        return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+    if partial.exists() and _is_whole(java, partial, class_path):
+        _sync(partial)
+        partial.replace(archive)
+        claim.unlink(missing_ok=True)
+        return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+    if _take_claim(claim):
+        partial.unlink(missing_ok=True)
+        return [f"{_MAKING}{partial}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return []
+
+
+def find_claim(flags: Sequence[str]) -> Path | None:
+    """The claim that was taken if a JVM with these flags makes an archive: the number of its process goes there."""
+    partial = next((Path(flag.removeprefix(_MAKING)) for flag in flags if flag.startswith(_MAKING)), None)
+    return partial.with_suffix(".claim") if partial else None
+
+
+def _take_claim(claim: Path) -> bool:
+    """Whether this process is the one that makes the archive."""
+    claim.parent.mkdir(parents=True, exist_ok=True)
+    if _is_abandoned(claim):
+        claim.unlink(missing_ok=True)
+    try:
+        claim.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _is_abandoned(claim: Path) -> bool:
+    """Whether the JVM that was to write the archive is gone, or was never started."""
+    try:
+        number, age_s = claim.read_text(), time.time() - claim.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    if not number:
+        return age_s > _BEFORE_A_NUMBER_S
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, ValueError):
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _is_whole(java: Java, file: Path, class_path: str) -> bool:
+    """Whether a JVM can map it: with `on` instead of `auto`, one that cannot does not start.
+
+    This must be asked before an archive is used: a file that was cut off crashes the JVM, also under `auto`.
+    """
+    command = [str(java.program), f"-XX:SharedArchiveFile={file}", "-Xshare:on", "-XX:+VerifySharedSpaces"]
+    command += ["-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash", "-cp", class_path, "-version"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    return done.returncode == 0
+
+
+def _sync(file: Path) -> None:
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())

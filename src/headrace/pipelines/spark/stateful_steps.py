@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import __version__
-from headrace.pipelines.checkpoints import logged_batches
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.failures import CHANGED_STATE
+from headrace.pipelines.spark.checkpoint import last_batch
+from headrace.pipelines.spark.internals import analyzed
+from headrace.stores.folders import replace_text
 from headrace.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -56,15 +58,12 @@ def check_steps(frame: "DataFrame", checkpoint: Path) -> None:
     if found is None:
         return
     file, made_by = checkpoint / FILE, {"headrace": __version__, "spark": frame.sparkSession.version}
-    kept = json.loads(file.read_text()) if file.exists() and logged_batches(checkpoint / "offsets") else {}
+    kept = json.loads(file.read_text()) if file.exists() and last_batch(checkpoint, "offsets") is not None else {}
     if {name: kept.get(name) for name in made_by} == made_by:
         if said := difference([Step(**each) for each in kept["steps"]], found):
             raise ChangedState(f"its state was kept by {said}: {CHANGED_STATE}")
         return
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    whole = checkpoint / f".{FILE}.new"
-    whole.write_text(json.dumps(made_by | {"steps": [asdict(step) for step in found]}, indent=1))
-    whole.rename(file)
+    replace_text(file, json.dumps(made_by | {"steps": [asdict(step) for step in found]}, indent=1))
 
 
 def difference(kept: Sequence[Step], now: Sequence[Step]) -> str | None:
@@ -82,7 +81,7 @@ def difference(kept: Sequence[Step], now: Sequence[Step]) -> str | None:
 def steps_of(frame: "DataFrame") -> list[Step] | None:
     """The steps of a stream that keep state, from the last to the first; None where its plan cannot be read."""
     try:
-        return read_steps(json.loads(frame._jdf.queryExecution().analyzed().toJSON()))  # noqa: SLF001
+        return read_steps(json.loads(analyzed(frame).toJSON()))
     except Exception as error:  # noqa: BLE001 - Spark turns any object of a plan into JSON here
         _log.warning("stateful steps not compared", error=f"{type(error).__name__}: {error}"[:200])
         return None

@@ -1,12 +1,12 @@
-"""An available-now run of a query that the wall clock wakes ends when all there is has been read and told.
+"""An available-now run of a query that the wall clock wakes ends when all there is has been read and emitted.
 
 Spark runs one more micro-batch as long as an operator asks for the wall clock, and does not look whether it has a timer
-set at all: an available-now run would have no end. So it is ended from here, by the progress it tells. A micro-batch
-without new data, planned in this run, says that nothing is left to read, and that what the last watermark has closed is
-told. Timers of the wall clock that are yet to come wait for the next run.
+set at all: an available-now run would have no end. So it is ended from here, by the progress it reports. A micro-batch
+without new data, planned in this run, shows that nothing is left to read, and that what the last watermark has closed
+is emitted. Timers of the wall clock that are yet to come wait for the next run.
 
-The run is not stopped, which would cut a micro-batch short with a good deal of noise: it is told, as Spark tells itself
-at the end of an available-now run, that it is over, and ends with the micro-batch it is at.
+The run is not stopped, which would cut a micro-batch short with a good deal of noise: its state is set to what Spark
+itself sets at the end of an available-now run, and it ends with the micro-batch it is at.
 """
 
 import threading
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from headrace.pipelines.spark.internals import Execution, execution_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +31,7 @@ _numbers = count(1)
 _watched: "WeakSet[SparkSession]" = WeakSet()
 
 
-def ends_when_read(frame: "DataFrame") -> "DataFrame":
+def end_when_read(frame: "DataFrame") -> "DataFrame":
     """The frame of an operator that the wall clock wakes, in whose query an available-now run comes to an end."""
     from pyspark.sql import functions as fn
 
@@ -41,7 +43,7 @@ def ends_when_read(frame: "DataFrame") -> "DataFrame":
 
 
 class Ends:
-    """Which runs are at their end, by what they tell. Pure."""
+    """Which runs are at their end, by their progress. Pure."""
 
     def __init__(self) -> None:
         self._begun: set[str] = set()
@@ -74,9 +76,11 @@ class _Ending(StreamingQueryListener):
         if not self._ends.is_over(run, [(each.startOffset, each.endOffset) for each in progress.sources]):
             return
         query = self._spark.streams.get(str(progress.id))
-        if query is not None and _trigger(query) == _AVAILABLE_NOW:
+        execution = None if query is None else execution_of(self._spark, query)
+        if execution is not None and execution.trigger == _AVAILABLE_NOW:
             # Not here: Spark's other events would wait for it.
-            threading.Thread(target=_end, args=(self._spark, query, run), name=f"end of {run}", daemon=True).start()
+            arguments = (self._spark, execution, run)
+            threading.Thread(target=_end, args=arguments, name=f"end of {run}", daemon=True).start()
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """It waits for a trigger."""
@@ -85,21 +89,11 @@ class _Ending(StreamingQueryListener):
         self._ends.forget(str(event.runId))
 
 
-def _trigger(query: Any) -> str:
-    return str(_execution(query).trigger().toString())
-
-
-def _end(spark: "SparkSession", query: Any, run: str) -> None:
+def _end(spark: "SparkSession", execution: Execution, run: str) -> None:
     """Wait until a micro-batch is at work, because one that is still being planned would be given up; then end."""
     tracker = spark.sparkContext.statusTracker()
-    java: Any = spark._jvm  # noqa: SLF001 - see `_execution`
-    while query.isActive:
+    while execution.is_active:
         if set(tracker.getActiveJobsIds()) & set(tracker.getJobIdsForGroup(run)):
-            over = getattr(java.org.apache.spark.sql.execution.streaming.runtime, "TERMINATED$")
-            _execution(query).state().set(getattr(over, "MODULE$"))
+            execution.end()
             return
         time.sleep(_LOOK_S)
-
-
-def _execution(query: Any) -> Any:
-    return query._jsq.streamingQuery()  # noqa: SLF001 - Spark shows trigger and state nowhere else

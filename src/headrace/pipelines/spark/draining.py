@@ -13,16 +13,14 @@ A drained query is over. All rows that came later would be late, so it is refuse
 in docs/decisions/0023. The checkpoint itself says that it is drained: its last watermark is the final one.
 """
 
-import json
-import os
 import time
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from headrace.pipelines.checkpoints import logged_batches, read_offset_log
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.keyed.operator import FINAL_WATERMARK
+from headrace.pipelines.spark.checkpoint import Planned, last_batch, list_batches, read_planned, write_planned
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -47,30 +45,29 @@ class Stage(Enum):
 
 
 def stage_of(checkpoint: Path) -> Stage:
-    """What a checkpoint says."""
-    planned = max(logged_batches(checkpoint / "offsets"), default=None)
-    if planned is None or _about(checkpoint, planned)["batchWatermarkMs"] < FINAL_WATERMARK_MS:
+    """From a checkpoint alone: its last watermark is the final one, or not."""
+    planned = last_batch(checkpoint, "offsets")
+    if planned is None or read_planned(checkpoint, planned).watermark_ms < FINAL_WATERMARK_MS:
         return Stage.OPEN
-    return Stage.DRAINED if planned in logged_batches(checkpoint / "commits") else Stage.ENDING
+    return Stage.DRAINED if planned in list_batches(checkpoint, "commits") else Stage.ENDING
 
 
 def begin_ending(checkpoint: Path, now_ms: int) -> bool:
     """Plan the final batch behind the last one; False if nothing was ever read, so that nothing waits."""
-    planned = max(logged_batches(checkpoint / "offsets"), default=None)
+    planned = last_batch(checkpoint, "offsets")
     if planned is None:
         return False
-    if planned not in logged_batches(checkpoint / "commits"):
+    if planned not in list_batches(checkpoint, "commits"):
         raise PipelineError(
             f"batch {planned} in {checkpoint} is not done, so the query cannot be drained: run it again"
         )
-    version, _, *sources = read_offset_log(checkpoint / "offsets" / str(planned))
-    about = _about(checkpoint, planned)
-    final = about | {
+    last = read_planned(checkpoint, planned)
+    final = last.about | {
         "batchWatermarkMs": FINAL_WATERMARK_MS,
         # Timers by the wall clock go by this one, and it never goes back.
-        "batchTimestampMs": max(now_ms, about["batchTimestampMs"] + 1),
+        "batchTimestampMs": max(now_ms, last.about["batchTimestampMs"] + 1),
     }
-    _put(checkpoint / "offsets" / str(planned + 1), "\n".join([version, json.dumps(final), *sources]))
+    write_planned(checkpoint, planned + 1, Planned(final, last.sources))
     return True
 
 
@@ -86,29 +83,14 @@ def drain(writer: "DataStreamWriter", *, checkpoint: str | Path) -> "StreamingQu
         raise Drained(f"{folder} was drained: all its windows are closed, so begin with a new checkpoint")
     query = None
     if stage_of(folder) is Stage.OPEN:
-        query = _ended(writer.trigger(availableNow=True))
+        query = _run_to_end(writer.trigger(availableNow=True))
         begin_ending(folder, time.time_ns() // 1_000_000)
     if stage_of(folder) is Stage.ENDING:
-        query = _ended(writer.trigger(once=True))
+        query = _run_to_end(writer.trigger(once=True))
     return query
 
 
-def _ended(writer: "DataStreamWriter") -> "StreamingQuery":
+def _run_to_end(writer: "DataStreamWriter") -> "StreamingQuery":
     query = writer.start()
     query.awaitTermination()
     return query
-
-
-def _about(checkpoint: Path, batch: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(read_offset_log(checkpoint / "offsets" / str(batch))[1])
-    return found
-
-
-def _put(file: Path, text: str) -> None:
-    """Whole and durable, or not at all."""
-    whole = file.parent / f".{file.name}.final"
-    with whole.open("w") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    whole.rename(file)

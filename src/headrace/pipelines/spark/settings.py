@@ -1,20 +1,69 @@
-"""What a Spark session is given, as a pure function of where it runs. Each line can be overridden."""
+"""What a Spark session is given, as a pure function of where it runs, and its logs; each line can be overridden.
 
+On a local disk checkpoints are written without starting a process for every file. Hadoop's local file system sets a
+file's permissions by running `chmod`; with Spark's default writer that takes longer than a small batch. The one chosen
+here goes by the same steps (a temporary file, then a rename) with fewer processes, and the checksum files are left out.
+Why that is safe against a kill, and what a power cut may take, stands in docs/decisions/0008.
+"""
+
+import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
-from headrace.pipelines.checkpoints import LOCAL_CHECKPOINTS, STATE_STORE
 from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.spark.java import cache_folder
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9]\d*)(?:,\s*\d+)?\])?")
 _CLUSTER: Final = re.compile(r"(?:spark|k8s|yarn|local-cluster).*")
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 CONF_VARIABLE: Final = "HEADRACE_SPARK_CONF"
 DAEMON: Final = "spark.python.daemon.module"
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+FILE_WRITER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+
+LOCAL_CHECKPOINTS: Final[Mapping[str, str]] = MappingProxyType(
+    {FILE_WRITER: f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"}
+)
+
+STATE_STORE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
+        # A batch uploads what it changed, not a snapshot of the whole store.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+)
+# Loggers that warn about what is as it should be on one machine.
+_HUSHED: Final = (
+    "org.apache.hadoop.util.NativeCodeLoader",
+    "org.apache.hadoop.metrics2",
+    "org.apache.spark.SparkConf",
+    "org.apache.spark.scheduler.DAGScheduler",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.DataSourceManager",
+    "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream",
+    "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
+    "org.apache.spark.sql.execution.streaming.state.StateStore",  # loading took a while; maintenance amid the end
+    "org.apache.spark.sql.execution.streaming.state.StateStoreProvider",
+    "org.apache.spark.sql.catalyst.util.SparkStringUtils",
+    "org.apache.spark.sql.kafka010.KafkaDataConsumer",
+    "org.apache.kafka.clients.admin.AdminClientConfig",
+    "org.apache.kafka.clients.consumer.ConsumerConfig",
+    "org.apache.kafka.clients.producer.ProducerConfig",
+)
+
+# Loggers that call it an error when a query is stopped amid a batch; when a batch fails, the query itself tells.
+_SILENT: Final = (
+    "org.apache.spark.util.Utils",
+    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+    "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
+)
 
 
 def is_local(master: str) -> bool:
@@ -72,7 +121,7 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.pyspark.python": python,
         "spark.pyspark.driver.python": python,
-        DAEMON: "headrace.pipelines.daemon",
+        DAEMON: "headrace.pipelines.spark.daemon",
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={log_file.as_uri()}",
     }
     if state_dir is not None:
@@ -81,7 +130,7 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
     return everywhere | local
 
 
-def merged(defaults: Mapping[str, str], conf: Mapping[str, object]) -> dict[str, str]:
+def merge_settings(defaults: Mapping[str, str], conf: Mapping[str, object]) -> dict[str, str]:
     """The defaults with the user's settings over them; of Java options both stand, the user's last, where they win."""
     chosen = {name: _text(value) for name, value in conf.items()}
     if wrong := sorted(name for name in chosen if not name.startswith("spark.")):
@@ -107,3 +156,35 @@ def conf_around(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- what Spark says on the terminal: warnings that matter and errors, on standard error, one line each
+
+
+def log_settings() -> str:
+    """The settings as Log4j reads them."""
+    lines = [
+        "rootLogger.level = warn",
+        "rootLogger.appenderRef.terminal.ref = terminal",
+        "appender.terminal.type = Console",
+        "appender.terminal.name = terminal",
+        "appender.terminal.target = SYSTEM_ERR",
+        "appender.terminal.layout.type = PatternLayout",
+        "appender.terminal.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss'Z'}{UTC} %level{lowerCase=true} %c{1}: %m%n%ex",
+    ]
+    for level, names in (("error", _HUSHED), ("off", _SILENT)):
+        for index, name in enumerate(names):
+            lines += [f"logger.{level}{index}.name = {name}", f"logger.{level}{index}.level = {level}"]
+    return "\n".join(lines) + "\n"
+
+
+def log_settings_file(cache: Path | None = None) -> Path:
+    """A file with the settings, named by its content, so that another version of us has another."""
+    text = log_settings()
+    file = (cache or cache_folder()) / f"log4j2-{hashlib.sha256(text.encode()).hexdigest()[:12]}.properties"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(text)
+        partial.replace(file)
+    return file

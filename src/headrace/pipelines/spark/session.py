@@ -2,31 +2,57 @@
 
 On this machine it is set for short micro-batches and a short start; on a cluster only for what holds everywhere: the
 rest is the cluster's business. What is set stands in `settings`, and `conf` overrides any of it.
+
+A start takes long enough to look like a hang, so its steps are reported; whoever shows them decides how. For a session
+that a script starts itself they are shown here: a spinner in a terminal, one line a step elsewhere, and nothing in a
+notebook, whose cells are for results, or with `HEADRACE_PROGRESS=0`.
 """
 
 import os
 import pkgutil
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console, ConsoleRenderable, RichCast
+from rich.spinner import Spinner
+from rich.status import Status
 
 from headrace import extras
-from headrace.pipelines.checkpoints import FILE_WRITER, LOCAL_CHECKPOINTS, leave_out_checksum_files
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.java import find_java
-from headrace.pipelines.launch import is_plain, start_gateway
-from headrace.pipelines.quiet_logs import hush_python, log_settings_file
-from headrace.pipelines.settings import JAVA_OPTIONS, is_local, merged, settings_for
-from headrace.pipelines.steps import Report, shown_steps
+from headrace.pipelines.spark.internals import (
+    active_context,
+    fill_source_environment,
+    find_gateway,
+    hush_python,
+    leave_out_checksum_files,
+    start_context,
+)
+from headrace.pipelines.spark.java import find_java
+from headrace.pipelines.spark.launch import is_plain, start_gateway
+from headrace.pipelines.spark.settings import (
+    FILE_WRITER,
+    JAVA_OPTIONS,
+    LOCAL_CHECKPOINTS,
+    is_local,
+    log_settings_file,
+    merge_settings,
+    settings_for,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.pipelines.java import Java
+    from headrace.pipelines.spark.java import Java
+
+Report = Callable[[str], None]
+SWITCH: Final = "HEADRACE_PROGRESS"
 
 OPTIONS_VARIABLE = "HEADRACE_JAVA_OPTIONS"
 """Further options for the JVM of a session on this machine; `conf` goes before them."""
@@ -50,7 +76,7 @@ def session(
     A start takes some seconds, on a machine's first time more: its steps go to `report`, and without one they are shown
     on standard error (never in a notebook, and not with HEADRACE_PROGRESS=0).
     """
-    with nullcontext(report) if report else shown_steps() as report_step:
+    with nullcontext(report) if report else show_steps() as report_step:
         return _session(name, master, conf, state_dir, jvm_kafka, report_step)
 
 
@@ -71,7 +97,7 @@ def _session(
     )
     if local and (options := os.environ.get(OPTIONS_VARIABLE)):
         defaults[JAVA_OPTIONS] += f" {options}"
-    chosen = merged(defaults, {"spark.app.name": name, "spark.master": master, **conf})
+    chosen = merge_settings(defaults, {"spark.app.name": name, "spark.master": master, **conf})
     if jvm_kafka:
         _add_kafka(chosen, report)
     if running := _running(chosen, name):
@@ -107,7 +133,7 @@ _jars_of_jvm: list[str] = []
 
 def _compile_meanwhile() -> None:
     """The first start on a machine compiles the loops that read records; done while the JVM starts, nobody waits."""
-    from headrace.pipelines.daemon import warm_loops
+    from headrace.pipelines.spark.daemon import warm_loops
 
     threading.Thread(target=warm_loops, name="headrace-warm", daemon=True).start()
 
@@ -134,7 +160,7 @@ def _made(folder: Path) -> Path:
 
 
 def _add_kafka(chosen: dict[str, str], report: Report) -> None:
-    from headrace.pipelines.jars import fetch_jars, jars_here
+    from headrace.pipelines.spark.java import fetch_jars, jars_here
 
     if jars_here() is None:
         report("fetching the jars of Spark's Kafka connector")
@@ -143,10 +169,9 @@ def _add_kafka(chosen: dict[str, str], report: Report) -> None:
 
 
 def _running(chosen: Mapping[str, str], name: str) -> "SparkSession | None":
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    context = SparkContext._active_spark_context  # noqa: SLF001 - pyspark has no public way to ask without making one
+    context = active_context()
     if context is None:
         return None
     if _chosen.get(context.applicationId) == chosen:
@@ -158,9 +183,7 @@ def _running(chosen: Mapping[str, str], name: str) -> "SparkSession | None":
 
 
 def _start(java: "Java", chosen: Mapping[str, str], report: Report) -> Any:
-    from pyspark import SparkConf, SparkContext
-
-    gateway = SparkContext._gateway  # noqa: SLF001 - a JVM stays when its session is stopped, and is used again
+    gateway = find_gateway()
     jars = [jar for jar in chosen.get("spark.jars", "").split(",") if jar]
     if gateway is None:
         report(f"starting the JVM (Java {java.version})")
@@ -172,9 +195,7 @@ def _start(java: "Java", chosen: Mapping[str, str], report: Report) -> Any:
             "(jvm_kafka=True, or spark.jars) in the first session of the process"
         )
     report(f"starting Spark on {chosen['spark.master']}")
-    # The JVM's own properties hold the settings of the session it was started for; this one has only its own.
-    settings = SparkConf(loadDefaults=False, _jvm=gateway.jvm).setAll(list(chosen.items()))
-    return SparkContext(conf=settings, gateway=gateway)
+    return start_context(chosen, gateway)
 
 
 def _start_by_script(chosen: Mapping[str, str]) -> Any:
@@ -183,13 +204,6 @@ def _start_by_script(chosen: Mapping[str, str]) -> Any:
     return SparkContext(conf=SparkConf().setAll(list(chosen.items())))
 
 
-# What Spark 4.2's `PythonStreamingSourceRunner` puts into a source's environment when a query starts.
-_ENVIRONMENT_OF_SOURCES = (
-    "SPARK_LOCAL_DIRS",
-    "SPARK_AUTH_SOCKET_TIMEOUT",
-    "SPARK_BUFFER_SIZE",
-    "SPARK_PYTHON_RUNTIME",
-)
 _settling = threading.Lock()
 
 
@@ -201,10 +215,7 @@ def settle_sources(spark: "SparkSession") -> None:
     "Task not serializable". Where the entries are there already, a query only sets their values, which is harmless.
     """
     with _settling:
-        manager: Any = spark._jsparkSession.sessionState().dataSourceManager()  # noqa: SLF001
-        environment = manager.lookupDataSource("headrace").dataSourceCls().envVars()
-        for name in _ENVIRONMENT_OF_SOURCES:
-            environment.putIfAbsent(name, "")
+        fill_source_environment(spark)
 
 
 def _settle_meanwhile(spark: "SparkSession") -> None:
@@ -228,3 +239,33 @@ def _register_sources(spark: "SparkSession") -> None:
     from headrace.pipelines.source.datasource import HeadraceDataSource
 
     spark.dataSource.register(HeadraceDataSource)
+
+
+# --- the steps of a start
+
+
+class StepLine:
+    """A step in a terminal: a spinner, the words, and for how long it has been at it."""
+
+    def __init__(self, step: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.step = step
+        self._clock = clock
+        self._since_s = clock()
+        self._spinner = Spinner("dots")
+
+    def __rich__(self) -> ConsoleRenderable | RichCast | str:
+        """The line as it looks now."""
+        self._spinner.update(text=f"{self.step} ({self._clock() - self._since_s:.0f} s)")
+        return self._spinner
+
+
+@contextmanager
+def show_steps() -> Iterator[Report]:
+    """Show the steps of a session on standard error, as fits what that is."""
+    if os.environ.get(SWITCH) == "0" or "ipykernel" in sys.modules:
+        yield lambda step: None  # noqa: ARG005 - nobody wants it
+    elif sys.stderr.isatty():
+        with Status("", console=Console(stderr=True, highlight=False)) as status:
+            yield lambda step: status.update(StepLine(f"spark: {step}"))
+    else:
+        yield lambda step: click.echo(f"spark: {step}", err=True)

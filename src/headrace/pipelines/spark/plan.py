@@ -4,6 +4,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.pipelines.spark.internals import analyzed, class_of, each
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -68,14 +70,14 @@ def _is_stateful(step: str) -> bool:
 
 def _steps(frame: "DataFrame") -> "Iterator[tuple[int, str]]":
     """The steps of the plan, each before those that it reads, with their depth."""
-    for line in analyzed_plan(frame).splitlines():
+    for line in plan_text(frame).splitlines():
         if found := re.match(r"^(\W*)(\w.*)$", line):
             yield len(found[1]), found[2]
 
 
-def analyzed_plan(frame: "DataFrame") -> str:
+def plan_text(frame: "DataFrame") -> str:
     """Its text, a line a step."""
-    return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001
+    return str(analyzed(frame).toString())
 
 
 def united_metadata(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
@@ -84,9 +86,9 @@ def united_metadata(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     Spark gives a column of a union the metadata that it has in the first input. A column that was given metadata of its
     own behind the union is not among them.
     """
-    if "Union" not in analyzed_plan(frame):
+    if "Union" not in plan_text(frame):
         return {}
-    plan: Any = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+    plan = analyzed(frame)
     named: dict[int, int] = {}
     inputs: dict[int, list[Any]] = {}
     _read_columns(plan, named, inputs)
@@ -98,35 +100,24 @@ def united_metadata(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
             yield json.loads(column.metadata().json())
             return
         yield from parts(column, known, done | {known})  # in the first input it has the same id
-        for each in inputs[known]:
-            yield from parts(each, int(each.exprId().id()), done | {known})
+        for other in inputs[known]:
+            yield from parts(other, int(other.exprId().id()), done | {known})
 
-    columns = zip(frame.columns, _each(plan.output()), strict=True)
+    columns = zip(frame.columns, each(plan.output()), strict=True)
     found = {name: list(parts(column, int(column.exprId().id()))) for name, column in columns}
-    return {name: each for name, each in found.items() if len(each) > 1}
+    return {name: several for name, several in found.items() if len(several) > 1}
 
 
 def _read_columns(plan: Any, named: dict[int, int], inputs: dict[int, list[Any]]) -> None:
     """Which columns are others under a new name, and which columns unions put below those of their first input."""
     if plan.nodeName() == "Project":
-        for each in _each(plan.projectList()):
-            is_name = _class(each) == "Alias" and _class(each.child()) == "AttributeReference"
-            if is_name and each.explicitMetadata().isEmpty():
-                named[int(each.exprId().id())] = int(each.child().exprId().id())
+        for column in each(plan.projectList()):
+            is_name = class_of(column) == "Alias" and class_of(column.child()) == "AttributeReference"
+            if is_name and column.explicitMetadata().isEmpty():
+                named[int(column.exprId().id())] = int(column.child().exprId().id())
     if plan.nodeName() == "Union":
-        first, *others = ([*_each(child.output())] for child in _each(plan.children()))
+        first, *others = ([*each(child.output())] for child in each(plan.children()))
         for place, column in enumerate(first):
             inputs.setdefault(int(column.exprId().id()), []).extend(other[place] for other in others)
-    for child in _each(plan.children()):
+    for child in each(plan.children()):
         _read_columns(child, named, inputs)
-
-
-def _class(expression: Any) -> str:
-    return str(expression.getClass().getSimpleName())
-
-
-def _each(sequence: Any) -> "Iterator[Any]":
-    """Of a sequence of Scala's."""
-    iterator = sequence.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
