@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
-from headrace.connect.search.tantivy import search
-from headrace.connect.warehouse.parquet import read as read_parquet
+from headrace.stores.parquet.derived import read as read_parquet
+from headrace.stores.tantivy.derived import search
 from tests.integration.cdc_postgres_server import VERSIONS, CdcPostgres
 from tests.integration.running_stack import RunningStack
 from tests.integration.waiting import wait_until

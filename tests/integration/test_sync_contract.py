@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connect.redis.sink import redis
-from headrace.connect.search.opensearch import opensearch
-from headrace.connect.search.tantivy import tantivy
-from headrace.connect.warehouse.delta import delta
-from headrace.connect.warehouse.parquet import parquet
+from headrace.stores.delta.derived import delta
 from headrace.stores.duckdb.derived import duckdb
 from headrace.stores.mariadb.derived import mariadb
+from headrace.stores.opensearch.derived import opensearch
+from headrace.stores.parquet.derived import parquet
 from headrace.stores.postgres.derived import postgres
+from headrace.stores.redis.derived import redis
 from headrace.stores.sqlite.derived import sqlite
+from headrace.stores.tantivy.derived import tantivy
 from headrace.testing.contracts.sink import TOPIC, MakeSink, SinkContract
 from tests.integration.table_sink_stores import PostgresServer
 from tests.servers.index_server import IndexServer

@@ -34,7 +34,7 @@ from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.status import status_of
 from headrace.connect.sync.supervision import connector
 from headrace.connect.sync.verification import verify
-from headrace.connect.warehouse.parquet import read as read_parquet
+from headrace.stores.parquet.derived import read as read_parquet
 from tests.integration.sync_topics import delete, make_topic, truncate, upsert
 from tests.integration.table_sink_stores import PostgresServer
 from tests.integration.waiting import wait_until

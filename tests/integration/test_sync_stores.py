@@ -12,18 +12,18 @@ import pytest
 import redis as redis_driver
 
 from headrace import Broker
-from headrace.connect.redis.sink import redis
-from headrace.connect.search.opensearch import opensearch
-from headrace.connect.search.tantivy import search, tantivy
 from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.runner import Runner
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.supervision import connector
-from headrace.connect.warehouse.delta import delta
+from headrace.stores.delta.derived import delta
 from headrace.stores.derived import Place
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable
 from headrace.stores.mariadb.derived import mariadb
+from headrace.stores.opensearch.derived import opensearch
 from headrace.stores.postgres.derived import postgres
+from headrace.stores.redis.derived import redis
+from headrace.stores.tantivy.derived import search, tantivy
 from headrace.testing.contracts.sink import TOPIC, batch, change, opened
 from tests.integration.sync_topics import delete, make_topic, upsert, write
 from tests.integration.table_sink_stores import PostgresServer

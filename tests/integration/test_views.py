@@ -30,13 +30,14 @@ from headrace.pipelines.jobs.place import Place, folder_of, mark_started, open_p
 from headrace.pipelines.jobs.rebuild import build_beside, switch
 from headrace.pipelines.jobs.run import Runner
 from headrace.pipelines.jobs.versions import at_version
-from headrace.pipelines.operators.tables.consolidate import KEY, ROW, with_row_json
 from headrace.pipelines.views import duckdb, sqlite, topic, view
 from headrace.pipelines.views.declare import views_in
 from headrace.pipelines.views.sink import ViewSink
 from headrace.status import VIEWS
 from headrace.stores.errors import BadView
+from headrace.stores.frames import with_row_json
 from headrace.stores.views.question import everything
+from headrace.stores.views.store import KEY, ROW
 from headrace.stores.views.values import key_text, loaded_row
 
 pytestmark = [pytest.mark.java, pytest.mark.filterwarnings("ignore::DeprecationWarning")]

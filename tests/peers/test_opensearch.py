@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace.connect.search.opensearch import OpenSearchSink, opensearch
 from headrace.connect.sync.poison import apply_or_bury
 from headrace.connect.sync.reduction import LogRecord
 from headrace.records import Record
 from headrace.stores.derived import Place
 from headrace.stores.errors import RowRefused, SinkUnavailable
+from headrace.stores.opensearch.derived import OpenSearchSink, opensearch
 from headrace.testing.contracts.sink import TOPIC, MakeSink, SinkContract, batch, change, opened
 from peers.http_server import HttpServer
 

@@ -1,11 +1,11 @@
 """Sections of `headrace.toml`, checked: whatever is wrong is told with the section's and the key's name."""
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from headrace.connect.errors import ConnectError, InvalidConnectSetting
+from headrace.errors import nearest
 
 _WORDS: Final = {
     str: "a text",
@@ -26,9 +26,7 @@ def checked(where: str, section: Mapping[str, Any], kinds: Mapping[str, type]) -
     found: dict[str, Any] = {}
     for key, value in section.items():
         if key not in kinds:
-            near = difflib.get_close_matches(key, kinds, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(kinds))}"
-            raise InvalidSettingsFile(f"[{where}] has no key {key!r}: {hint}")
+            raise InvalidSettingsFile(f"[{where}] has no key {key!r}: {nearest(key, kinds)}")
         found[key] = _fitting(f"{where}.{key}", value, kinds[key])
     return found
 

@@ -169,6 +169,16 @@ class RebuildableSink(Protocol):
         ...
 
 
+def completed(changes: Sequence[RowChange], stored: Mapping[str, Values]) -> list[RowChange]:
+    """Partial rows with what is stored under their key; a store that replaces whole rows needs them so."""
+    return [
+        change._replace(row={**stored.get(change.key_text, {}), **change.row}, partial=False)
+        if change.partial and change.row is not None
+        else change
+        for change in changes
+    ]
+
+
 def other_key(where: str, key: Sequence[str], change: RowChange) -> RowRefused:
     """A row that is known by other columns than those in the target, which is not empty."""
     reason = f"rows of {where} are known by {', '.join(key)}, and this record by {', '.join(change.key)}"

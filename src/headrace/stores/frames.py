@@ -13,7 +13,7 @@ themselves, in parallel; on a cluster the partitions come to the driver one afte
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,11 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType, VariantType
 
 from headrace.stores.batch import DELETED, Target
 from headrace.stores.errors import ColumnMismatch, SinkMisconfigured
+from headrace.stores.views.store import FLAGS, ROW
 
 _PREFIX = "headrace-spool-"
 
@@ -155,13 +156,13 @@ def reduced(df: DataFrame, target: Target) -> DataFrame:
     """The rows to write: all of them to append, else one row a key with the flag `DELETED`."""
     columns = target.written(df.columns)
     if not target.keys:
-        return df.select(*(_column(name) for name in columns))
+        return df.select(*(named(name) for name in columns))
     deleted = F.coalesce(F.expr(target.delete_when), F.lit(False)) if target.delete_when else F.lit(False)
-    change = F.struct(*(_column(name) for name in columns), deleted.alias(DELETED))
+    change = F.struct(*(named(name) for name in columns), deleted.alias(DELETED))
     keys = [_present(df, key, target).alias(key) for key in target.keys]
     order = target.ordering(df.columns)
     if order:
-        last = F.max_by(change, F.struct(*(_column(name) for name in order)))
+        last = F.max_by(change, F.struct(*(named(name) for name in order)))
     else:
         twice = F.raise_error(
             F.lit(
@@ -179,10 +180,10 @@ def _present(df: DataFrame, key: str, target: Target) -> Column:
     missing = F.raise_error(
         F.lit(f"sink {target.name!r}: a row has no {key!r}, which is a key: filter such rows out before the sink")
     )
-    return F.coalesce(_column(key), missing.cast(df.schema[key].dataType))
+    return F.coalesce(named(key), missing.cast(df.schema[key].dataType))
 
 
-def _column(name: str) -> Column:
+def named(name: str) -> Column:
     """A column by its very name, also when the name has dots or blanks."""
     return F.col("`" + name.replace("`", "``") + "`")
 
@@ -202,11 +203,36 @@ def nested_as_json(df: DataFrame, *, keep_scalar_arrays: bool) -> DataFrame:
     """The same rows, with nested columns as JSON text; the column's metadata says so."""
     columns = []
     for field in df.schema.fields:
-        column = F.col("`" + field.name.replace("`", "``") + "`")
+        column = named(field.name)
         if is_json(field.dataType, keep_scalar_arrays):
             column = F.to_json(column, _AS_IT_IS).alias(field.name, metadata={"headrace": "json"})
         columns.append(column)
     return df.select(*columns)
+
+
+# Every value as `headrace.stores.views.values` shows it; decimals are made texts before.
+_AS_VALUES = {
+    **_AS_IT_IS,
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def as_json(df: DataFrame, names: Sequence[str]) -> Column:
+    """Columns as one JSON object."""
+
+    def column(name: str) -> Column:
+        exact = isinstance(df.schema[name].dataType, DecimalType)
+        return (named(name).cast("string") if exact else named(name)).alias(name)
+
+    return F.to_json(F.struct(*(column(name) for name in names)), _AS_VALUES)
+
+
+def with_row_json(changed: DataFrame) -> DataFrame:
+    """What a view's store of texts wants: the key, the row as JSON (null if it is gone), and the flags."""
+    names = [name for name in changed.columns if name not in FLAGS]
+    return changed.select(*FLAGS, F.when(~F.col(DELETED), as_json(changed, names)).alias(ROW))
 
 
 def store_types(

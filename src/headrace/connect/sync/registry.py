@@ -10,16 +10,16 @@ from headrace.stores.derived import Sink
 
 # Each of these is a function of the sink's name, its topic and its options.
 SINKS: Final[Mapping[str, str]] = {
-    "delta": "headrace.connect.warehouse.delta:delta",
+    "delta": "headrace.stores.delta.derived:delta",
     "duckdb": "headrace.stores.duckdb.derived:duckdb",
     "mariadb": "headrace.stores.mariadb.derived:mariadb",
-    "opensearch": "headrace.connect.search.opensearch:opensearch",
-    "parquet": "headrace.connect.warehouse.parquet:parquet",
+    "opensearch": "headrace.stores.opensearch.derived:opensearch",
+    "parquet": "headrace.stores.parquet.derived:parquet",
     "postgres": "headrace.stores.postgres.derived:postgres",
-    "redis": "headrace.connect.redis.sink:redis",
+    "redis": "headrace.stores.redis.derived:redis",
     "sqlite": "headrace.stores.sqlite.derived:sqlite",
-    "tantivy": "headrace.connect.search.tantivy:tantivy",
-    "webhook": "headrace.connect.webhook.sink:webhook",
+    "tantivy": "headrace.stores.tantivy.derived:tantivy",
+    "webhook": "headrace.stores.webhook.derived:webhook",
 }
 
 # They find rows by a key that means something, or keep their place beside what they wrote and not with it, so that a

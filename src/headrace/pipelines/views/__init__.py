@@ -2,10 +2,8 @@
 
     from headrace.pipelines.views import sqlite, topic, view
 
-`declare` is what a user writes; `sink` turns a batch of weighted rows into what it does to the view; `stores/` keep
-rows, batch and freshness as one, a file for each; `question` is what can be asked, and `sql_answer` and
-`memory_answer` answer it; `serving/` is HTTP. What is pure (`shape`, `values`, `freshness`, `question`, the answers)
-knows neither Spark nor stores.
+`declare` is what a user writes; `sink` turns a batch of weighted rows into what it does to the view; the stores keep
+rows, batch and freshness as one (`headrace.stores`, and `topic` for a topic of our own); `serving/` is HTTP.
 """
 
 from typing import TYPE_CHECKING
@@ -15,16 +13,15 @@ from headrace.extras import export_lazily
 if TYPE_CHECKING:
     from headrace.pipelines.jobs.declare import topic
     from headrace.pipelines.views.declare import view
-    from headrace.pipelines.views.stores.redis import redis
     from headrace.stores.duckdb.view import duckdb
     from headrace.stores.postgres.view import postgres
+    from headrace.stores.redis.view import redis
     from headrace.stores.sqlite.view import sqlite
 
 _HOMES = {
     "topic": "headrace.pipelines.jobs.declare",
     "view": "headrace.pipelines.views.declare",
-    "redis": "headrace.pipelines.views.stores.redis",
-    **{name: f"headrace.stores.{name}.view" for name in ("duckdb", "postgres", "sqlite")},
+    **{name: f"headrace.stores.{name}.view" for name in ("duckdb", "postgres", "redis", "sqlite")},
 }
 
 __all__ = ["duckdb", "postgres", "redis", "sqlite", "topic", "view"]

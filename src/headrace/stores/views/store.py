@@ -25,6 +25,7 @@ KNOWN = "headrace_known"  # whether a row of the key was taken back, so that it 
 DELETED = "headrace_deleted"
 COMPLETE = "headrace_complete"  # whether every column of the key has a value
 KEY = "headrace_key"  # the key as JSON
+ROW = "headrace_row"  # the row as JSON, for stores of texts
 FLAGS = (COUNT, KNOWN, DELETED, COMPLETE, KEY)
 KEPT_REVISIONS = 128  # of so many batches the changed keys are remembered, for readers that come back
 MOST_LOGGED = 2_000  # changed keys of one batch; after a larger one readers get the whole view

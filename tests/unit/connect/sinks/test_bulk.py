@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from headrace.connect.search.bulk import bulk_bodies, check_bulk
 from headrace.stores.derived import RowChange
 from headrace.stores.errors import RowRefused, SinkUnavailable
+from headrace.stores.opensearch.derived import bulk_bodies, check_bulk
 
 CHANGES = [
     RowChange({"id": 1}, {"id": 1, "t": "a\nb"}, 0, 10, 0),

@@ -18,26 +18,19 @@ import pyarrow.compute as pc
 
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.form import WEIGHT, row_names
-from headrace.stores.views.store import COMPLETE, COUNT, DELETED, FLAGS, KEY, KNOWN
+from headrace.stores.views.store import COMPLETE, COUNT, DELETED, KEY, KNOWN
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-ROW: Final = "headrace_row"  # the row as JSON
 _NET: Final = "headrace_net"
-
-# Every value as `headrace.stores.views.values` shows it; decimals are made texts before.
-_JSON: Final = {
-    "ignoreNullFields": "false",
-    "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 def consolidated(df: "DataFrame", key: Sequence[str]) -> "DataFrame":
     """A row for each key that the batch changes: the row's columns, then the `FLAGS`."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+
+    from headrace.stores.frames import as_json, named
 
     if WEIGHT not in df.columns:
         raise BadField(
@@ -69,35 +62,6 @@ def consolidated(df: "DataFrame", key: Sequence[str]) -> "DataFrame":
         reduce(operator.and_, (named(name).isNotNull() for name in key)).alias(COMPLETE),
         as_json(found, key).alias(KEY),
     )
-
-
-def with_row_json(found: "DataFrame") -> "DataFrame":
-    """Only what stores of texts want: the key, the row as JSON (null if it is gone), and the flags."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
-
-    flags = FLAGS
-    names = [name for name in found.columns if name not in flags]
-    row = F.when(~F.col(DELETED), as_json(found, names))
-    return found.select(*flags, row.alias(ROW))
-
-
-def as_json(df: "DataFrame", names: Sequence[str]) -> "Column":
-    """Columns as one JSON object."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
-    from pyspark.sql.types import DecimalType
-
-    def column(name: str) -> "Column":
-        exact = isinstance(df.schema[name].dataType, DecimalType)
-        return (named(name).cast("string") if exact else named(name)).alias(name)
-
-    return F.to_json(F.struct(*(column(name) for name in names)), _JSON)
-
-
-def named(name: str) -> "Column":
-    """A column by its very name, also when the name has dots or blanks."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
-
-    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def first_doubled(part: pa.RecordBatch) -> str | None:

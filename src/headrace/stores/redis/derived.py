@@ -17,18 +17,21 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from headrace import extras
-from headrace.connect.errors import InvalidConnectSetting, TakenOver
-from headrace.connect.redis import script
-from headrace.connect.sync.partial_rows import completed
-from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, key_text
-from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TargetReplaced
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, completed, key_text
+from headrace.stores.errors import (
+    InvalidConnectSetting,
+    RowRefused,
+    SinkRefused,
+    SinkUnavailable,
+    TakenOver,
+    TargetReplaced,
+)
+from headrace.stores.redis import AT_ONCE, connect, is_url
 
 HASH, JSON = "hash", "json"
 WRITE_THROUGH, INVALIDATE = "write-through", "invalidate"
-_AT_ONCE: Final = 1_000  # changes in one call: Redis serves nobody else while a script runs
 _SCAN: Final = 1_000
 _MOST_FIELDS: Final = 3_000  # Lua hands so many arguments to a call, and not many more
-_TIMEOUT_S: Final = 30
 # Out of memory, still loading, a replica, a full disk, a long script: it may go better the next time.
 _PASSING: Final = (
     "OOM",
@@ -42,6 +45,51 @@ _PASSING: Final = (
     "UNKILLABLE",
 )
 _GLOB: Final = str.maketrans({mark: "\\" + mark for mark in "*?[]^\\"})
+
+_TAKEN, _LOST, _REPLACED = b"taken", b"lost", b"replaced"
+
+# What runs inside Redis: a part of a batch and, with the last part, the place; nobody sees it half done. Redis writes a
+# script's effects to its own log as one, so after a crash of Redis rows and place are those of the same moment. The
+# arguments are the owner, the place or nothing, the time to live in seconds or 0, and the operations.
+# Operations, as JSON: ["set", KEY, TEXT], ["hash", KEY, [NAME, VALUE, …]], ["some", KEY, [NAME, VALUE, …], [NULL, …]]
+# and ["gone", KEY]. All names and values are texts, so nothing is lost between the two languages.
+_APPLY: Final = """
+local owner = redis.call('HGET', KEYS[1], 'owner')
+if not owner then return 'lost' end
+if owner == '' then return 'replaced' end
+if owner ~= ARGV[1] then return 'taken' end
+local place, ttl = ARGV[2], tonumber(ARGV[3])
+for _, operation in ipairs(cjson.decode(ARGV[4])) do
+  local what, key = operation[1], operation[2]
+  if what == 'set' then
+    if ttl > 0 then redis.call('SET', key, operation[3], 'EX', ttl) else redis.call('SET', key, operation[3]) end
+  elseif what == 'hash' then
+    redis.call('DEL', key)
+    if #operation[3] > 0 then redis.call('HSET', key, unpack(operation[3])) end
+    if ttl > 0 then redis.call('EXPIRE', key, ttl) end
+  elseif what == 'some' then
+    -- A row that expired is not brought back in part: who misses it loads it whole.
+    if ttl == 0 or redis.call('EXISTS', key) == 1 then
+      if #operation[3] > 0 then redis.call('HSET', key, unpack(operation[3])) end
+      for _, name in ipairs(operation[4]) do redis.call('HDEL', key, name) end
+      if ttl > 0 then redis.call('EXPIRE', key, ttl) end
+    end
+  else
+    redis.call('UNLINK', key)
+  end
+end
+if place ~= '' then redis.call('HSET', KEYS[1], 'place', place) end
+return 'ok'
+"""
+
+# The state of what was built takes the place of the state in use, without an owner; the prefix that was in use is told.
+_SWITCH: Final = """
+if redis.call('EXISTS', KEYS[2]) == 0 then return false end
+local old = redis.call('HGET', KEYS[1], 'prefix')
+redis.call('HSET', KEYS[2], 'owner', '')
+redis.call('RENAME', KEYS[2], KEYS[1])
+return old or ''
+"""
 
 
 class RedisSink:
@@ -81,7 +129,7 @@ class RedisSink:
                 pipeline.hmget(self._state, "place", "prefix")
                 place, prefix = pipeline.execute()[2]
             self._live = prefix.decode()
-            self._apply = self._client.register_script(script.APPLY)
+            self._apply = self._client.register_script(_APPLY)
         return Place.from_json(place) if place else None
 
     def apply(self, batch: ChangeBatch) -> None:
@@ -92,9 +140,9 @@ class RedisSink:
                 self._remove(self._live)
             changes = self._whole(batch.changes)
             operations = [self._operation(change) for change in changes]
-            for at in range(0, max(len(operations), 1), _AT_ONCE):
-                is_last = at + _AT_ONCE >= len(operations)
-                self._call(operations[at : at + _AT_ONCE], batch.place.to_json() if is_last else "")
+            for at in range(0, max(len(operations), 1), AT_ONCE):
+                is_last = at + AT_ONCE >= len(operations)
+                self._call(operations[at : at + AT_ONCE], batch.place.to_json() if is_last else "")
 
     def close(self) -> None:
         """Disconnect."""
@@ -104,15 +152,15 @@ class RedisSink:
 
     def _connect(self) -> None:
         self.close()
-        self._client = self._redis.Redis.from_url(self._url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=10)
+        self._client = connect(self._url)
 
     def _call(self, operations: Sequence[list[Any]], place: str) -> None:
         answer = self._apply(keys=[self._state], args=[self._owner, place, self._ttl_s, _compact(operations)])
-        if answer == script.TAKEN:
+        if answer == _TAKEN:
             raise TakenOver(self._name)
-        if answer == script.REPLACED:
+        if answer == _REPLACED:
             raise TargetReplaced(f"the keys of {self._name!r} in Redis were replaced by rebuilt ones")
-        if answer == script.LOST:
+        if answer == _LOST:
             raise SinkUnavailable(f"Redis has lost {self._state}: its keys are filled from the beginning")
 
     def _whole(self, changes: Sequence[RowChange]) -> Sequence[RowChange]:
@@ -168,7 +216,7 @@ class RedisSink:
         try:
             yield
         except (errors.AuthenticationError, errors.NoPermissionError) as error:
-            raise SinkRefused(f"Redis says no: {error}") from error
+            raise SinkRefused(f"Redis does not let us in: {error}") from error
         except errors.ResponseError as error:
             if str(error).startswith("WRONGTYPE") or "WRONGTYPE" in str(error):
                 raise RowRefused(f"Redis holds something else under the row's key: {error}") from error
@@ -250,7 +298,7 @@ class RedisSink:
     def switch(self) -> None:
         """The new keys come into use, and the old ones go."""
         with self._reading():
-            old = self._client.register_script(script.SWITCH)(keys=[self._state, f"{self._state}:new"])
+            old = self._client.register_script(_SWITCH)(keys=[self._state, f"{self._state}:new"])
             if old is None:
                 raise SinkRefused(
                     f"nothing was built beside the keys of {self._name!r}: build it before switching to it"
@@ -279,7 +327,7 @@ def redis(
     ttl_s: int = 0,
 ) -> RedisSink:
     """A sink to Redis."""
-    if not url.startswith(("redis://", "rediss://", "unix://")):
+    if not is_url(url):
         raise InvalidConnectSetting("url", url.split("@")[-1], "write redis://HOST:PORT/DATABASE")
     if not prefix:
         raise InvalidConnectSetting("prefix", prefix, "without one the keys cannot be told from others")

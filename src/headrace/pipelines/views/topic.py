@@ -2,14 +2,19 @@
 
 Rows are written by the two-phase sink (`headrace.pipelines.sink.topic.phases`), exactly once; any Kafka client reads
 them. A topic cannot be renamed, so a new version is another topic, `NAME.v2`, and the switch is a record that names it.
+
+What is known of views stands in the compacted topic `__headrace_views`, a record for each. It names the topic that
+holds the rows and, for each of its partitions, the offset before which the last whole batch lies. It is written when
+the batch is committed; readers go as far as it says, and so see whole batches only.
 """
 
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,22 +23,22 @@ import pyarrow.compute as pc
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, UnknownTopic
 from headrace.client.fetch import FetchOptions
-from headrace.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.client.offsets import EARLIEST, LATEST, bounds, list_offsets
 from headrace.client.reader import read_records
 from headrace.client.security import settings_from
+from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import Attempt, commit_batch, is_done, settle, write_task
-from headrace.pipelines.views.stores.topic_books import Entry, TopicBooks
 from headrace.stores.batch import Recorded, Step, next_step
 from headrace.stores.errors import BadView, StoreAway
 from headrace.stores.views.freshness import Freshness
 from headrace.stores.views.question import Question
 from headrace.stores.views.replica import Replica
-from headrace.stores.views.shape import check_same
+from headrace.stores.views.shape import Shape, check_same
 from headrace.stores.views.store import Answer, Changes, Kept, Label, Tally, ViewBatch, follows, never_written
 
 if TYPE_CHECKING:
@@ -41,7 +46,90 @@ if TYPE_CHECKING:
 
 _COMPACTED = {"cleanup.policy": "compact"}
 _SLICE_S = 0.5
+VIEWS_TOPIC = "__headrace_views"
+_WHERE = TopicPartition(VIEWS_TOPIC, 0)
+_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
 _REACHED: dict[str, str] = {}  # where this process wrote a topic: a switch comes after, and is not told
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of one view."""
+
+    kept: Kept
+    topic: str
+    ends: Mapping[int, int]
+    recorded: tuple[Recorded, ...] = field(default=())
+
+    def encoded(self) -> bytes:
+        """As it stands in the topic."""
+        return json.dumps(
+            {
+                "topic": self.topic,
+                "ends": self.ends,
+                "shape": json.loads(self.kept.shape.to_json()),
+                "freshness": json.loads(self.kept.freshness.to_json()),
+                "batches": [asdict(one) for one in self.recorded],
+            }
+        ).encode()
+
+    @classmethod
+    def decoded(cls, value: bytes) -> "Entry":
+        """From the topic."""
+        found = json.loads(value)
+        freshness = Freshness.from_json(json.dumps(found["freshness"]))
+        kept = Kept(Shape.from_json(json.dumps(found["shape"])), freshness, freshness.revision)
+        ends = {int(partition): offset for partition, offset in found["ends"].items()}
+        return cls(kept, found["topic"], ends, tuple(Recorded(**one) for one in found["batches"]))
+
+
+class TopicBooks:
+    """Reads and writes the topic; remembers where it is."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._place: int | None = None
+        self.entries: dict[str, Entry] = {}
+
+    def write(self, label: str, entry: Entry | None) -> None:
+        """Write down what is known of a view, or that it is no more; durable when this returns."""
+        ensure_topic(self._cluster, VIEWS_TOPIC, configs=_CONFIGS)
+        writer = Writer(self._cluster, VIEWS_TOPIC)
+        value = None if entry is None else entry.encoded()
+        writer.add(NewRecord(label.encode(), value, timestamp=int(time.time() * 1000), partition=0))
+        writer.flush()
+
+    def read(self) -> None:
+        """Take in all that is there by now."""
+        try:
+            self._cluster.topic(VIEWS_TOPIC)
+        except UnknownTopic:
+            return
+        held = bounds(self._cluster, [_WHERE])[_WHERE]
+        start = held.start if self._place is None else self._place
+        for records in read_records(self._cluster, {_WHERE: start}, until={_WHERE: held.end}):
+            for _, record in records:
+                self._take(record.key, record.value)
+        self._place = max(start, held.end)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until there is anything new, or the time is over."""
+        if self._place is None:
+            time.sleep(min(timeout_s, 0.2))
+            return
+        options = FetchOptions(max_wait_ms=int(timeout_s * 1000))
+        for records in read_records(self._cluster, {_WHERE: self._place}, options=options):
+            for _, record in records:
+                self._take(record.key, record.value)
+                self._place = record.offset + 1
+            return
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        name = (key or b"").decode()
+        if value is None:
+            self.entries.pop(name, None)
+        else:
+            self.entries[name] = Entry.decoded(value)
 
 
 @dataclass
@@ -70,7 +158,7 @@ class TopicStore:
 
     def prepared(self, found: "DataFrame") -> "DataFrame":
         """Rows as JSON."""
-        from headrace.pipelines.operators.tables.consolidate import with_row_json
+        from headrace.stores.frames import with_row_json
 
         return with_row_json(found)
 

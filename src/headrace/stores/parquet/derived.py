@@ -22,12 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.connect.errors import InvalidConnectSetting, TakenOver
-from headrace.connect.sync.generations import Generations, sync_folder
-from headrace.connect.sync.partial_rows import completed
-from headrace.connect.warehouse.arrow_rows import grown_schema, retyped, stored_row, to_table, widened_schema
-from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values
-from headrace.stores.errors import RowRefused, SinkUnavailable, TargetReplaced
+from headrace.stores.arrow_rows import grown_schema, retyped, stored_row, to_table, widened_schema
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, completed
+from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkUnavailable, TakenOver, TargetReplaced
+from headrace.stores.folders import Generations, sync
 
 MANIFEST: Final = "manifest.json"
 _KEY: Final = "__headrace_key"
@@ -147,7 +145,7 @@ class ParquetSink:
             return None
         name = f"{uuid.uuid4().hex}.parquet"
         pq.write_table(merged, self._folder / name, compression="zstd")
-        sync_folder(self._folder / name)
+        sync(self._folder / name)
         return name
 
     def _commit(self, manifest: dict[str, Any]) -> None:
@@ -159,7 +157,7 @@ class ParquetSink:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._folder / MANIFEST)
-        sync_folder(self._folder)
+        sync(self._folder)
         self._manifest = manifest
         named = {*manifest["files"].values(), *manifest["kept"]}
         for file_path in self._folder.glob("*.parquet"):

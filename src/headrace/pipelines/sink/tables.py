@@ -1,4 +1,4 @@
-"""Exactly-once sinks for `foreachBatch`, one file a store: a batch's rows and its number in one transaction.
+"""Exactly-once sinks for `foreachBatch`, one for each store: a batch's rows and its number in one transaction.
 
 What always holds:
 
@@ -16,16 +16,13 @@ last state), and for appending where the new query starts after what the old one
 over, the old one is refused for good. One name is one stream of batches: two pipelines that write to one table need
 two names.
 
-The steps: `target.py` what the user says · `following.py` whether to write · `changes.py` the last row of each key,
-in Spark · `columns.py` whether it fits · `statements.py` the merge as SQL · then the store.
-
 Where the promise ends: Spark does not sync its checkpoint to the disk, so a machine that loses power may come back
 with a checkpoint older than the target; the sink sees this when whole batches are missing, and refuses.
 """
 
-from headrace.pipelines.sink.tables.delta import delta
-from headrace.pipelines.sink.tables.parquet import parquet, read_parquet_sink
+from headrace.stores.delta.batch import delta
 from headrace.stores.duckdb.batch import duckdb
+from headrace.stores.parquet.batch import parquet, read_parquet_sink
 from headrace.stores.postgres.batch import postgres
 from headrace.stores.sqlite.batch import sqlite
 

@@ -11,9 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.connect.errors import InvalidConnectSetting
 from headrace.stores.derived import RowChange, StoredRow, Values, key_text
-from headrace.stores.errors import RowRefused
+from headrace.stores.errors import InvalidConnectSetting, RowRefused
 from headrace.stores.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of, widened
 
 _NEW: Final = {

@@ -4,24 +4,61 @@ The `Idempotency-Key` names the change by its place in the log, so a receiver th
 once, though one whose answer was lost is sent again. Changes of different keys go over several connections at once.
 What the receiver refuses goes to the dead letters.
 
-A receiver keeps no place for us, so it stands in a topic (`place_topic.py`) and moves on after the answers.
+A receiver keeps no place for us, so it stands in a topic and moves on after the answers.
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.webhook.place_topic import PlaceTopic
+from headrace.client.offsets import bounds
+from headrace.client.reader import read_records
+from headrace.client.writer import NewRecord, Writer
 from headrace.http_client import InvalidServer
+from headrace.model import TopicPartition
 from headrace.stores.derived import ChangeBatch, Place, RowChange
-from headrace.stores.errors import RowRefused, SinkError, SinkUnavailable
+from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkError, SinkUnavailable
 from headrace.stores.webhook.sender import Sender, WebhookFailed, WebhookRefused
+
+TOPIC: Final = "headrace-sync-places"
+_ONLY: Final = TopicPartition(TOPIC, 0)
+
+
+class PlaceTopic:
+    """The place of one sink, in a compacted topic: a record for each sink, of which the last counts.
+
+    Not a consumer group's offsets: a broker forgets those of a group that was away for a week.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self._key = name.encode()
+        ensure_topic(cluster, TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
+        self._writer = Writer(cluster, TOPIC)
+
+    def load(self) -> Place | None:
+        """What was stored last."""
+        held = bounds(self._cluster, [_ONLY])[_ONLY]
+        found: Place | None = None
+        if held.end > held.start:
+            for records in read_records(self._cluster, {_ONLY: held.start}, until={_ONLY: held.end}):
+                for read in records:
+                    if read.record.key == self._key and read.record.value is not None:
+                        found = Place.from_json(read.record.value)
+        return found
+
+    def store(self, place: Place) -> None:
+        """Durable when this returns."""
+        now_ms = time.time_ns() // 1_000_000
+        self._writer.add(NewRecord(self._key, place.to_json().encode(), now_ms, partition=0))
+        self._writer.flush()
 
 
 class WebhookSink:

@@ -18,10 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace import extras
-from headrace.connect.errors import TakenOver
-from headrace.connect.sync.generations import Generations, sync_folder
-from headrace.connect.sync.partial_rows import completed
-from headrace.connect.warehouse.arrow_rows import (
+from headrace.stores.arrow_rows import (
     family_of,
     grown_schema,
     retyped,
@@ -29,8 +26,9 @@ from headrace.connect.warehouse.arrow_rows import (
     to_table,
     widened_schema,
 )
-from headrace.stores.derived import ROW_COLUMN, ChangeBatch, Place, RowChange, StoredRow, Values, other_key
-from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TargetReplaced
+from headrace.stores.derived import ROW_COLUMN, ChangeBatch, Place, RowChange, StoredRow, Values, completed, other_key
+from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TakenOver, TargetReplaced
+from headrace.stores.folders import Generations, sync
 from headrace.stores.values import reader_of
 
 _GONE: Final = "__headrace_gone"
@@ -248,10 +246,10 @@ class DeltaSink:
         for line in max(log.glob("*.json")).read_text(encoding="utf-8").splitlines():
             added = json.loads(line).get("add")
             if added is not None:
-                sync_folder(self._folder / added["path"])
-        sync_folder(max(log.glob("*.json")))
-        sync_folder(log)
-        sync_folder(self._folder)
+                sync(self._folder / added["path"])
+        sync(max(log.glob("*.json")))
+        sync(log)
+        sync(self._folder)
 
     # --- reading back
 

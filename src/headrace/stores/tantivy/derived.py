@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace import extras
-from headrace.connect.sync.generations import Generations
-from headrace.connect.sync.partial_rows import completed
-from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, key_text
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, completed, key_text
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TargetReplaced
+from headrace.stores.folders import Generations
 
 ID, SOURCE, ROW, TEXT, PLACE = "_id", "_source", "row", "text", "_place"
 _HEAP_BYTES: Final = 64 * 1024 * 1024

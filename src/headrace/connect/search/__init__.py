@@ -1,1 +1,0 @@
-"""Search indexes kept in step: Tantivy, embedded, and OpenSearch, over HTTP."""

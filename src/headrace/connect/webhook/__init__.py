@@ -1,1 +1,0 @@
-"""Changes posted to whoever wants to hear of them."""

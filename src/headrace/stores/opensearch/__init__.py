@@ -1,0 +1,1 @@
+"""OpenSearch over HTTP; Elasticsearch's interface is the same here."""

@@ -1,0 +1,1 @@
+"""Tantivy, a search index inside the process."""
