@@ -41,8 +41,11 @@ class Replica:
         rows = self.tables.setdefault(table.full_name, {})
         before, after = table.python_row(change.before), table.python_row(change.after)
         if change.op == "t":
+            self.was_emptied |= bool(table.key or rows)
             rows.clear()
-            self.was_emptied = True
+            return
+        if not table.key:
+            self._count(rows, before, after)
             return
         if before is not None:
             held = rows.pop(_key(table, before), None)
@@ -55,6 +58,20 @@ class Replica:
             key = _key(table, after)
             assert change.op == "r" or key not in rows, f"{change.op} of a row that is there: {after}"
             rows[key] = after
+
+    def _count(self, rows: Rows, before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
+        """Rows without a key: equal ones are numbered from 1."""
+        if before is not None:
+            number = sum(key[0] == counted(before) for key in rows)
+            assert number or self.is_partial or self.was_emptied, f"a row that is not there: {before}"
+            rows.pop((counted(before), number), None)
+        if after is not None:
+            rows[counted(after), sum(key[0] == counted(after) for key in rows) + 1] = after
+
+
+def counted(row: dict[str, Any]) -> str:
+    """A row without a key, by its values; nulls of columns that came later are the same as none."""
+    return json.dumps({name: value for name, value in row.items() if value is not None}, sort_keys=True, default=str)
 
 
 def _key(table: Table, row: dict[str, Any]) -> tuple[Any, ...]:

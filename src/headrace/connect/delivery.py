@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.client.admin import describe_configs, ensure_topic
+from headrace.client.admin import alter_configs, describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.errors import Refused, VersionNotSpoken
 from headrace.client.partitioner import partition_of_key
@@ -24,11 +24,14 @@ from headrace.connect.offsets import OFFSETS_TOPIC, ensure_offsets_topic, positi
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records import Codec
+from headrace.telemetry.logs import get_logger
 
+log = get_logger(__name__)
 _SEQUENCE_MASK: Final = 2**31 - 1
 _BATCH_BYTES: Final = 4 * 1024 * 1024  # at most; each is a round trip, and an fsync at the broker
 _SAFE_BATCH_BYTES: Final = 768 * 1024  # where a topic does not tell what it takes: it is 1 MiB by default
 _FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+_KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 _LARGEST_RECORD_BYTES: Final = 64 * 1024 * 1024  # a row may hold far more than Kafka's usual megabyte
 
 
@@ -59,6 +62,7 @@ class Delivery:
         self._sequences: dict[TopicPartition, int] = {}
         self._partitions: dict[str, int] = {}
         self._batch_bytes: dict[str, int] = {}
+        self._bags: set[str] = set()  # topics that take records without a key
 
     def begin(self) -> Position | None:
         """Take the connector over from whoever wrote for it before; its position."""
@@ -108,6 +112,8 @@ class Delivery:
             of_topic = lists.get(topic)
             if of_topic is None:
                 of_topic = lists[topic] = [[] for _ in range(self._partitions_of(topic, has_key=key is not None))]
+            if key is None and topic not in self._bags:
+                self._let_in_bags(topic)
             if len(of_topic) == 1:
                 of_topic[0].append((key, value, timestamp_ms, headers))
             elif partition == EVERY_PARTITION:
@@ -130,10 +136,19 @@ class Delivery:
             if not has_key and configs.get("cleanup.policy") == "compact":
                 # What has no key cannot be compacted; every record counts, so none goes by its age or size either.
                 del configs["cleanup.policy"]
-                configs = {"retention.ms": "-1", "retention.bytes": "-1"} | configs
+                configs = _KEEP_ALL | configs
             ensure_topic(self._cluster, topic, partitions=self._topics.partitions, configs=configs)
             count = self._partitions[topic] = len(self._cluster.topic(topic).partitions)
         return count
+
+    def _let_in_bags(self, topic: str) -> None:
+        """Have a topic take records without a key: its table may have had one when the topic was made."""
+        with contextlib.suppress(Refused, VersionNotSpoken):  # then the broker says so when they come
+            held = {config.name: config.value for config in describe_configs(self._cluster, topic)}
+            if "compact" in (held.get("cleanup.policy") or ""):
+                alter_configs(self._cluster, topic, changes={"cleanup.policy": "delete", **_KEEP_ALL})
+                log.warning("topic is not compacted any more, its records have no key", topic=topic)
+        self._bags.add(topic)
 
     def _batch_bytes_of(self, topic: str) -> int:
         """How much a batch may hold; a single record may be larger, and the broker decides."""

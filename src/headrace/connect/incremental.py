@@ -40,14 +40,7 @@ class ReadChunk:
     last_key: Key | None  # None if there is no row left in the range
     is_last: bool
     running: frozenset[str] = _NOTHING
-    next_transaction: int | None = None  # this one and later ones had not begun; its lower 32 bits
-
-    def has_seen(self, transaction_id: str | None) -> bool:
-        """Whether the rows are those after this transaction; numbers go round, so half of them are later."""
-        if transaction_id is None or self.next_transaction is None:
-            return True
-        is_later = (int(transaction_id) - self.next_transaction) & 0xFFFFFFFF < 0x80000000
-        return not is_later and transaction_id not in self.running
+    has_seen: Callable[[str], bool] = lambda _transaction_id: True  # whether the rows are those after a transaction
 
 
 # Reads the next rows of a range between watermarks of this name; None if the table is not there any more.
@@ -128,7 +121,8 @@ class Incremental:
 
     def _note_change(self, change: Change, chunk: ReadChunk) -> None:
         if not chunk.table.key:
-            if not chunk.has_seen(change.origin.transaction_id):
+            transaction_id = change.origin.transaction_id
+            if transaction_id is not None and not chunk.has_seen(transaction_id):
                 self._later.append(change)
             return
         if change.op == TRUNCATE:

@@ -120,21 +120,6 @@ def test_a_truncated_and_a_dropped_table_are_emptied(server: MariadbServer, db: 
     assert follower.replica.tables["shop.t"] == {}
 
 
-def test_a_new_table_without_a_key_is_told_and_left_out(server: MariadbServer, db: Cursor) -> None:
-    db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    follower = follower_of(server)
-    follower.run()
-    db.execute("CREATE TABLE bare (a INT)")
-    db.execute("INSERT INTO bare VALUES (1)")
-    db.execute("INSERT INTO t VALUES (1)")
-    follower.drain(0.3)
-    follower.crash()
-    assert [event.what for event in follower.replica.schema_changes] == [
-        "the table was made; it has no primary key, so its changes are left out"
-    ]
-    assert set(follower.replica.tables["shop.t"]) == {(1,)}
-
-
 def test_labels_of_enums_and_sets_are_what_was_meant(server: MariadbServer, db: Cursor) -> None:
     """From the information schema and from statements, whatever the session takes a backslash and a quote for."""
     labels = r"'a\\b', 'it''s', 'c\'d', '\"', 'x\ny', 'ü', '\\n'"

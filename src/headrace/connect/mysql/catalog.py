@@ -117,7 +117,7 @@ class Selection:
         return self._filters.captures(f"{name[0]}.{name[1]}")
 
     def check(self, every: dict[Name, CatalogTable]) -> list[CatalogTable]:
-        """The captured tables; what cannot be captured among them is refused."""
+        """The captured tables; a mistake in the settings is refused."""
         for pattern in self._filters.include_tables:
             one = Filters(include_tables=[pattern])
             if not any(one.captures(f"{schema}.{table}") for schema, table in every):
@@ -136,9 +136,6 @@ class Selection:
                 for table in found
             },
         )
-        for table in found:
-            if not self.is_keyed(table.shape):
-                raise no_key(table.shape)
         return [replace(table, shape=self.ordered(table.shape)) for table in found]
 
     def ordered(self, shape: Shape) -> Shape:
@@ -151,14 +148,6 @@ class Selection:
     def is_keyed(self, shape: Shape) -> bool:
         """Whether records of a table have a key: its own, or one that was chosen."""
         return bool(shape.key or self._chosen(shape))
-
-
-def no_key(shape: Shape) -> SourceRefused:
-    """A table whose records would have no key."""
-    return SourceRefused(
-        f"table {shape.full_name} has no primary key, so its records would have none",
-        f"ALTER TABLE {quote(shape.database)}.{quote(shape.table)} ADD PRIMARY KEY (…)",
-    )
 
 
 def quote(name: str) -> str:

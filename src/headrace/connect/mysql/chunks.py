@@ -4,15 +4,19 @@ Why nothing is missed: a transaction is in the log before others can see it, and
 transactions visible in the order of the log. So what the chunk sees stands before the high mark, and what it does not
 see stands behind the low one. The table is looked at behind the low mark too: a statement that changes its shape since
 then stands between the two, and the chunk is read again.
+
+A table without a key is read whole, in a transaction of its own: which changes between the marks its rows hold already
+is told by the transactions that were in the log at its instant.
 """
 
 from collections.abc import Container
+from dataclasses import replace
 
 import pymysql
 
-from headrace.connect.errors import SourceUnavailable
+from headrace.connect.errors import SourceRefused, SourceUnavailable
 from headrace.connect.incremental import HIGH, LOW, ReadChunk, mark_of
-from headrace.connect.mysql.catalog import Selection, read_tables
+from headrace.connect.mysql.catalog import CatalogTable, Selection, read_tables
 from headrace.connect.mysql.connection import translated
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.flavor import Server
@@ -21,10 +25,11 @@ from headrace.connect.mysql.queries import RowQuery
 from headrace.connect.mysql.settings import TypeModes
 from headrace.connect.mysql.shape import Shape
 from headrace.connect.mysql.signal_table import SignalTable
+from headrace.connect.mysql.snapshot import Snapshot
 from headrace.connect.ranges import Range
-from headrace.connect.table import Table
+from headrace.connect.table import Row, Table
 
-_ALTERED = (1054, 1146)  # no such column, no such table
+_ALTERED = (1054, 1146, 1412)  # no such column, no such table, another definition since the instant
 
 
 class ChunkReader:
@@ -60,9 +65,11 @@ class ChunkReader:
         with translated(self._memory.address):
             live = read_tables(side, is_mariadb=self._server.is_mariadb, only=(database, table))
             found = live.get((database, table))
-            if found is None or not self._captures((database, table)) or not self._captures.is_keyed(found.shape):
+            if found is None or not self._captures((database, table)):
                 return None
             shape = self._captures.ordered(found.shape)
+            if not shape.key:
+                return self._read_bag(replace(found, shape=shape), name)
             query = RowQuery(shape)
             with side.cursor() as cursor:
                 try:
@@ -75,6 +82,26 @@ class ChunkReader:
         self._signals.mark(side, mark_of(name, HIGH))
         last_key = query.key_of(rows[-1]) if rows else None
         return ReadChunk(self._table(shape), rows, last_key, len(rows) < self._chunk_rows)
+
+    def _read_bag(self, found: CatalogTable, name: str) -> ReadChunk:
+        """Every row of a table without a key, of an instant whose transactions are known."""
+        try:
+            snapshot = Snapshot(self._memory.address, self._server, [found], None)
+            try:
+                rows: list[Row] = []
+                while not snapshot.is_done:
+                    rows += snapshot.read(self._chunk_rows)[1]
+            finally:
+                snapshot.close()
+        except SourceRefused as refusal:
+            cause = refusal.__cause__
+            if isinstance(cause, pymysql.err.MySQLError) and cause.args and cause.args[0] in _ALTERED:
+                raise SourceUnavailable(f"table {found.shape.full_name} was altered while it was read") from cause
+            raise
+        self._signals.mark(self._memory.side(), mark_of(name, HIGH))
+        state, parse = snapshot.state, self._server.parse_state
+        table = self._table(found.shape)
+        return ReadChunk(table, rows, None, True, has_seen=lambda gtid: state.covers(parse(gtid)))
 
     def _table(self, shape: Shape) -> Table:
         """One table for each shape, however many chunks there are: whoever writes rows knows tables by identity."""

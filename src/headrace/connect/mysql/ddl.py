@@ -22,13 +22,15 @@ Shapes: TypeAlias = Mapping[Name, Shape]
 class Effect:
     """What a statement did: new shapes (None: the table is gone), tables that were emptied, tables that moved.
 
-    Rows of those that are `unseen` changed, and nobody says which; with each stands how.
+    Rows of those that are `unseen` changed, and nobody says which; with each stands how. Those that are `indexed` may
+    have another key: which index it was made of is known to the database alone.
     """
 
     shapes: dict[Name, Shape | None]
     emptied: tuple[Name, ...] = ()
     moved: tuple[tuple[Name, Name], ...] = ()
     unseen: tuple[tuple[Name, str], ...] = ()
+    indexed: tuple[Name, ...] = ()
 
 
 _NOTHING: Final = Effect({})
@@ -113,10 +115,18 @@ def _without_tables(words: Words) -> Effect:
     return _NOTHING
 
 
+def _index(words: Words, database: str) -> Effect:
+    """An index that is made or dropped: UNIQUE INDEX … ON table (…), INDEX … ON table."""
+    words.skip_past("ON")
+    return _NOTHING if words.is_done else Effect({}, indexed=(words.table(database),))
+
+
 def _create(words: Words, database: str, shapes: Shapes, charset_of: Callable[[str], str]) -> Effect:
     is_replacing = words.skip_optional("OR", "REPLACE")
     if words.peek().upper == "TEMPORARY":
         return _NOTHING
+    if "UNIQUE" in (words.peek().upper, words.peek(1).upper):
+        return _index(words, database)
     if not words.skip_optional("TABLE"):
         return _without_tables(words)
     is_careful = words.skip_optional("IF", "NOT", "EXISTS")
@@ -160,6 +170,7 @@ class _Definition:
         self.unseen: list[tuple[Name, str]] = []  # tables whose rows change, and how
         self.dropped: list[str] = []
         self.is_there = False
+        self.is_indexed = False  # whether it lost an index
 
     def read_item(self, words: Words) -> None:
         """A column or an index between the parentheses."""
@@ -269,7 +280,8 @@ def _alter(words: Words, database: str, shapes: Shapes, *, is_ignoring: bool) ->
         definition.unseen.append((name, f"its key became {', '.join(shape.key) or 'none'}"))
     unseen = tuple(definition.unseen)
     if moved_to is None or moved_to == name:
-        return Effect({} if shape == before else {name: shape}, unseen=unseen)
+        indexed = (name,) if definition.is_indexed else ()
+        return Effect({} if shape == before else {name: shape}, unseen=unseen, indexed=indexed)
     return Effect(
         {name: None, moved_to: replace(shape, database=moved_to[0], table=moved_to[1])},
         moved=((name, moved_to),),
@@ -372,6 +384,7 @@ def _drop_item(words: Words, definition: _Definition) -> None:
     if words.peek().upper in ("INDEX", "KEY", "FOREIGN", "CONSTRAINT", "CHECK", "PERIOD", "SYSTEM"):
         if words.peek().upper == "SYSTEM":
             raise NotUnderstood("system versioning")
+        definition.is_indexed |= words.peek().upper in ("INDEX", "KEY", "CONSTRAINT")
         words.skip_definition()
         return
     words.skip_optional("COLUMN")
@@ -411,6 +424,8 @@ def _drop(words: Words, database: str, shapes: Shapes, fold: Callable[[Name], Na
         return Effect({name: None for name in shapes if name == fold((gone, name[1]))})
     if words.peek().upper == "TEMPORARY":
         return _NOTHING
+    if "INDEX" in (words.peek().upper, words.peek(1).upper):
+        return _index(words, database)
     if not words.skip_any("TABLE", "TABLES"):
         return _without_tables(words)
     words.skip_optional("IF", "EXISTS")

@@ -5,7 +5,7 @@ Nothing here touches a socket. What has to be asked of the database or kept in t
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from headrace.connect.change import (
@@ -22,7 +22,7 @@ from headrace.connect.change import (
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.mysql import events as logged
-from headrace.connect.mysql.catalog import SYSTEM, no_key
+from headrace.connect.mysql.catalog import SYSTEM
 from headrace.connect.mysql.columns import NotUnderstood
 from headrace.connect.mysql.ddl import Effect, Name, RowsAsText, apply_statement, names_in
 from headrace.connect.mysql.events import Begin, Header, Kind
@@ -30,7 +30,7 @@ from headrace.connect.mysql.foreign_keys import Cascades, ForeignKey
 from headrace.connect.mysql.gtid import GtidState
 from headrace.connect.mysql.rows import Parse, PartsOfRows, read_rows, row_parser, rows_table_id
 from headrace.connect.mysql.settings import TypeModes
-from headrace.connect.mysql.shape import Shape, difference
+from headrace.connect.mysql.shape import Shape, difference, values_altered
 from headrace.connect.mysql.table_maps import TableMap, read_table_map
 from headrace.connect.table import Table, json_wire
 from headrace.telemetry.logs import get_logger
@@ -237,8 +237,6 @@ class Decoder:
         why = "it was never seen" if shape is None else shape.misfit(announced)
         if shape is None or why is not None:
             shape = self._ask_shape(name, announced, why)
-        if not is_internal and not self._is_keyed(shape):
-            raise no_key(shape)
         self._mapped[announced.id] = (self.table_of(shape), row_parser(announced, shape))
 
     def _ask_shape(self, name: Name, announced: TableMap, why: str | None) -> Shape:
@@ -339,10 +337,25 @@ class Decoder:
             what = f"a statement in the log is not understood ({shown})"
             effect = Effect(shapes, unseen=tuple((name, what) for name in named if name in live))
             log.warning("statement not understood, shapes taken from the database", reason=str(error))
+        if effect.indexed:
+            effect = self._with_keys(effect)
         if effect.moved or effect.unseen or _KEY_WORDS.search(statement.text):
             self._cascades = Cascades(self._memory.foreign_keys())
         if effect.shapes or effect.emptied or effect.unseen:
             self._take(effect, statement.text)
+
+    def _with_keys(self, effect: Effect) -> Effect:
+        """The effect of another index: the key that the database makes of those that there are now."""
+        shapes, unseen = dict(effect.shapes), list(effect.unseen)
+        for name in effect.indexed:
+            shape = effect.shapes.get(name) or self._shapes.get(name)
+            if shape is None or not self._captures(name) or (live := self._memory.live_shapes().get(name)) is None:
+                continue
+            if live.key != shape.key and set(live.key) <= set(shape.names):
+                shapes[name] = replace(shape, key=live.key)
+                if self._is_keyed(shape):
+                    unseen.append((name, f"its key became {', '.join(live.key) or 'none'}"))
+        return replace(effect, shapes=shapes, unseen=tuple(unseen))
 
     def _folded(self, name: Name) -> Name:
         """A name as the server takes it."""
@@ -397,10 +410,6 @@ class Decoder:
             if self._policy == "skip" and old is not None:
                 self.left_out.add(name)
                 what += "; changes of this table are left out from here on (schema_changes is 'skip')"
-            if old is None and not self._is_keyed(shape):
-                self.left_out.add(name)
-                what += "; it has no primary key, so its changes are left out"
-                log.warning("new table left out, it has no primary key", table=shape.full_name)
             table_before = None if old is None else self.table_of(old)
             events.append(SchemaChange(shape.as_table(self._modes), table_before, what, self._origin, place))
         for name in effect.emptied:
@@ -408,6 +417,7 @@ class Decoder:
             if shape is not None and self._captures(name) and name not in self.left_out:
                 events.append(Change(self.table_of(shape), TRUNCATE, None, None, self._origin, place))
         changed = {name: shape for name, shape in effect.shapes.items() if name[0] not in SYSTEM}
+        rekeyed = [(name, why) for name, shape in changed.items() if (why := self._told_otherwise(name, shape))]
         if changed:
             self._memory.remember(self.progress.gtid, text, changed)
         for name, shape in changed.items():
@@ -424,8 +434,18 @@ class Decoder:
         }
         self.events += events
         self.changes += len(events)
-        for name, what in effect.unseen:
+        for name, what in (*effect.unseen, *rekeyed):
             self._suspect([name], what)
+
+    def _told_otherwise(self, name: Name, shape: Shape | None) -> str:
+        """Why rows of a table are known by something else than before, as a clause; empty if they are not."""
+        old = self._shapes.get(name)
+        if old is None or shape is None or self._is_keyed(old):
+            return ""
+        if self._is_keyed(shape):
+            return f"its key became {', '.join(shape.key)}"
+        column = values_altered(old, shape)
+        return f"column {column} was altered, and its rows are known by their values alone" if column else ""
 
     # --- what is refused
 

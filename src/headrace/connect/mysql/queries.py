@@ -1,5 +1,7 @@
 """Rows of a table by a query, in the order of its key: what snapshots are made of, with the values as the log has them.
 
+Rows of a table without a key have no order, and are read whole.
+
 A key is kept in positions, so its values are such that they come back from JSON as they were.
 """
 
@@ -37,6 +39,8 @@ class RowQuery:
         if after is not None:
             values = [_literal(column, value) for column, value in zip(self._key, after, strict=True)]
             found += f" WHERE {_behind(key, values)}"
+        if not key:
+            return found
         found += f" ORDER BY {', '.join(key)}"
         return found if limit is None else f"{found} LIMIT {limit}"
 

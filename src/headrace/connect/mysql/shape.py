@@ -159,6 +159,17 @@ class Shape:
         return None
 
 
+def values_altered(before: Shape, after: Shape) -> str:
+    """A column whose values are written otherwise than before, or are gone; empty if columns were only added."""
+    now = {column.name: column for column in after.columns}
+    kept = (column.name for column in before.columns if _written(column) != _written(now.get(column.name)))
+    return next(kept, "")
+
+
+def _written(column: ShapeColumn | None) -> object:
+    return column and (column.type, column.is_json)
+
+
 def difference(before: Shape, after: Shape) -> str:
     """What changed between two shapes, in words."""
     old = {column.name: column for column in before.columns}

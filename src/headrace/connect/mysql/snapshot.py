@@ -73,8 +73,13 @@ class Snapshot:
         return not self._shapes
 
     @property
+    def begins_bag(self) -> bool:
+        """Whether a table without a key comes next, from its first row: what was told of it counts no more."""
+        return self._rows is None and not self.is_done and not self._shapes[0].key
+
+    @property
     def place(self) -> dict[str, Any]:
-        """Behind the last row that was read."""
+        """Behind the last row that was read; a table without a key begins anew."""
         return {"table": self._shapes[0].full_name, "after": self._after}
 
     def read(self, count: int) -> tuple[Shape, list[Row]]:
@@ -90,7 +95,7 @@ class Snapshot:
             self._rows = None
             self._after = None
             self._shapes = self._shapes[1:]
-        else:
+        elif shape.key:
             self._after = list(RowQuery(shape).key_of(rows[-1]))
         return shape, rows
 

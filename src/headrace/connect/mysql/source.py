@@ -10,7 +10,7 @@ that are read anew beside the log stands under `"incremental"`.
 import time
 from typing import Any
 
-from headrace.connect.change import READ, Batch, Change, Event, Origin, Position
+from headrace.connect.change import READ, TRUNCATE, Batch, Change, Event, Origin, Position
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.incremental import Incremental
 from headrace.connect.mysql.catalog import CatalogTable, Selection
@@ -35,6 +35,7 @@ from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 _FIRST_EVENT_S = 15.0
+_LEFT_OUT = "table {} was left out because it had no key: headrace cdc snapshot reads it and goes on with it"
 
 
 class MysqlSource:
@@ -141,7 +142,12 @@ class MysqlSource:
         )
         left_out = {_name(text) for text in position.get("left_out", ())}
         remaining = Remaining.from_json(position.get("incremental", []))
-        self._make_decoder(memory, progress, by_name, left_out, remaining, position.get(STORED))
+        stopped = dict(position.get(STORED, {}))
+        bags = {name for name in left_out if name in by_name and not self._captures.is_keyed(by_name[name])}
+        if self._settings.schema_changes != "skip":  # of a time when tables without a key were left out
+            left_out -= bags
+            stopped |= {".".join(name): _LEFT_OUT.format(".".join(name)) for name in bags}
+        self._make_decoder(memory, progress, by_name, left_out, remaining, stopped)
         self._handed = position
         if "snapshot" in position:
             self._resumed = position["snapshot"]
@@ -226,10 +232,13 @@ class MysqlSource:
         self._stop_stream()
         events: list[Event] = []
         if not snapshot.is_done:
+            begins_bag = snapshot.begins_bag
             shape, rows = snapshot.read(self._settings.batch_rows)
             table = self._decoder.table_of(shape)
             origin = _read_origin("true", snapshot.state)
             events = [Change(table, READ, None, row, origin, f'"row":{number}') for number, row in enumerate(rows)]
+            if begins_bag:
+                events.insert(0, Change(table, TRUNCATE, None, None, origin, '"row":0'))
         self._resumed = None
         if snapshot.is_done:
             snapshot.close()

@@ -71,7 +71,14 @@ def read_between(
     running = frozenset(str(int(xid) & 0xFFFFFFFF) for xid in in_progress.split(",") if xid)
     last_key = query.key_of(rows[-1]) if rows and query.has_key else None
     is_last = len(rows) < limit or not query.has_key
-    return ReadChunk(table, rows, last_key, is_last, running, int(xmax) & 0xFFFFFFFF)
+    next_transaction = int(xmax) & 0xFFFFFFFF
+
+    def has_seen(transaction_id: str) -> bool:
+        """Numbers go round, so half of them are later."""
+        is_later = (int(transaction_id) - next_transaction) & 0xFFFFFFFF < 0x80000000
+        return not is_later and transaction_id not in running
+
+    return ReadChunk(table, rows, last_key, is_last, running, has_seen)
 
 
 def _emit(connection: psycopg.Connection[tuple[Any, ...]], content: str) -> None:

@@ -36,6 +36,8 @@ from headrace.connect.unseen import STOP
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+REPLACED = "it was replaced by another table of its name, or its triggers were taken away"
+_REKEYED = "its rows are known by another key or by other values than before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,23 +158,25 @@ class Capture:
                 if every_known:  # capture has begun before, so no snapshot need come that reads what the table holds
                     self._connection.execute(every_row(self._name, shape, shape_id))
             elif not self._has_triggers(known_now):
-                self._begin_again(known_now, shape)
+                self._begin_again(known_now, shape, REPLACED)
+            elif not shape.is_told_as(known_now.shape):
+                self._begin_again(known_now, shape, _REKEYED)
             elif known_now.shape != shape:
                 self._change(known_now, shape)
 
-    def _begin_again(self, before: Known, shape: Shape) -> None:
-        """The table was made anew, or lost its triggers: all that is known is what it holds now."""
+    def _begin_again(self, before: Known, shape: Shape, why: str) -> None:
+        """All that is known of a table is what it holds now."""
         self._retire(before)
         shape_id = self._store(shape)
         self._write_triggers(shape, shape_id)
         if shape != before.shape:
             self._connection.execute(note(self._name, shape_id, "s"))
         if self._settings.unseen_changes == STOP:
-            self._connection.execute(note(self._name, shape_id, "h"))
+            self._connection.execute(note(self._name, shape_id, "h", why))
             return
         self._connection.execute(note(self._name, shape_id, "t"))
         self._connection.execute(every_row(self._name, shape, shape_id))
-        log.warning("triggers were gone, the table is read again", table=shape.table)
+        log.warning("table is read again", table=shape.table, reason=why)
 
     def _change(self, before: Known, shape: Shape) -> None:
         self._retire(before)
@@ -193,7 +197,7 @@ class Capture:
 
     def _write_triggers(self, shape: Shape, shape_id: int) -> None:
         have = len(self._connection.execute(f"PRAGMA table_info({self._name}_changes)").fetchall()) - FIXED_COLUMNS
-        for place in range(have, 2 * len(shape.columns)):
+        for place in range(have, 2 * len(shape.columns) + bool(shape.rowid)):
             self._connection.execute(f"ALTER TABLE {self._name}_changes ADD COLUMN v{place}")
         for statement in triggers_of(self._name, shape, shape_id):
             self._connection.execute(statement)
@@ -232,6 +236,8 @@ def read_anew(settings: SqliteSettings, tables: Sequence[str]) -> None:
                         "correct the name, as main.table",
                     )
                 connection.execute(note(settings.capture, active[name].id, "e"))
+                if not active[name].shape.key:
+                    connection.execute(note(settings.capture, active[name].id, "t"))
                 connection.execute(every_row(settings.capture, active[name].shape, active[name].id))
     finally:
         connection.close()

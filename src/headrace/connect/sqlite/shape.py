@@ -5,12 +5,12 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any, Self
 
-from headrace.connect.errors import SourceRefused
 from headrace.connect.keys import check_key_columns
-from headrace.connect.sqlite.statements import own_tables, quote
+from headrace.connect.sqlite.statements import own_tables
 from headrace.connect.sqlite.values import codec_of
 from headrace.connect.table import Column, Table
 
+_ROWID = ("rowid", "_rowid_", "oid")
 _HIDDEN = 1  # a virtual table's argument; generated columns are 2 and 3, and are shown
 
 
@@ -40,6 +40,7 @@ class Shape:
     columns: tuple[ShapeColumn, ...]
     key: tuple[str, ...]
     uniques: tuple[Unique, ...]
+    rowid: str = ""  # by what a table without a key calls SQLite's own number of a row
 
     def as_json(self) -> str:
         """As it is stored."""
@@ -48,6 +49,7 @@ class Shape:
                 "columns": [[c.name, c.declared, c.optional, c.default] for c in self.columns],
                 "key": self.key,
                 "uniques": [[u.columns, u.collations] for u in self.uniques],
+                **({"rowid": self.rowid} if self.rowid else {}),
             },
             ensure_ascii=False,
         )
@@ -61,6 +63,7 @@ class Shape:
             tuple(ShapeColumn(*column) for column in stored["columns"]),
             tuple(stored["key"]),
             tuple(Unique(tuple(columns), tuple(collations)) for columns, collations in stored["uniques"]),
+            stored.get("rowid", ""),
         )
 
     @property
@@ -73,6 +76,26 @@ class Shape:
         """Where the key's columns are."""
         names = self.names
         return tuple(names.index(name) for name in self.key)
+
+    @property
+    def identity(self) -> dict[str, int]:
+        """What tells one row from all others, and where it stands in a note: the key, or the row's number.
+
+        Where columns have taken all of the number's names nothing tells equal rows apart, nor can anything replace one.
+        """
+        if self.rowid:
+            return {self.rowid: 2 * len(self.columns)}
+        return dict(zip(self.key, self.key_places, strict=True)) or {name: at for at, name in enumerate(self.names)}
+
+    def is_told_as(self, before: "Shape") -> bool:
+        """Whether rows are known by the same as in the shape before: a key, or values that are written as they were."""
+        if self.key or before.key:
+            return bool(self.key) == bool(before.key)
+        declared = {column.name: column.declared for column in self.columns}
+        added = [column for column in self.columns if column.name not in before.names]
+        return all(declared.get(column.name) == column.declared for column in before.columns) and not any(
+            column.default for column in added
+        )
 
     def as_table(self, shape_id: int) -> Table:
         """As the envelope sees it."""
@@ -98,7 +121,7 @@ def list_tables(connection: sqlite3.Connection) -> list[str]:
 
 
 def read_shape(connection: sqlite3.Connection, table: str, chosen: tuple[str, ...] = ()) -> Shape:
-    """A table as it is now; one without a key has the `chosen` one, or is refused."""
+    """A table as it is now; one without a key has the `chosen` one, if there is one."""
     columns, primary = [], []
     for name, declared, not_null, default, place, hidden in connection.execute(
         'SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid', [table]
@@ -117,12 +140,13 @@ def read_shape(connection: sqlite3.Connection, table: str, chosen: tuple[str, ..
     check_key_columns(
         {table: chosen} if chosen else {}, {table: {column.name: column.name not in required for column in columns}}
     )
+    rowid = ""
     if not (key := key or chosen):
-        raise SourceRefused(
-            f"table {table} has no primary key, so its records would have none",
-            f"CREATE UNIQUE INDEX {quote(f'{table}_key')} ON {quote(table)} (…) over columns that are NOT NULL",
-        )
-    return Shape(table, tuple(columns), key, tuple(uniques))
+        taken = {column.name.lower() for column in columns}
+        rowid = next((word for word in _ROWID if word not in taken), "")
+        if rowid:  # who writes it may replace a row
+            uniques.append(Unique((rowid,), ("BINARY",)))
+    return Shape(table, tuple(columns), key, tuple(uniques), rowid)
 
 
 def _uniques(connection: sqlite3.Connection, table: str) -> list[Unique]:
@@ -149,5 +173,5 @@ def difference(before: Shape, after: Shape) -> str:
         if name in old and old[name].declared != new[name].declared
     ]
     if before.key != after.key:
-        parts.append(f"the key became {', '.join(after.key)}")
+        parts.append(f"the key became {', '.join(after.key) or 'none'}")
     return "; ".join(parts) or "a constraint changed"

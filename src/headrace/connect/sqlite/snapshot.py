@@ -47,13 +47,18 @@ class Snapshot:
             self._rows = None
             self._after = None
             self._tables = self._tables[1:]
-        else:
+        elif known.shape.key:
             self._after = [to_position(rows[-1][place]) for place in known.shape.key_places]
         return known, rows
 
     @property
+    def begins_bag(self) -> bool:
+        """Whether a table without a key comes next, from its first row: what was told of it counts no more."""
+        return self._rows is None and not self.is_done and not self._tables[0].shape.key
+
+    @property
     def place(self) -> Position:
-        """Behind the last row that was read."""
+        """Behind the last row that was read; a table without a key begins anew."""
         return {"table": self._tables[0].shape.table, "after": self._after}
 
     def _begin(self, known: Known) -> Iterator[Row]:
@@ -65,4 +70,4 @@ class Snapshot:
         if self._after is not None:
             values = [from_position(value) for value in self._after]
             statement += f" WHERE ({key}) > ({', '.join('?' * len(values))})"
-        return self._connection.execute(f"{statement} ORDER BY {key}", values)
+        return self._connection.execute(f"{statement} ORDER BY {key}" if key else statement, values)

@@ -22,7 +22,7 @@ from headrace.connect.change import (
     UnseenChange,
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
-from headrace.connect.sqlite.capture import Capture, read_anew
+from headrace.connect.sqlite.capture import REPLACED, Capture, read_anew
 from headrace.connect.sqlite.connection import connect, read_wire, translated
 from headrace.connect.sqlite.settings import SqliteSettings
 from headrace.connect.sqlite.shape import Shape, difference
@@ -32,7 +32,6 @@ from headrace.connect.table import Row, Table, TableName
 from headrace.connect.unseen import FACT, REREAD, STORED, StoppedTables, emptied
 
 _PRUNE_EVERY_S = 1.0
-_REPLACED = "it was replaced by another table of its name, or its triggers were taken away"
 _ASKED = "it had stopped and somebody asked for it"
 _MISSED = "changes are missing behind the stored position"
 
@@ -158,11 +157,14 @@ class SqliteSource:
             self._change = self._catch_up_to
         events = []
         if not self._snapshot.is_done:
+            begins_bag = self._snapshot.begins_bag
             known, rows = self._snapshot.read(self._settings.batch_rows)
             table = self._tables[known.id][1]
             now_ms = time.time_ns() // 1_000_000
             origin, place = _origin(now_ms, "true"), f'"position":{self._change}'
             events = [Change(table, READ, None, _with_key(table, row), origin, place) for row in rows]
+            if begins_bag:
+                events.insert(0, Change(table, TRUNCATE, None, None, origin, place))
             if self._is_anew:
                 self._is_anew = False
                 every = [self._tables[shape_id][1] for shape_id in self._newest.values()]
@@ -226,7 +228,8 @@ class SqliteSource:
     def _told(self, table: Table, op: str, row: Row, origin: Origin, position: int) -> list[Event]:
         name, place = table.full_name, f'"position":{position}'
         if op == "h":
-            return [] if name in self._stopped else [self._stopped.stop(UnseenChange(table, _REPLACED, origin, place))]
+            why = row[FIXED_COLUMNS] or REPLACED  # none was written once
+            return [] if name in self._stopped else [self._stopped.stop(UnseenChange(table, why, origin, place))]
         if op == "e":
             return emptied(table, _ASKED, origin, place) if self._stopped.resume(name) else []
         return [] if name in self._stopped else [_change(table, op, row, origin, position)]

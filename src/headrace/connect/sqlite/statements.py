@@ -52,9 +52,9 @@ def trigger_name(capture: str, shape_id: int, kind: str) -> str:
     return f"{capture}_{shape_id}_{kind}"
 
 
-def note(capture: str, shape_id: int, op: str) -> str:
-    """The statement that writes an event without values."""
-    return f"INSERT INTO {capture}_changes (shape, op, at_ms) VALUES ({shape_id}, '{op}', {_NOW_MS})"
+def note(capture: str, shape_id: int, op: str, why: str = "") -> str:
+    """The statement that writes an event without values; `why` is free of quotes."""
+    return f"INSERT INTO {capture}_changes (shape, op, at_ms, v0) VALUES ({shape_id}, '{op}', {_NOW_MS}, '{why}')"
 
 
 def every_row(capture: str, shape: "Shape", shape_id: int) -> str:
@@ -87,6 +87,7 @@ def triggers_of(capture: str, shape: "Shape", shape_id: int) -> list[str]:
     table = quote(shape.table)
     count = len(shape.columns)
     watched = sorted({name for unique in shape.uniques for name in unique.columns} | set(shape.key))
+    watched = watched if shape.key else []  # a row's number is no column that could be named there
 
     def trigger(kind: str, when: str, *statements: str) -> str:
         body = " ".join(f"{statement};" for statement in statements)
@@ -107,13 +108,13 @@ def triggers_of(capture: str, shape: "Shape", shape_id: int) -> list[str]:
         f"UPDATE {capture}_changes SET op = 'd' WHERE {notes} AND ({_noted_key(capture, shape, 'NEW')} "
         f"OR NOT EXISTS (SELECT 1 FROM {table} WHERE {_noted_key(capture, shape, table)}))"
     )
-    not_itself = " AND ".join(f"{table}.{quote(name)} IS OLD.{quote(name)}" for name in shape.key)
+    not_itself = " AND ".join(f"{table}.{quote(name)} IS OLD.{quote(name)}" for name in shape.identity)
     return [
         trigger("before_insert", "BEFORE INSERT", forget, _note_rivals(capture, shape, shape_id, "1")),
         trigger("after_insert", "AFTER INSERT", settle, write("c", "NEW")),
         trigger(
             "before_update",
-            f"BEFORE UPDATE OF {', '.join(quote(name) for name in watched)}",
+            f"BEFORE UPDATE{' OF ' if watched else ''}{', '.join(quote(name) for name in watched)}",
             forget,
             _note_rivals(capture, shape, shape_id, f"NOT ({not_itself})"),
         ),
@@ -127,11 +128,8 @@ def _places(first: int, count: int) -> str:
 
 
 def _noted_key(capture: str, shape: "Shape", row: str) -> str:
-    """That a noted row has the key of another."""
-    return " AND ".join(
-        f"{row}.{quote(name)} IS {capture}_changes.v{place}"
-        for name, place in zip(shape.key, shape.key_places, strict=True)
-    )
+    """That a noted row is another."""
+    return " AND ".join(f"{row}.{quote(name)} IS {capture}_changes.v{place}" for name, place in shape.identity.items())
 
 
 def _note_rivals(capture: str, shape: "Shape", shape_id: int, condition: str) -> str:
@@ -147,7 +145,11 @@ def _note_rivals(capture: str, shape: "Shape", shape_id: int, condition: str) ->
         + ")"
         for unique in shape.uniques
     )
+    places = _places(0, len(columns))
+    if shape.rowid:
+        places += f", v{shape.identity[shape.rowid]}"
+        columns.append(f"{table}.{quote(shape.rowid)}")
     return (
-        f"INSERT INTO {capture}_changes (shape, op, at_ms, {_places(0, len(columns))}) "
+        f"INSERT INTO {capture}_changes (shape, op, at_ms, {places}) "
         f"SELECT {shape_id}, 'x', {_NOW_MS}, {', '.join(columns)} FROM {table} WHERE ({rivals or 0}) AND {condition}"
     )

@@ -11,6 +11,7 @@ from headrace.connect.source import TableRows
 from headrace.connect.sqlite.capture import Capture, Known
 from headrace.connect.sqlite.connection import connect, read_wire, translated
 from headrace.connect.sqlite.settings import SqliteSettings
+from headrace.connect.sqlite.shape import read_shape
 from headrace.connect.sqlite.snapshot import Snapshot
 from headrace.connect.table import Row, TableName
 
@@ -23,8 +24,16 @@ class SqliteTables:
         self.database = settings.path.stem
 
     def names(self) -> list[TableName]:
-        """The captured tables."""
-        return [known.shape.as_table(known.id).as_name for known in self._known()]
+        """The tables that a capture has, or would have."""
+        settings = self._settings
+        connection = connect(settings.path, settings.busy_timeout_s)
+        try:
+            with translated(settings.path):
+                tables = Capture(connection, settings).captured()
+                shapes = [read_shape(connection, name, settings.filters.key_of(f"main.{name}")) for name in tables]
+        finally:
+            connection.close()
+        return [shape.as_table(0).as_name for shape in shapes]
 
     def _known(self) -> list[Known]:
         settings = self._settings

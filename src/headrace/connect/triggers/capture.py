@@ -15,6 +15,7 @@ from headrace.connect.postgres.catalog import Catalog, CatalogTable, quote, unkn
 from headrace.connect.postgres.checks import system_of
 from headrace.connect.postgres.connection import connect
 from headrace.connect.postgres.table_states import TableState, look, new_parts, unseen_between
+from headrace.connect.table import TableName
 from headrace.connect.triggers.settings import TriggerSettings
 from headrace.connect.triggers.statements import every_row, install, note, trigger_names, triggers
 from headrace.connect.unseen import STOP
@@ -40,6 +41,8 @@ where s.root = s.relation and s.id > %s and s.root = any(%s::oid[]) and s.id <> 
             select from jsonb_array_elements(n.columns) d where d->>0 = c->>0)))
 """
 _PASSED = "it had another name, key or column for a while"
+_BAG = ":bag"  # in what is kept of a table without a key
+REKEYED = "its rows have a key since then, or none any more"
 _LOCK_TIMEOUT = "set local lock_timeout = '10s'"
 
 
@@ -50,7 +53,6 @@ class Capture:
         self._connection = connection
         self._settings = settings
         self._name = settings.capture
-        self._left_out: set[int] = set()
 
     def install(self) -> None:
         """Make what is missing, for every captured table; rows of a table that was not captured before are not read."""
@@ -92,15 +94,10 @@ class Capture:
     def refresh(self) -> None:
         """Take new tables in, with the rows that they have already."""
         found = [table for table in self._every() if self._settings.filters.captures(table.full_name)]
-        keyed = [table for table in found if self._key(table)]
-        for table in found:
-            if table not in keyed and table.id not in self._left_out:
-                self._left_out.add(table.id)
-                log.warning("new table left out, it has no primary key", table=table.full_name)
-        self._bring_up_to_date(keyed, is_new=False)
+        self._bring_up_to_date(found, is_new=False)
 
     def captured(self) -> list[CatalogTable]:
-        """The tables that the filters let through; one without a key is refused."""
+        """The tables that the filters let through."""
         every = self._every()
         filters = self._settings.filters
         for pattern in filters.include_tables:
@@ -110,13 +107,11 @@ class Capture:
         found = [table for table in every if filters.captures(table.full_name)]
         catalog = Catalog(self._connection)
         check_key_columns(filters.key_columns, {table.full_name: catalog.nullable(table) for table in found})
-        for table in found:
-            if not self._key(table):
-                raise SourceRefused(
-                    f"table {table.full_name} has no primary key, so its records would have none",
-                    f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…)",
-                )
         return found
+
+    def names(self) -> list[TableName]:
+        """The same, each with whether its records have a key."""
+        return [TableName(table.schema, table.name, self.has_key(table)) for table in self.captured()]
 
     def _every(self) -> list[CatalogTable]:
         """Every table but this capture's own and another's."""
@@ -126,7 +121,8 @@ class Capture:
             by_schema.setdefault(table.schema, set()).add(table.name)
         return [table for table in tables if not by_schema[table.schema] >= {"state", "shapes", "changes"}]
 
-    def _key(self, table: CatalogTable) -> bool:
+    def has_key(self, table: CatalogTable) -> bool:
+        """Whether rows of a table are known by columns of theirs."""
         if table.key or self._settings.filters.key_of(table.full_name):
             return True
         row = self._connection.execute(
@@ -205,7 +201,11 @@ class Capture:
         seen = look(self._connection, tables, self._settings.filters.key_of, "", horizon or "")
         awake = dict(execute(_AWAKE, [list(trigger_names(self._name)), ids]))
         truncated = dict(execute(_TRUNCATED.format(self._name)))
-        states = {name: replace(now, entry=awake.get(now.id, "")) for name, now in seen.states.items()}
+        bags = {table.full_name for table in tables if not self.has_key(table)}
+        states = {
+            name: replace(now, entry=awake.get(now.id, "") + (_BAG if name in bags else ""))
+            for name, now in seen.states.items()
+        }
         for table in tables:
             name = table.full_name
             old = (stored or {}).get(name)
@@ -218,6 +218,8 @@ class Capture:
                 continue
             before, now = TableState.from_json(old).after_truncate(truncated.get(table.id, "")), states[name]
             why = unseen_between(before, now, seen.changed.get(name, ())) or (_PASSED if table.id in passed else "")
+            if (_BAG in before.entry) != (_BAG in now.entry):
+                why = REKEYED
             parts = [] if why else new_parts(before, now)
             if why or parts:
                 with self._locked(table):
@@ -271,7 +273,8 @@ def read_anew(settings: TriggerSettings, tables: Sequence[str]) -> None:
     so nothing newer than a row can come before it.
     """
     with connect(settings.url) as connection:
-        captured = {table.full_name: table for table in Capture(connection, settings).captured()}
+        capture = Capture(connection, settings)
+        captured = {table.full_name: table for table in capture.captured()}
         for name in tables:
             if name not in captured:
                 raise SourceRefused(
@@ -286,6 +289,8 @@ def read_anew(settings: TriggerSettings, tables: Sequence[str]) -> None:
                     execute(f"lock table {captured[name].quoted} in share mode")
                     shape = f"{settings.capture}.shape_of({captured[name].id}, {captured[name].id})"
                     execute(note(settings.capture, shape, "e"))
+                    if not capture.has_key(captured[name]):
+                        execute(note(settings.capture, shape, "t"))
                     execute(every_row(settings.capture, captured[name].quoted, captured[name].id))
             except psycopg.errors.LockNotAvailable as error:
                 raise SourceUnavailable(

@@ -23,6 +23,7 @@ class Found:
     table: Table | None
     places: Sequence[int] | None = None  # where the table's values are in a row; None if they are all in order
     event: SchemaChange | None = None
+    is_rekeyed: bool = False  # whether rows have a key since then, or none any more
 
     def arrange(self, row: Row) -> Row:
         """The row as the table has it."""
@@ -90,7 +91,9 @@ class Shapes:
             what += "; changes of this table are left out from here on (schema_changes is 'skip')"
             return Found(None, None, SchemaChange(stored.table, last.table, what, origin, place))
         self.known[name] = shape_id
-        return self._found(stored, stored.table, SchemaChange(stored.table, last.table, what, origin, place))
+        found = self._found(stored, stored.table, SchemaChange(stored.table, last.table, what, origin, place))
+        is_rekeyed = bool(last.table.key) != bool(stored.table.key) and not self._settings.filters.key_of(name)
+        return replace(found, is_rekeyed=is_rekeyed)
 
     def _found(self, stored: _Stored, table: Table, event: SchemaChange | None) -> Found:
         if table is stored.table:

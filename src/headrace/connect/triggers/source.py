@@ -30,8 +30,8 @@ from headrace.connect.postgres.catalog import Catalog, CatalogTable
 from headrace.connect.postgres.connection import connect
 from headrace.connect.postgres.rows import RowQuery, read_rows
 from headrace.connect.ranges import Range
-from headrace.connect.table import Row, TableName, to_wire
-from headrace.connect.triggers.capture import Capture, read_anew
+from headrace.connect.table import Row, Table, TableName, to_wire
+from headrace.connect.triggers.capture import REKEYED, Capture, read_anew
 from headrace.connect.triggers.complaints import translated
 from headrace.connect.triggers.composite import parse_row
 from headrace.connect.triggers.fence import Fences
@@ -219,6 +219,7 @@ class TriggerSource:
         if self._tables:
             catalog_table = self._tables[0]
             table, query = self._shapes.current(catalog_table, Catalog(self._side))
+            begins_bag = self._rows is None and not query.has_key
             if self._rows is None:
                 self._rows = self._select(catalog_table, query)
             rows = [row for _, row in zip(range(self._settings.batch_rows), self._rows, strict=False)]
@@ -230,6 +231,8 @@ class TriggerSource:
                     of_one, _ = self._shapes.current(one, Catalog(self._side))
                     first += emptied(of_one, _MISSED, origin, '"position":null')
             events = [Change(table, READ, None, row, origin, '"position":null') for row in rows]
+            if begins_bag:  # what was told of a table without a key counts no more
+                events.insert(0, Change(table, TRUNCATE, None, None, origin, '"position":null'))
             if len(rows) < self._settings.batch_rows:
                 self._tables = self._tables[1:]
                 self._rows = None
@@ -335,6 +338,8 @@ class TriggerSource:
             if found.table is None:
                 continue
             name = found.table.full_name
+            if found.is_rekeyed and op != "t" and name not in self._stopped:
+                events += self._read_rekeyed(found.table, origin, place)
             if op == "h":
                 if name not in self._stopped:
                     events.append(self._stopped.stop(UnseenChange(found.table, after or _MISSED, origin, place)))
@@ -355,6 +360,14 @@ class TriggerSource:
         if is_whole and any(not isinstance(event, SchemaChange) for event in events):
             events.append(TransactionEnd(origin))
         return events
+
+    def _read_rekeyed(self, table: Table, origin: Origin, place: str) -> list[Event]:
+        """Rows have a key since here, or none any more: those of before are read again under it."""
+        if self._settings.unseen_changes != REREAD:
+            return [self._stopped.stop(UnseenChange(table, REKEYED, origin, place))]
+        if any(table.full_name == one.full_name for one in self._capture.captured()):
+            read_anew(self._settings, [table.full_name])
+        return emptied(table, REKEYED, origin, place)
 
     # --- now and then
 
@@ -410,8 +423,8 @@ class TriggerSource:
     def table_names(self) -> list[TableName]:
         """The captured tables."""
         with translated():
-            captured = [table for table in self._capture.captured() if table.full_name not in self._shapes.left_out]
-        return [TableName(table.schema, table.name, is_keyed=True) for table in captured]
+            names = self._capture.names()
+        return [name for name in names if f"{name.schema}.{name.name}" not in self._shapes.left_out]
 
     def acknowledge(self, position: Position) -> None:
         """Changes up to here are forgotten, now and then."""

@@ -28,8 +28,7 @@ class TriggerTables:
     def names(self) -> list[TableName]:
         """The captured tables."""
         with connect(self._settings.url) as connection:
-            every = Capture(connection, self._settings).captured()
-        return [TableName(table.schema, table.name, is_keyed=True) for table in every]
+            return Capture(connection, self._settings).names()
 
     @contextlib.contextmanager
     def rows(self, name: str) -> Iterator[TableRows]:

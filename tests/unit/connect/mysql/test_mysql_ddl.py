@@ -104,13 +104,20 @@ def test_character_sets_follow_the_table() -> None:
     [
         "ALTER TABLE t ADD INDEX (a)", "ALTER TABLE t ENGINE = InnoDB", "ALTER TABLE t ALTER a SET DEFAULT 'x'",
         "ALTER TABLE t DROP FOREIGN KEY f", "ALTER TABLE t RENAME INDEX a TO b",
-        "CREATE TEMPORARY TABLE t (id INT)", "CREATE INDEX i ON t (a)", "DROP INDEX i ON t", "ANALYZE TABLE t",
+        "CREATE TEMPORARY TABLE t (id INT)", "CREATE INDEX i ON t (a)", "ANALYZE TABLE t",
         "CREATE TABLE IF NOT EXISTS t (x INT)", "GRANT ALL ON *.* TO me", "DROP TEMPORARY TABLE t", "DROP VIEW t",
         "ALTER TABLE t DROP COLUMN IF EXISTS gone", "", "FLUSH TABLES",
     ],
 )  # fmt: skip
 def test_what_does_not_matter_has_no_effect(statement: str) -> None:
     assert _run(statement) == Effect({})
+
+
+@pytest.mark.parametrize(
+    "statement", ["DROP INDEX i ON t", "CREATE UNIQUE INDEX i ON t (a)", "ALTER TABLE t DROP INDEX i, DROP KEY j"]
+)
+def test_another_index_may_be_another_key(statement: str) -> None:
+    assert _run(statement) == Effect({}, indexed=(("shop", "t"),))
 
 
 def test_tables_are_dropped_emptied_renamed_and_copied() -> None:
