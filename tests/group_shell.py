@@ -7,8 +7,7 @@ an answer can be written in the version in which it was asked for.
 from copy import deepcopy
 
 from headrace.coordinator.decision import RequestToken
-from headrace.coordinator.group.classic.state import Phase
-from headrace.coordinator.group.classic.stored import group_record
+from headrace.coordinator.group.classic.state import Phase, group_record
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
 from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
 from headrace.coordinator.group.coordinator import GroupCoordinator

@@ -15,10 +15,7 @@ import pytest
 from headrace import Broker
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group.consumer.embedded import EmbeddedAssignment, EmbeddedSubscription, NamedPartitions
-from headrace.coordinator.group.record_formats.consumer import (
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-)
+from headrace.coordinator.group.record_formats import ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue
 from headrace.coordinator.group.records import decode, encode
 from headrace.protocol import codec
 from headrace.protocol.messages.consumer_group_heartbeat import (

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from headrace.broker.groups import Groups
 from headrace.coordinator.decision import Decision
-from headrace.coordinator.group.classic.state import ClassicGroup
-from headrace.coordinator.group.classic.stored import stored_group
-from headrace.coordinator.group.record_formats.classic import GroupMetadataKey, GroupMetadataValue
+from headrace.coordinator.group.classic.state import ClassicGroup, stored_group
+from headrace.coordinator.group.record_formats import GroupMetadataKey, GroupMetadataValue
 from headrace.storage.log import Log
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headrace.broker.topics import Topic, TopicCatalog
 from headrace.coordinator.decision import CoordinatorRecord
-from headrace.coordinator.transaction.partitioning import partition_for
+from headrace.coordinator.transaction.records import partition_for
 from headrace.errors import HeadraceError
 from headrace.records import BatchHeader, Buffer, CorruptBatch, Record, build_batch, header_at, records_of
 from headrace.storage.log import Log

@@ -19,7 +19,7 @@ from headrace.broker.transactions import Transactions
 from headrace.broker.turns import Turns
 from headrace.clock import Clock, SystemClock
 from headrace.coordinator.group.settings import GroupSettings
-from headrace.coordinator.transaction.config import TransactionConfig
+from headrace.coordinator.transaction.machine import TransactionConfig
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.atomic_file import make_folder

@@ -16,7 +16,6 @@ from headrace.broker.groups import OFFSETS_TOPIC, Groups
 from headrace.broker.topics import TopicCatalog
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.transaction import adding
-from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.coordinator.transaction.coordinator import TransactionCoordinator
 from headrace.coordinator.transaction.ending import markers_of
 from headrace.coordinator.transaction.events import (
@@ -29,7 +28,7 @@ from headrace.coordinator.transaction.events import (
     WriteMarkers,
     WriterSupport,
 )
-from headrace.coordinator.transaction.machine import EPOCH_BUMP_TRANSACTIONS, MAX_EPOCH, Transaction
+from headrace.coordinator.transaction.machine import EPOCH_BUMP_TRANSACTIONS, MAX_EPOCH, Transaction, TransactionConfig
 from headrace.coordinator.transaction.records import decode, encode
 from headrace.model import NO_PRODUCER_ID, TopicPartition
 from headrace.protocol.errors import ErrorCode

@@ -8,18 +8,17 @@ What always holds: a group id belongs to one kind of group at a time; an offset 
 records store it; a request that waits is known to the state, and is answered by the decision that ends the waiting.
 """
 
-from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision
+from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, together
 from headrace.coordinator.group import description
 from headrace.coordinator.group.classic.kind import ClassicGroups
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
 from headrace.coordinator.group.consumer.topics import Topics, TopicsChanged, TopicsKey
-from headrace.coordinator.group.decisions import together
 from headrace.coordinator.group.events import Event, Loaded, Request, TimerFired, TopicsDeleted, TransactionEnded
 from headrace.coordinator.group.kinds import GroupKind
 from headrace.coordinator.group.offsets import commit, fetch, forgetting
 from headrace.coordinator.group.offsets.forgetting import ExpiryTimer
 from headrace.coordinator.group.offsets.store import OffsetStore, TransactionMarker
-from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
+from headrace.coordinator.group.record_formats import OffsetCommitKey, OffsetCommitValue
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.errors import ErrorCode

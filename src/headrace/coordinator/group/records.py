@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
-from headrace.coordinator.group.record_formats import classic, consumer, offsets
+from headrace.coordinator.group import record_formats as formats
 from headrace.protocol import codec
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.schema import Buffer, Message, RawTag
@@ -25,25 +25,34 @@ class RecordType(NamedTuple):
 
 
 # What Kafka wrote before 0.9 kept offsets by; its key and value look like the first versions of today's.
-_LEGACY_OFFSET_COMMIT = RecordType(0, offsets.OffsetCommitKey, offsets.OffsetCommitValue, 0)
+_LEGACY_OFFSET_COMMIT = RecordType(0, formats.OffsetCommitKey, formats.OffsetCommitValue, 0)
 
 RECORD_TYPES = (
-    RecordType(1, offsets.OffsetCommitKey, offsets.OffsetCommitValue, 4),
+    RecordType(1, formats.OffsetCommitKey, formats.OffsetCommitValue, 4),
     # Not the newest, 4, which is flexible: Kafka does not write it either, so that older brokers can read it.
-    RecordType(2, classic.GroupMetadataKey, classic.GroupMetadataValue, 3),
-    RecordType(3, consumer.ConsumerGroupMetadataKey, consumer.ConsumerGroupMetadataValue, 0),
-    RecordType(4, consumer.ConsumerGroupPartitionMetadataKey, consumer.ConsumerGroupPartitionMetadataValue, 0),
-    RecordType(5, consumer.ConsumerGroupMemberMetadataKey, consumer.ConsumerGroupMemberMetadataValue, 0),
+    RecordType(2, formats.GroupMetadataKey, formats.GroupMetadataValue, 3),
+    RecordType(3, formats.ConsumerGroupMetadataKey, formats.ConsumerGroupMetadataValue, 0),
+    RecordType(4, formats.ConsumerGroupPartitionMetadataKey, formats.ConsumerGroupPartitionMetadataValue, 0),
+    RecordType(5, formats.ConsumerGroupMemberMetadataKey, formats.ConsumerGroupMemberMetadataValue, 0),
     RecordType(
-        6, consumer.ConsumerGroupTargetAssignmentMetadataKey, consumer.ConsumerGroupTargetAssignmentMetadataValue, 0
+        6,
+        formats.ConsumerGroupTargetAssignmentMetadataKey,
+        formats.ConsumerGroupTargetAssignmentMetadataValue,
+        0,
     ),
     RecordType(
-        7, consumer.ConsumerGroupTargetAssignmentMemberKey, consumer.ConsumerGroupTargetAssignmentMemberValue, 0
+        7,
+        formats.ConsumerGroupTargetAssignmentMemberKey,
+        formats.ConsumerGroupTargetAssignmentMemberValue,
+        0,
     ),
     RecordType(
-        8, consumer.ConsumerGroupCurrentMemberAssignmentKey, consumer.ConsumerGroupCurrentMemberAssignmentValue, 0
+        8,
+        formats.ConsumerGroupCurrentMemberAssignmentKey,
+        formats.ConsumerGroupCurrentMemberAssignmentValue,
+        0,
     ),
-    RecordType(16, consumer.ConsumerGroupRegularExpressionKey, consumer.ConsumerGroupRegularExpressionValue, 0),
+    RecordType(16, formats.ConsumerGroupRegularExpressionKey, formats.ConsumerGroupRegularExpressionValue, 0),
 )
 
 _BY_NUMBER = {kind.number: kind for kind in (_LEGACY_OFFSET_COMMIT, *RECORD_TYPES)}
@@ -70,9 +79,9 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     if not isinstance(value, kind.value):
         raise TypeError(f"{type(value).__name__} is not the value of a {type(key).__name__}")
     version = kind.written_version
-    if isinstance(value, offsets.OffsetCommitValue) and value.expire_timestamp != -1:
+    if isinstance(value, formats.OffsetCommitValue) and value.expire_timestamp != -1:
         version = _VERSION_WITH_EXPIRY
-    if isinstance(value, consumer.ConsumerGroupMemberMetadataValue) and value.classic_member_metadata is None:
+    if isinstance(value, formats.ConsumerGroupMemberMetadataValue) and value.classic_member_metadata is None:
         value = replace(value, unknown_tags=(_NULL_CLASSIC_METADATA, *value.unknown_tags))
     return key_bytes, version.to_bytes(2, "big") + codec.encode(value, version)
 

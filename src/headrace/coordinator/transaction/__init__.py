@@ -5,7 +5,6 @@
 """
 
 from headrace.coordinator.transaction.adding import errors_in
-from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.coordinator.transaction.coordinator import TransactionCoordinator
 from headrace.coordinator.transaction.events import (
     Event,
@@ -19,8 +18,8 @@ from headrace.coordinator.transaction.events import (
     WriteMarkers,
     WriterSupport,
 )
-from headrace.coordinator.transaction.machine import Transaction, TransactionState
-from headrace.coordinator.transaction.partitioning import java_hash, partition_for
+from headrace.coordinator.transaction.machine import Transaction, TransactionConfig, TransactionState
+from headrace.coordinator.transaction.records import java_hash, partition_for
 
 __all__ = [
     "Event",

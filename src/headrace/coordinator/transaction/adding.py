@@ -10,11 +10,15 @@ from collections.abc import Set as AbstractSet
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
 from headrace.coordinator.transaction import machine
-from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.coordinator.transaction.events import Request, TransactionTimeout, VerifyOrAdd, WriterSupport
-from headrace.coordinator.transaction.machine import EPOCH_BUMP_TRANSACTIONS, OLD_TRANSACTIONS, Transaction, by_topic
-from headrace.coordinator.transaction.partitioning import partition_for
-from headrace.coordinator.transaction.records import records_of
+from headrace.coordinator.transaction.machine import (
+    EPOCH_BUMP_TRANSACTIONS,
+    OLD_TRANSACTIONS,
+    Transaction,
+    TransactionConfig,
+    by_topic,
+)
+from headrace.coordinator.transaction.records import partition_for, records_of
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

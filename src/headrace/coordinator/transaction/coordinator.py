@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
-from headrace.coordinator.transaction import adding, describing, ending, initialising, machine
-from headrace.coordinator.transaction.config import TransactionConfig
-from headrace.coordinator.transaction.errors import InvalidTransactionRecord
+from headrace.coordinator.expression import Expression, InvalidExpression
+from headrace.coordinator.transaction import adding, ending, initialising, machine
 from headrace.coordinator.transaction.events import (
     Event,
     ExpirySweep,
@@ -25,7 +24,13 @@ from headrace.coordinator.transaction.events import (
     TransactionTimeout,
     VerifyOrAdd,
 )
-from headrace.coordinator.transaction.machine import Transaction
+from headrace.coordinator.transaction.machine import (
+    STATES_BY_LABEL,
+    InvalidTransactionRecord,
+    Transaction,
+    TransactionConfig,
+    by_topic,
+)
 from headrace.coordinator.transaction.records import (
     LastEpoch,
     TransactionLogKey,
@@ -33,12 +38,84 @@ from headrace.coordinator.transaction.records import (
     tombstone_of,
     transaction_of,
 )
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import describe_transactions as described
+from headrace.protocol.messages import list_transactions as listed
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.list_transactions import ListTransactionsRequest
+from headrace.protocol.messages.shared import TopicPartitions
+
+
+def describe_transactions(
+    transactions: Mapping[str, Transaction], message: described.DescribeTransactionsRequest
+) -> described.DescribeTransactionsResponse:
+    """Each transactional id that is asked for, once."""
+    states = [
+        _described(transactional_id, transactions) for transactional_id in dict.fromkeys(message.transactional_ids)
+    ]
+    return described.DescribeTransactionsResponse(transaction_states=states)
+
+
+def list_transactions(
+    transactions: Mapping[str, Transaction], message: listed.ListTransactionsRequest, now_ms: int
+) -> listed.ListTransactionsResponse:
+    """The transactional ids that pass all filters; the shell joins those of all coordinators."""
+    try:
+        pattern = Expression(message.transactional_id_pattern) if message.transactional_id_pattern else None
+    except InvalidExpression:
+        return listed.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    unknown = [label for label in message.state_filters if label not in STATES_BY_LABEL]
+    wanted_producers = frozenset(message.producer_id_filters)
+    wanted_states = {STATES_BY_LABEL[label] for label in message.state_filters if label in STATES_BY_LABEL}
+
+    def passes(transaction: Transaction) -> bool:
+        if wanted_producers and transaction.producer_id not in wanted_producers:
+            return False
+        if message.state_filters and transaction.state not in wanted_states:
+            return False
+        # One that has never begun has been open since 1969, as in Kafka.
+        if message.duration_filter >= 0 and now_ms - transaction.started_ms <= message.duration_filter:
+            return False
+        return pattern is None or pattern.matches(transaction.transactional_id)
+
+    return listed.ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            listed.TransactionState(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state.label,
+            )
+            for transaction in transactions.values()
+            if passes(transaction)
+        ],
+    )
+
+
+def _described(transactional_id: str, transactions: Mapping[str, Transaction]) -> described.TransactionState:
+    if not transactional_id:
+        return described.TransactionState(error_code=ErrorCode.INVALID_REQUEST)
+    known = transactions.get(transactional_id)
+    if known is None:
+        return described.TransactionState(
+            transactional_id=transactional_id, error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        )
+    return described.TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=known.state.label,
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        topics=[
+            TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(known.partitions).items()
+        ],
+    )
+
 
 EXPIRED_AT_ONCE = 1000  # so that one decision's records fit into one batch
 
@@ -124,10 +201,10 @@ class TransactionCoordinator:
                 known = self._transactions.get(message.transactional_id)
                 return ending.end_txn(known, request, message, coordinator_epoch=self._coordinator_epoch, now_ms=now_ms)
             case DescribeTransactionsRequest() as message:
-                described = describing.describe_transactions(self._transactions, message)
+                described = describe_transactions(self._transactions, message)
                 return Decision(answers=(Answer(request.token, described),))
             case ListTransactionsRequest() as message:
-                listed = describing.list_transactions(self._transactions, message, now_ms)
+                listed = list_transactions(self._transactions, message, now_ms)
                 return Decision(answers=(Answer(request.token, listed),))
 
     def _addition(self, now_ms: int) -> adding.Addition:

@@ -10,13 +10,13 @@ that names the epoch before it is a repetition, and one that names the new one i
 
 from headrace.coordinator.decision import Answer, Decision, Timer
 from headrace.coordinator.transaction import machine
-from headrace.coordinator.transaction.errors import ProducerIdMissing
 from headrace.coordinator.transaction.events import MarkersWritten, Request, TransactionTimeout, WriteMarkers
 from headrace.coordinator.transaction.machine import (
     EPOCH_BUMP_TRANSACTIONS,
     LAST_USABLE_EPOCH,
     NO_EPOCH,
     OLD_TRANSACTIONS,
+    ProducerIdMissing,
     Transaction,
     TransactionState,
 )

@@ -12,10 +12,14 @@ from collections.abc import Mapping
 
 from headrace.coordinator.decision import Answer, Decision
 from headrace.coordinator.transaction import ending, machine
-from headrace.coordinator.transaction.config import TransactionConfig
-from headrace.coordinator.transaction.errors import ProducerIdMissing
 from headrace.coordinator.transaction.events import Request
-from headrace.coordinator.transaction.machine import LAST_USABLE_EPOCH, NO_EPOCH, Transaction
+from headrace.coordinator.transaction.machine import (
+    LAST_USABLE_EPOCH,
+    NO_EPOCH,
+    ProducerIdMissing,
+    Transaction,
+    TransactionConfig,
+)
 from headrace.coordinator.transaction.records import records_of
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.errors import ErrorCode

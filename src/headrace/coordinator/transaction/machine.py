@@ -17,12 +17,58 @@ markers are written.
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headrace.coordinator.transaction.errors import IllegalTransition
+from headrace.errors import HeadraceError
 from headrace.model import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+
+
+class TransactionError(HeadraceError):
+    """Something about the state of a transaction that must not be."""
+
+
+class IllegalTransition(TransactionError):
+    """A transaction was asked to go from one state to another that it cannot reach from there."""
+
+    def __init__(self, transactional_id: str, source: str, target: str) -> None:
+        super().__init__(f"transaction {transactional_id!r} cannot go from {source} to {target}")
+        self.transactional_id = transactional_id
+        self.source = source
+        self.target = target
+
+
+class InvalidTransactionRecord(TransactionError):
+    """A record of `__transaction_state` that means nothing: `what` is wrong about it."""
+
+    def __init__(self, transactional_id: str, what: str) -> None:
+        super().__init__(f"the record of transaction {transactional_id!r} in __transaction_state {what}")
+        self.transactional_id = transactional_id
+        self.what = what
+
+
+class ProducerIdMissing(TransactionError):
+    """An event came without the fresh producer id that `needs_producer_id` asks for."""
+
+    def __init__(self, transactional_id: str | None) -> None:
+        super().__init__(f"transactional id {transactional_id!r} needs a fresh producer id, and the event has none")
+        self.transactional_id = transactional_id
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """How long transactions and transactional ids may last, and how often that is looked at."""
+
+    max_timeout_ms: int = 15 * 60 * 1000  # transaction.max.timeout.ms
+    id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000  # transactional.id.expiration.ms
+    # transaction.abort.timed.out.transaction.cleanup.interval.ms
+    abort_timed_out_interval_ms: int = 10 * 1000
+    # transaction.remove.expired.transaction.cleanup.interval.ms
+    remove_expired_interval_ms: int = 60 * 60 * 1000
+    offsets_topic_partitions: int = 50  # offsets.topic.num.partitions
+
 
 NO_EPOCH = -1
 MAX_EPOCH = 32767  # never given to a producer, so that any producer can be fenced

@@ -1,19 +1,20 @@
 """The records of `__transaction_state`, in Kafka's own formats, and what they say.
 
-A key starts with two bytes that say its type, a value with two that say its version. There is one record for each
-move of a transactional id, it holds all of its state, and the last one counts; a tombstone forgets the id. What always
+A key starts with two bytes that say its type, a value with two that say its version. There is one record for each move
+of a transactional id, it holds all of its state, and the last one counts; a tombstone forgets the id. What always
 holds: a transaction written and read back is the same, except for what Kafka does not write either: the epoch that a
 producer had before it asked for a new one, which `LastEpoch` carries until the broker stops.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
-from headrace.coordinator.transaction.errors import InvalidTransactionRecord
 from headrace.coordinator.transaction.machine import (
     EPOCH_BUMP_TRANSACTIONS,
     LAST_USABLE_EPOCH,
     NO_EPOCH,
+    InvalidTransactionRecord,
     Transaction,
     TransactionState,
     by_topic,
@@ -193,3 +194,24 @@ def _last_epoch(value: TransactionLogValue, state: TransactionState, before: Tra
     if before is not None and (before.producer_id, before.producer_epoch) == (value.producer_id, value.producer_epoch):
         return before.last_producer_epoch
     return NO_EPOCH
+
+
+_SIGN = 1 << 31
+_WRAP = 1 << 32
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: 31 times the hash so far plus the next UTF-16 unit, in 32 bits."""
+    total = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        total = (31 * total + (high << 8 | low)) % _WRAP
+    return total - _WRAP if total >= _SIGN else total
+
+
+@lru_cache(maxsize=4096)  # asked for every record that is written, and for few keys
+def partition_for(key: str, partition_count: int) -> int:
+    """The partition of `__transaction_state` for a transactional id, or of `__consumer_offsets` for a group."""
+    hashed = java_hash(key)
+    # The smallest integer has no positive counterpart in Java, where it counts as zero.
+    return 0 if hashed == -_SIGN else abs(hashed) % partition_count

@@ -3,10 +3,10 @@
 import pytest
 
 from headrace.coordinator.decision import CoordinatorRecord
-from headrace.coordinator.group.classic.stored import group_tombstone
+from headrace.coordinator.group.classic.state import group_tombstone
 from headrace.coordinator.group.events import TransactionEnded
 from headrace.coordinator.group.offsets.forgetting import ExpiryTimer
-from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey
+from headrace.coordinator.group.record_formats import OffsetCommitKey
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from headrace.coordinator.group.coordinator import GroupCoordinator
-from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey
+from headrace.coordinator.group.record_formats import OffsetCommitKey
 from headrace.coordinator.group.records import decode
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.protocol.errors import ErrorCode

@@ -5,13 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.coordinator.decision import CoordinatorRecord
-from headrace.coordinator.group.record_formats.classic import GroupMetadataKey
-from headrace.coordinator.group.record_formats.consumer import (
+from headrace.coordinator.group.record_formats import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
 )
-from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
 from headrace.coordinator.group.records import RECORD_TYPES, decode, encode
 from headrace.protocol import codec
 from headrace.protocol.errors import MalformedMessage, UnsupportedVersion

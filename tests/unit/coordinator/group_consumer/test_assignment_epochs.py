@@ -5,10 +5,10 @@ The harness reads every written record back after each decision, and so checks t
 
 import pytest
 
+from headrace.coordinator.group import record_formats as log
 from headrace.coordinator.group.consumer import facts
 from headrace.coordinator.group.consumer.member import Holding, MemberState
 from headrace.coordinator.group.kinds import CommitClaim
-from headrace.coordinator.group.record_formats import consumer as log
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.group_consumer.harness import GROUP, Shell, parts, topic_id

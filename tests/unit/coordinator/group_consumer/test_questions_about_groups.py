@@ -3,10 +3,10 @@
 import pytest
 
 from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.group import record_formats as log
 from headrace.coordinator.group.consumer import facts
 from headrace.coordinator.group.consumer.member import Holding, MemberState, Profile
 from headrace.coordinator.group.kinds import CommitClaim, ExpiryRule, GroupKind, GroupListing
-from headrace.coordinator.group.record_formats import consumer as log
 from headrace.coordinator.group.records import encode
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest

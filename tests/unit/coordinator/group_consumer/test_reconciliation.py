@@ -2,9 +2,8 @@
 
 import pytest
 
-from headrace.coordinator.group.consumer.member import Holding, MemberState
+from headrace.coordinator.group.consumer.member import Holding, MemberState, Refusal
 from headrace.coordinator.group.consumer.reconciliation import reconcile
-from headrace.coordinator.group.consumer.refusal import Refusal
 from headrace.coordinator.group.consumer.state import GroupState
 from headrace.coordinator.group.consumer.timers import MemberRebalanceTimer, MemberSessionTimer
 from headrace.protocol.errors import ErrorCode

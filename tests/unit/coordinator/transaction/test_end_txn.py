@@ -10,7 +10,7 @@ from headrace.coordinator.transaction import (
     TransactionTimeout,
     WriteMarkers,
 )
-from headrace.coordinator.transaction.errors import ProducerIdMissing
+from headrace.coordinator.transaction.machine import ProducerIdMissing
 from headrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.transaction.small_shell import A0, B0, ID, START_MS, end_request
 

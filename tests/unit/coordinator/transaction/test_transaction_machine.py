@@ -3,8 +3,7 @@
 import pytest
 
 from headrace.coordinator.transaction import machine
-from headrace.coordinator.transaction.errors import IllegalTransition
-from headrace.coordinator.transaction.machine import LEGAL_SOURCES, Transaction, TransactionState
+from headrace.coordinator.transaction.machine import LEGAL_SOURCES, IllegalTransition, Transaction, TransactionState
 from headrace.model import TopicPartition
 
 S = TransactionState

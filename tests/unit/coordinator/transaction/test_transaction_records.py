@@ -4,7 +4,7 @@ import pytest
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.transaction import TransactionCoordinator, TransactionState
-from headrace.coordinator.transaction.errors import InvalidTransactionRecord
+from headrace.coordinator.transaction.machine import InvalidTransactionRecord
 from headrace.coordinator.transaction.records import (
     LastEpoch,
     PartitionsSchema,

@@ -12,7 +12,7 @@ from headrace.coordinator.transaction import (
     TransactionTimeout,
 )
 from headrace.coordinator.transaction.coordinator import EXPIRED_AT_ONCE
-from headrace.coordinator.transaction.errors import ProducerIdMissing
+from headrace.coordinator.transaction.machine import ProducerIdMissing
 from headrace.coordinator.transaction.records import records_of
 from headrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.transaction.small_shell import A0, B0, ID, START_MS, TIMEOUT_MS, SmallShell

@@ -8,8 +8,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, RequestToken, Timer
-from headrace.coordinator.group.classic.state import ClassicGroup, ClassicGroupKey, Member, SessionTimer
-from headrace.coordinator.group.classic.stored import group_record
+from headrace.coordinator.group.classic.state import ClassicGroup, ClassicGroupKey, Member, SessionTimer, group_record
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.join_group import JoinGroupResponse

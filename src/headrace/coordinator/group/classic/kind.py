@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterable
 
-from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
-from headrace.coordinator.group.classic import join, rebalance, session, sync
+from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer, together
+from headrace.coordinator.group.classic import join, rebalance, session
 from headrace.coordinator.group.classic.draft import Draft
 from headrace.coordinator.group.classic.state import (
     ClassicGroup,
@@ -12,12 +12,12 @@ from headrace.coordinator.group.classic.state import (
     Phase,
     SessionTimer,
     SyncTimer,
+    group_tombstone,
+    stored_group,
 )
-from headrace.coordinator.group.classic.stored import group_tombstone, stored_group
-from headrace.coordinator.group.decisions import together
 from headrace.coordinator.group.events import GroupEvent, Loaded, Request, TimerFired
 from headrace.coordinator.group.kinds import CommitClaim, ExpiryRule, GroupListing
-from headrace.coordinator.group.record_formats.classic import GroupMetadataKey, GroupMetadataValue
+from headrace.coordinator.group.record_formats import GroupMetadataKey, GroupMetadataValue
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
@@ -111,12 +111,12 @@ class ClassicGroups:
         return draft.decision()
 
     def _sync(self, request: Request, asked: SyncGroupRequest, now_ms: int) -> Decision:
-        error = sync.check_request(asked, request.version)
+        error = session.check_sync(asked, request.version)
         draft = self._draft(asked.group_id, now_ms)
         if error or draft is None:
             response = SyncGroupResponse(error_code=error or ErrorCode.UNKNOWN_MEMBER_ID)
             return Decision((Answer(request.token, response),))
-        sync.sync(draft, request, asked)
+        session.sync(draft, request, asked)
         return draft.decision()
 
     def _heartbeat(self, request: Request, asked: HeartbeatRequest, now_ms: int) -> Decision:
@@ -150,7 +150,7 @@ class ClassicGroups:
             case JoinTimer():
                 rebalance.end_waiting(draft)
             case SyncTimer():
-                sync.expire_syncs(draft, key)
+                session.expire_syncs(draft, key)
             case SessionTimer():
                 session.expire_member(draft, key)
         return draft.decision()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group.classic import join as classic_join
-from headrace.coordinator.group.classic import sync as classic_sync
+from headrace.coordinator.group.classic import session as classic_session
 from headrace.coordinator.group.consumer import membership, timers
 from headrace.coordinator.group.consumer.draft import Draft
 from headrace.coordinator.group.consumer.embedded import (
@@ -19,9 +19,8 @@ from headrace.coordinator.group.consumer.embedded import (
     write_assignment,
 )
 from headrace.coordinator.group.consumer.heartbeat import settle
-from headrace.coordinator.group.consumer.member import ClassicVoice, Member, MemberState, Profile
+from headrace.coordinator.group.consumer.member import ClassicVoice, Member, MemberState, Profile, Refusal
 from headrace.coordinator.group.consumer.reconciliation import difference
-from headrace.coordinator.group.consumer.refusal import Refusal
 from headrace.coordinator.group.consumer.state import ConsumerGroup, RejoinDeadline
 from headrace.coordinator.group.consumer.subscription import update_epoch
 from headrace.coordinator.group.consumer.topics import Topics
@@ -71,7 +70,7 @@ def sync(
     draft: Draft, request: Request, asked: SyncGroupRequest, topics: Topics, settings: GroupSettings, now_ms: int
 ) -> SyncGroupResponse:
     """Tell a classic member what it may have now."""
-    if error := classic_sync.check_request(asked, request.version):
+    if error := classic_session.check_sync(asked, request.version):
         raise Refusal(error, error.meaning)
     member, voice = _classic_member(draft.group, asked.member_id, asked.group_instance_id, asked.generation_id)
     name, metadata = voice.protocols[0]

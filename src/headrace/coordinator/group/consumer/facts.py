@@ -6,9 +6,9 @@ The log's own classes stay in here and in `state`, where they are applied.
 from collections.abc import Iterable
 
 from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.group import record_formats as log
 from headrace.coordinator.group.assignors import Assignment
 from headrace.coordinator.group.consumer.member import ClassicVoice, Epochs, Holding, MemberState, Profile
-from headrace.coordinator.group.record_formats import consumer as log
 from headrace.protocol.messages.consumer_group_heartbeat import TopicPartitions as ReportedPartitions
 from headrace.protocol.schema import Uuid
 

@@ -16,9 +16,10 @@ from headrace.coordinator.group.consumer.member import (
     Member,
     MemberState,
     Profile,
+    Refusal,
+    invalid,
 )
 from headrace.coordinator.group.consumer.reconciliation import reconcile
-from headrace.coordinator.group.consumer.refusal import Refusal, invalid
 from headrace.coordinator.group.consumer.subscription import check_expression, update_epoch, update_target
 from headrace.coordinator.group.consumer.topics import Topics
 from headrace.coordinator.group.events import Request

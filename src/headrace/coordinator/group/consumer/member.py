@@ -9,7 +9,29 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.coordinator.group.assignors import Assignment
+from headrace.errors import HeadraceError
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Uuid
+
+
+class Refusal(HeadraceError):
+    """The request is answered with this error, and nothing changes."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def fenced(message: str) -> Refusal:
+    """The member has to give up all its partitions and to join again."""
+    return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f"{message}; give up all partitions and join again")
+
+
+def invalid(message: str) -> Refusal:
+    """The request makes no sense, whatever the group's state is."""
+    return Refusal(ErrorCode.INVALID_REQUEST, message)
+
 
 # What a heartbeat's member epoch means when it is not one.
 JOIN_EPOCH = 0

@@ -16,10 +16,11 @@ from headrace.coordinator.group.consumer.member import (
     Holding,
     Member,
     MemberState,
+    Refusal,
+    fenced,
     places,
 )
 from headrace.coordinator.group.consumer.reconciliation import difference
-from headrace.coordinator.group.consumer.refusal import Refusal, fenced
 from headrace.coordinator.group.consumer.state import ConsumerGroup
 from headrace.coordinator.group.consumer.subscription import update_epoch
 from headrace.coordinator.group.consumer.topics import Topics

@@ -7,7 +7,7 @@ that speaks the new protocol is gone, those who are left are a classic group aga
 
 from dataclasses import replace
 
-from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
+from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer, together
 from headrace.coordinator.group.assignors import Assignment
 from headrace.coordinator.group.classic import rebalance
 from headrace.coordinator.group.classic.draft import Draft as ClassicDraft
@@ -18,9 +18,9 @@ from headrace.coordinator.group.classic.state import (
     SessionTimer,
     Supported,
     SyncTimer,
+    group_tombstone,
 )
 from headrace.coordinator.group.classic.state import Member as ClassicMember
-from headrace.coordinator.group.classic.stored import group_tombstone
 from headrace.coordinator.group.consumer import facts, timers
 from headrace.coordinator.group.consumer.embedded import (
     CONSUMER_PROTOCOL_TYPE,
@@ -31,7 +31,6 @@ from headrace.coordinator.group.consumer.embedded import (
 from headrace.coordinator.group.consumer.member import ClassicVoice, Holding, Member, MemberState, Profile
 from headrace.coordinator.group.consumer.state import ConsumerGroup
 from headrace.coordinator.group.consumer.topics import Topics
-from headrace.coordinator.group.decisions import together
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.messages.join_group import JoinGroupResponse

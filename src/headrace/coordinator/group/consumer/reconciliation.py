@@ -9,8 +9,7 @@ it takes since the one in which it takes it, even if that is a partition that it
 from collections.abc import Callable
 
 from headrace.coordinator.group.assignors import Assignment
-from headrace.coordinator.group.consumer.member import Holding, MemberState, places
-from headrace.coordinator.group.consumer.refusal import fenced
+from headrace.coordinator.group.consumer.member import Holding, MemberState, fenced, places
 from headrace.protocol.schema import Uuid
 
 

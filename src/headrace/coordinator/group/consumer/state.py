@@ -10,10 +10,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.group import record_formats as log
 from headrace.coordinator.group.assignors import NO_PARTITIONS, Assignment
 from headrace.coordinator.group.consumer.facts import read_holding, read_partitions, read_profile
 from headrace.coordinator.group.consumer.member import Holding, Member
-from headrace.coordinator.group.record_formats import consumer as log
 from headrace.protocol.schema import Message, Uuid
 
 

@@ -11,7 +11,7 @@ from headrace.coordinator.expression import Expression, InvalidExpression
 from headrace.coordinator.group.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Subscriber
 from headrace.coordinator.group.consumer import facts
 from headrace.coordinator.group.consumer.draft import Draft
-from headrace.coordinator.group.consumer.refusal import Refusal
+from headrace.coordinator.group.consumer.member import Refusal
 from headrace.coordinator.group.consumer.state import ConsumerGroup, TopicsSeen
 from headrace.coordinator.group.consumer.topics import Topics
 from headrace.protocol.errors import ErrorCode

@@ -7,7 +7,7 @@ from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision
 from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.kinds import CommitClaim, GroupKind
 from headrace.coordinator.group.offsets.store import OffsetStore
-from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey, OffsetCommitValue
+from headrace.coordinator.group.record_formats import OffsetCommitKey, OffsetCommitValue
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode

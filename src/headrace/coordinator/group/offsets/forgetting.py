@@ -7,7 +7,7 @@ from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, T
 from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.kinds import ExpiryRule, GroupKind
 from headrace.coordinator.group.offsets.store import CommittedOffset, OffsetStore, offset_tombstone
-from headrace.coordinator.group.record_formats.offsets import OffsetCommitKey
+from headrace.coordinator.group.record_formats import OffsetCommitKey
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode

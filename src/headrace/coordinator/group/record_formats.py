@@ -1,4 +1,8 @@
-"""Groups of the consumer protocol (KIP-848): a record for each fact, so that a change writes only what it changes."""
+"""The records of `__consumer_offsets` as Kafka declares them: committed offsets, classic groups, consumer groups.
+
+An offset has a record for each group and partition. A group of the classic protocol is one record, with its members
+and their assignments; one of KIP-848 has a record for each fact about the group and its members.
+"""
 
 from headrace.protocol.schema import (
     INT32,
@@ -17,6 +21,55 @@ from headrace.protocol.schema import (
     string,
     uuid,
 )
+
+
+class OffsetCommitKey(Message, versions=range(1)):
+    """Whose offset, and of which partition."""
+
+    group: str = string()
+    topic: str = string()
+    partition: int = int32()
+
+
+class OffsetCommitValue(Message, versions=range(5), flexible_since=4):
+    """The next offset to read; only version 1 can say when it expires, which old clients may ask for."""
+
+    offset: int = int64()
+    leader_epoch: int = int32(since=3, default=-1, ignorable=True)
+    metadata: str = string()
+    commit_timestamp: int = int64()
+    expire_timestamp: int = int64(since=1, until=1, default=-1, ignorable=True)
+    topic_id: Uuid = uuid(since=4, tag=0, ignorable=True)
+
+
+class GroupMetadataKey(Message, versions=range(1)):
+    """The group."""
+
+    group: str = string()
+
+
+class MemberMetadata(Struct):
+    """A member, in the words of the one protocol that the group has chosen."""
+
+    member_id: str = string()
+    group_instance_id: str | None = nullable_string(since=3, nullable_since=3, default=None, ignorable=True)
+    client_id: str = string()
+    client_host: str = string()
+    rebalance_timeout: int = int32(since=1, default=-1, ignorable=True)
+    session_timeout: int = int32()
+    subscription: bytes = blob()
+    assignment: bytes = blob()
+
+
+class GroupMetadataValue(Message, versions=range(5), flexible_since=4):
+    """A generation of the group; one without members says since when the group has been empty."""
+
+    protocol_type: str = string()
+    generation: int = int32()
+    protocol: str | None = nullable_string()
+    leader: str | None = nullable_string()
+    current_state_timestamp: int = int64(since=2, default=-1, ignorable=True)
+    members: list[MemberMetadata] = array(MemberMetadata)
 
 
 class ConsumerGroupMetadataKey(Message, versions=range(1)):

@@ -1,17 +1,63 @@
-"""Even loads where members want different topics.
+"""Server-side assignors (KIP-848): pure functions that say which member of a group shall have which partitions.
 
-Who holds what is a bipartite graph, and the most even loads are those of an optimal semi-matching (Harvey, Ladner,
-Lovász, Tamir 2003): there is no path along which a partition could be handed on, from member to member, from one that
-holds two more than the last. First each partition that nobody has goes to the least loaded of its subscribers, then
-members hand over directly to one that holds at least two less, the most loaded first, and at last along longer paths.
-What is even already does not move. The number of rounds and of long paths is limited, so that a group with wild
-subscriptions costs no more than it must; in the tests' many random groups the limit is never reached.
+`range` cuts each topic into as many contiguous ranges as it has subscribers. `uniform` is as even as can be, and then
+moves as little as can be.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
+from types import MappingProxyType
 
 from headrace.protocol.schema import Uuid
+
+# Topic id → partitions, without empty sets.
+Assignment = Mapping[Uuid, frozenset[int]]
+
+NO_PARTITIONS: Assignment = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """What an assignor has to know about a member; `has` is its share of the last target assignment."""
+
+    topics: frozenset[Uuid]
+    has: Assignment = field(default_factory=dict)
+    instance_id: str | None = None
+
+
+# An assignor is a function of the members by their id and of the topics' partition counts. Every partition of a topic
+# that has a subscriber goes to exactly one of them; a topic without a count does not exist, and is passed over. What
+# comes out names every member, and depends on nothing but the arguments' values: not on the order of a mapping.
+Assignor = Callable[[Mapping[str, Subscriber], Mapping[Uuid, int]], dict[str, Assignment]]
+
+
+def assign_ranges(members: Mapping[str, Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, Assignment]:
+    """Give each member a contiguous range of each topic that it subscribes to.
+
+    Where all members want the same topics, and these have equally many partitions, a member gets the same partition
+    numbers of each topic: that is what a join of two topics by key needs. Static members stand first, in the order of
+    their instance ids, so that a restart under a new member id moves nothing.
+    """
+    subscribers: dict[Uuid, list[str]] = {}
+    for member_id in sorted(members, key=lambda member_id: _static_first(member_id, members[member_id])):
+        for topic in members[member_id].topics:
+            subscribers.setdefault(topic, []).append(member_id)
+    shares: dict[str, dict[Uuid, frozenset[int]]] = {member_id: {} for member_id in members}
+    for topic in sorted(subscribers):
+        quota, extra = divmod(partition_counts.get(topic, 0), len(subscribers[topic]))
+        start = 0
+        for place, member_id in enumerate(subscribers[topic]):
+            end = start + quota + (place < extra)
+            if end > start:
+                shares[member_id][topic] = frozenset(range(start, end))
+            start = end
+    return {member_id: shares[member_id] for member_id in sorted(shares)}
+
+
+def _static_first(member_id: str, member: Subscriber) -> tuple[bool, str, str]:
+    return (member.instance_id is None, member.instance_id or "", member_id)
+
 
 Partition = tuple[Uuid, int]
 
@@ -21,7 +67,15 @@ _MOST_ROUNDS = 16
 def balance(
     held: dict[str, list[Partition]], wanted: Mapping[str, frozenset[Uuid]], unassigned: Iterable[Partition]
 ) -> None:
-    """Give away what is unassigned, and move partitions until the loads are even; `held` is changed in place."""
+    """Even loads where members want different topics; `held` is changed in place.
+
+    Who holds what is a bipartite graph, and the most even loads are those of an optimal semi-matching (Harvey, Ladner,
+    Lovász, Tamir 2003): there is no path along which a partition could be handed on, from member to member, from one
+    that holds two more than the last. First each partition that nobody has goes to the least loaded of its subscribers,
+    then members hand over directly to one that holds at least two less, the most loaded first, and at last along longer
+    paths. What is even already does not move. The number of rounds and of long paths is limited, so that a group with
+    wild subscriptions costs no more than it must; in the tests' many random groups the limit is never reached.
+    """
     loads = _Loads(held, wanted)
     loads.fill(unassigned)
     for _ in range(_MOST_ROUNDS):
@@ -168,3 +222,79 @@ def _best(
             return choices[0]
         heapreplace(choices, (actual, topic))
     return None
+
+
+def assign_uniformly(members: Mapping[str, Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, Assignment]:
+    """Spread the partitions over the members evenly, and leave them where they are if that is possible.
+
+    Where all members want the same topics, the loads differ by one at most, and exactly those partitions move that have
+    to: the members that hold most are those that may keep one more. Where they want different topics, see `balance`.
+    """
+    kept = _keep(members, partition_counts)
+    first, *others = (member.topics & partition_counts.keys() for member in members.values()) if members else ((),)
+    if all(topics == first for topics in others):
+        _spread(kept, _unassigned(kept, frozenset(first), partition_counts))
+    else:
+        balance(
+            kept,
+            {member_id: members[member_id].topics for member_id in kept},
+            _unassigned(kept, frozenset().union(*(member.topics for member in members.values())), partition_counts),
+        )
+    return {member_id: _by_topic(partitions) for member_id, partitions in kept.items()}
+
+
+def _keep(members: Mapping[str, Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, list[tuple[Uuid, int]]]:
+    """What each member has and may still have, in order; of two that have the same partition the first one keeps it."""
+    taken: set[tuple[Uuid, int]] = set()
+    kept: dict[str, list[tuple[Uuid, int]]] = {}
+    for member_id in sorted(members):
+        member = members[member_id]
+        mine = kept[member_id] = []
+        for topic in sorted(member.topics & member.has.keys()):
+            count = partition_counts.get(topic, 0)
+            mine += [
+                (topic, partition)
+                for partition in sorted(member.has[topic])
+                if partition < count and (topic, partition) not in taken
+            ]
+        taken.update(mine)
+    return kept
+
+
+def _unassigned(
+    kept: Mapping[str, list[tuple[Uuid, int]]], topics: frozenset[Uuid], partition_counts: Mapping[Uuid, int]
+) -> list[tuple[Uuid, int]]:
+    taken = {partition for mine in kept.values() for partition in mine}
+    return [
+        (topic, partition)
+        for topic in sorted(topics)
+        for partition in range(partition_counts.get(topic, 0))
+        if (topic, partition) not in taken
+    ]
+
+
+def _spread(kept: dict[str, list[tuple[Uuid, int]]], unassigned: list[tuple[Uuid, int]]) -> None:
+    """Bring every member to its quota, all of them wanting the same topics."""
+    if not kept:
+        return
+    quota, extra = divmod(sum(map(len, kept.values())) + len(unassigned), len(kept))
+    by_load = sorted(kept, key=lambda member_id: (-len(kept[member_id]), member_id))
+    quotas = {member_id: quota + (place < extra) for place, member_id in enumerate(by_load)}
+    for member_id, mine in kept.items():
+        unassigned += mine[quotas[member_id] :]
+        del mine[quotas[member_id] :]
+    left = iter(unassigned)
+    for member_id, mine in kept.items():
+        mine += [next(left) for _ in range(quotas[member_id] - len(mine))]
+
+
+def _by_topic(partitions: list[tuple[Uuid, int]]) -> Assignment:
+    grouped: dict[Uuid, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        grouped.setdefault(topic, []).append(partition)
+    return {topic: frozenset(numbers) for topic, numbers in grouped.items()}
+
+
+# By the names that clients give in `group.remote.assignor`; the first is what a group has that names none.
+ASSIGNORS: Mapping[str, Assignor] = MappingProxyType({"uniform": assign_uniformly, "range": assign_ranges})
+DEFAULT_ASSIGNOR = "uniform"
