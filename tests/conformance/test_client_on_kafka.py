@@ -10,13 +10,12 @@ from confluent_kafka import Producer
 
 from headrace.client import admin
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import alter_topic, describe_topic
 from headrace.client.cluster import Cluster
 from headrace.client.errors import OffsetOutOfRange, Refused, UnknownTopic
 from headrace.client.fetch import Fetcher, FetchOptions
-from headrace.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.client.offsets import EARLIEST, LATEST, Start, StartKind, find_stretch, list_offsets
 from headrace.client.reader import read_records
-from headrace.client.starts import Start, StartKind, find_stretch
-from headrace.client.topics import alter_topic, describe_topic
 from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
 from headrace.records import Codec, Header

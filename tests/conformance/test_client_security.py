@@ -15,11 +15,17 @@ import pytest
 from headrace.client import admin
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, ConnectionClosed, NotKafka
+from headrace.client.errors import (
+    AuthenticationFailed,
+    BadSecurity,
+    ClientError,
+    ConnectionClosed,
+    NotKafka,
+    TlsRefused,
+)
+from headrace.client.offsets import Start, StartKind, find_stretch
 from headrace.client.reader import read_records
 from headrace.client.security import settings_from
-from headrace.client.security_errors import AuthenticationFailed, BadSecurity, TlsRefused
-from headrace.client.starts import Start, StartKind, find_stretch
 from headrace.client.writer import NewRecord, Writer
 from headrace.pipelines.clusters import cluster_at
 from peers.kafka.broker import running_kafka

@@ -17,11 +17,11 @@ from headrace.cli.parameters import (
 )
 from headrace.client.address import Address
 from headrace.client.coordinators import Coordinators
-from headrace.client.group_lag import describe_lag
 from headrace.client.groups import GroupListing, delete_groups, describe_group, list_groups
+from headrace.client.lag import describe_lag
+from headrace.client.offsets import Start
 from headrace.client.resets import Move, Shift, plan_reset
 from headrace.client.resets import reset as reset_offsets
-from headrace.client.starts import Start
 from headrace.clock import SystemClock
 from headrace.connect.sync.owners import Owner, check_movable, check_unused, find_owner
 

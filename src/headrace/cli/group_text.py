@@ -6,9 +6,8 @@ from typing import NamedTuple
 from rich.text import Text
 
 from headrace.cli.output import console, human_bytes, human_duration, print_table
-from headrace.client.group_lag import GroupLag
 from headrace.client.groups import GroupMember
-from headrace.client.lag import PartitionLag, Trouble, trouble_of
+from headrace.client.lag import GroupLag, PartitionLag, Trouble, trouble_of
 from headrace.client.leaders import by_topic
 from headrace.connect.sync.owners import Owner
 from headrace.model import TopicPartition

@@ -3,8 +3,8 @@
 import re
 from datetime import UTC, datetime
 
+from headrace.client.offsets import Start, StartKind
 from headrace.client.resets import Shift
-from headrace.client.starts import Start, StartKind
 from headrace.errors import HeadraceError
 
 _AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|w)(?:\s+ago)?")

@@ -15,7 +15,7 @@ from headrace.cli.parameters import PAIR, START, bootstrap_option
 from headrace.cli.pipeline_view import View
 from headrace.cli.quiet_errors import digested_errors
 from headrace.client.address import Address
-from headrace.client.starts import Start, StartKind
+from headrace.client.offsets import Start, StartKind
 from headrace.dead_letters import in_words
 from headrace.pipelines.jobs.declare import Job
 from headrace.pipelines.jobs.load import load, load_files

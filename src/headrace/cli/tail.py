@@ -14,8 +14,8 @@ from headrace.cli.record_text import as_coloured_line, as_json, as_line
 from headrace.cli.where import Node, is_true
 from headrace.client.address import Address
 from headrace.client.fetch import FetchOptions
+from headrace.client.offsets import Start, StartKind, find_stretch
 from headrace.client.reader import ReadRecord, read_records
-from headrace.client.starts import Start, StartKind, find_stretch
 from headrace.errors import HeadraceError
 from headrace.records import Record
 

@@ -10,8 +10,8 @@ from headrace.cli.parameters import PAIR, bootstrap_option, complete_topic, conn
 from headrace.cli.topic_users import users_of
 from headrace.client import admin
 from headrace.client.address import Address
+from headrace.client.admin import TopicDescription, alter_topic, describe_topic
 from headrace.client.errors import Refused
-from headrace.client.topics import TopicDescription, alter_topic, describe_topic
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 

@@ -4,13 +4,15 @@ What a broker refuses is raised as `Refused`, with the broker's own words; what 
 with `validate_only`.
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, Refused, UnknownTopic
+from headrace.client.cluster import Cluster, Partition, Topic
+from headrace.client.errors import ClientError, Refused, UnknownTopic, VersionNotSpoken
 from headrace.client.leaders import Question, ask_leaders, by_topic, refused
+from headrace.client.offsets import Bounds, bounds
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_partitions import (
@@ -228,3 +230,62 @@ def _refuse(cluster: Cluster, doing: str, topic: str, code: int, message: str | 
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopic(topic, str(cluster))
     raise Refused(doing, ErrorCode.of(code), message)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition; `size_bytes` is None where the broker does not tell."""
+
+    partition: Partition
+    bounds: Bounds
+    size_bytes: int | None
+
+    @property
+    def records(self) -> int:
+        """How many offsets it holds: more than there are records, where compaction or transactions left gaps."""
+        return self.bounds.end - self.bounds.start
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic, its partitions, and the settings that are its own."""
+
+    topic: Topic
+    partitions: list[PartitionDescription]
+    configs: list[Config]
+
+
+def describe_topic(cluster: Cluster, name: str) -> TopicDescription:
+    """Everything about a topic."""
+    topic = cluster.topic(name, refresh=True)
+    partitions = cluster.partitions(name)
+    held = bounds(cluster, partitions)
+    sizes: Mapping[TopicPartition, int] = {}
+    # A hosted Kafka may keep its disks to itself; the rest is worth showing all the same.
+    with contextlib.suppress(Refused, VersionNotSpoken):
+        sizes = describe_log_dirs(cluster, partitions)
+    return TopicDescription(
+        topic,
+        [
+            PartitionDescription(topic.partitions[where.partition], held[where], sizes.get(where))
+            for where in partitions
+        ],
+        [config for config in describe_configs(cluster, name) if config.is_own],
+    )
+
+
+def alter_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int | None = None,
+    changes: Mapping[str, str],
+    unset: Collection[str] = (),
+) -> None:
+    """Give a topic more partitions and other settings: all of it or, if the broker would refuse a part, none."""
+    cluster.topic(name, refresh=True)
+    for validate_only in (True, False):
+        if partitions is not None:
+            add_partitions(cluster, name, partitions, validate_only=validate_only)
+        if changes or unset:
+            alter_configs(cluster, name, changes=changes, unset=unset, validate_only=validate_only)

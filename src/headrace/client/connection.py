@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from headrace.client.address import Address
 from headrace.client.errors import (
+    BadSecurity,
     BrokerUnreachable,
     ClientError,
     ConnectionClosed,
     NotKafka,
     RequestTimedOut,
+    SecureConnectionClosed,
     VersionNotSpoken,
 )
 from headrace.client.sasl import Credentials, authenticate
-from headrace.client.security_errors import BadSecurity, SecureConnectionClosed
 from headrace.client.tls_settings import BY_DEFAULT, TlsSettings
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.errors import ErrorCode, NotRepresentable, ProtocolError

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.client.cluster import Cluster, is_passing
+from headrace.client.cluster import Cluster, Topic, is_passing
 from headrace.client.connection import Connection, Ticket
 from headrace.client.errors import ClientError, OffsetOutOfRange, RequestTimedOut, TopicReplaced, UnknownPartition
 from headrace.client.leaders import by_leader, by_topic, refused
-from headrace.client.metadata import Topic
 from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, bounds
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode

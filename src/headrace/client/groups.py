@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.address import Address
-from headrace.client.assignment import assigned_partitions
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import GroupHasMembers, Refused, UnknownGroup, VersionNotSpoken
 from headrace.client.leaders import by_topic
 from headrace.model import TopicPartition
+from headrace.protocol import codec
 from headrace.protocol.api import ApiKey
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -39,6 +39,36 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from headrace.protocol.schema import INT32, Message, Struct, array, int16, string
+
+# What members of a classic consumer group are assigned, as their leader wrote it.
+#
+# To the broker the bytes are opaque; consumers of all kinds agree on Kafka's ConsumerProtocolAssignment, of which
+# every version starts in the same way.
+
+
+class AssignedTopic(Struct):
+    """Partitions of one topic."""
+
+    topic: str = string()
+    partitions: list[int] = array(INT32)
+
+
+class AssignmentPrefix(Message, versions=range(1)):
+    """How an assignment starts in every version of it."""
+
+    version: int = int16()
+    topics: list[AssignedTopic] = array(AssignedTopic)
+
+
+def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions in an assignment, in order; none if it is empty, or is not one."""
+    try:
+        prefix, _ = codec.decode_prefix(AssignmentPrefix, 0, data)
+    except ProtocolError:
+        return ()
+    return tuple(sorted(TopicPartition(topic.topic, index) for topic in prefix.topics for index in topic.partitions))
+
 
 CLASSIC, CONSUMER = "classic", "consumer"
 

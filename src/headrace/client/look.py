@@ -19,15 +19,14 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import TopicDescription, describe_topic
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.client.coordinators import Coordinators
-from headrace.client.group_lag import GroupLag, describe_lag
 from headrace.client.groups import GroupListing, list_groups
 from headrace.client.html_tables import facts, is_number, shown, table
-from headrace.client.lag import trouble_of
+from headrace.client.lag import GroupLag, describe_lag, trouble_of
 from headrace.client.offsets import bounds
-from headrace.client.topics import TopicDescription, describe_topic
 
 _WIDTH = 200
 

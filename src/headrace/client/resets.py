@@ -7,8 +7,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import NothingCommitted
 from headrace.client.groups import Committed, alter_offsets, committed_offsets, describe_group
-from headrace.client.offsets import Bounds, bounds
-from headrace.client.starts import Start, find_stretch
+from headrace.client.offsets import Bounds, Start, bounds, find_stretch
 from headrace.model import TopicPartition
 
 

@@ -10,9 +10,8 @@ options for what matters of them here.
 from collections.abc import Mapping
 
 from headrace.client.connection import PLAINTEXT, SASL_PROTOCOLS, SECURITY_PROTOCOLS, ConnectionSettings
-from headrace.client.sasl import Credentials
-from headrace.client.sasl_jaas import read_login
-from headrace.client.security_errors import BadSecurity
+from headrace.client.errors import BadSecurity
+from headrace.client.sasl import Credentials, read_login
 from headrace.client.tls_settings import BY_DEFAULT, VERSIONS, Pem, TlsSettings
 from headrace.errors import nearest
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headrace.client.address import Address, parse_bootstrap
 from headrace.client.connection import PLAINTEXT, ConnectionSettings
-from headrace.client.security_errors import BadSecurity
+from headrace.client.errors import BadSecurity
 
 VARIABLE = "HEADRACE_KAFKA"
 BOOTSTRAP = "bootstrap.servers"

@@ -12,8 +12,7 @@ import ssl
 from collections.abc import Iterator
 
 from headrace.client.address import Address
-from headrace.client.errors import ClientError, RequestTimedOut
-from headrace.client.security_errors import BadSecurity, SecureConnectionClosed, TlsRefused
+from headrace.client.errors import BadSecurity, ClientError, RequestTimedOut, SecureConnectionClosed, TlsRefused
 from headrace.client.tls_settings import Pem, TlsSettings
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

@@ -4,12 +4,11 @@ import contextlib
 from collections.abc import Mapping
 
 from headrace.client import admin
-from headrace.client.cluster import Cluster
+from headrace.client.cluster import Cluster, Topic
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import ClientError, LostConnection, Refused, UnknownGroup, VersionNotSpoken
-from headrace.client.group_lag import describe_lag, timestamps_at
 from headrace.client.groups import GroupListing, list_groups
-from headrace.client.metadata import Topic
+from headrace.client.lag import describe_lag, timestamps_at
 from headrace.client.offsets import Bounds, bounds
 from headrace.dashboard.snapshot import GroupSample, PartitionSample, Snapshot, TopicSample
 from headrace.model import TopicPartition

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from headrace.client.cluster import Cluster
 from headrace.client.fetch import FetchOptions
-from headrace.client.offsets import list_offsets
+from headrace.client.offsets import Start, StartKind, find_stretch, list_offsets
 from headrace.client.reader import ReadRecord, read_records
-from headrace.client.starts import Start, StartKind, find_stretch
 from headrace.dashboard.errors import BadForm
 from headrace.dashboard.settings import Language
 from headrace.records import Record

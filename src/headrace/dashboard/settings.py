@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from headrace.client.address import Address
 from headrace.client.connection import PLAIN, ConnectionSettings
+from headrace.client.offsets import Start
 from headrace.client.resets import Shift
-from headrace.client.starts import Start
 from headrace.dashboard.errors import NotSafe
 
 DEFAULT_PORT = 8088

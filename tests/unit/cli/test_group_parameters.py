@@ -9,11 +9,10 @@ from headrace.cli.moment import InvalidMoment, parse_target
 from headrace.cli.output import human_duration
 from headrace.cli.parameters import TOPIC_PARTITIONS
 from headrace.client.address import Address
-from headrace.client.group_lag import GroupLag
 from headrace.client.groups import Committed, Group
-from headrace.client.lag import PartitionLag, Retention
+from headrace.client.lag import GroupLag, PartitionLag, Retention
+from headrace.client.offsets import Start, StartKind
 from headrace.client.resets import Shift
-from headrace.client.starts import Start, StartKind
 from headrace.model import TopicPartition
 
 NOW = 1_800_000_000_000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.moment import InvalidMoment, parse_start, parse_time, parse_timestamp
-from headrace.client.starts import Start, StartKind
+from headrace.client.offsets import Start, StartKind
 
 NOW = 1_800_000_000_000
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from headrace.client.assignment import assigned_partitions
+from headrace.client.groups import assigned_partitions
 from headrace.model import TopicPartition
 
 TWO_TOPICS = struct.pack(">hih6si2ih5si1ii", 3, 2, 6, b"orders", 2, 1, 0, 5, b"users", 1, 7, -1)

@@ -1,7 +1,7 @@
 """What a read-committed reader sees of a log with transactions in it."""
 
-from headrace.client.committed import visible_batches
 from headrace.client.fetch import AbortedTransaction, Fetched
+from headrace.client.reader import visible_batches
 from headrace.model import TopicPartition
 from headrace.records import ControlType, Record, build_batch, build_marker, header_at, prefix, records_of
 

@@ -3,9 +3,8 @@
 import pytest
 
 from headrace.client.connection import Connection, ConnectionSettings
-from headrace.client.errors import ConnectionClosed, VersionNotSpoken
+from headrace.client.errors import AuthenticationFailed, ConnectionClosed, VersionNotSpoken
 from headrace.client.sasl import Credentials
-from headrace.client.security_errors import AuthenticationFailed
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import ApiVersion

@@ -3,9 +3,9 @@
 import pytest
 
 from headrace.client.connection import ConnectionSettings
+from headrace.client.errors import BadSecurity
 from headrace.client.sasl import Credentials
 from headrace.client.security import settings_from
-from headrace.client.security_errors import BadSecurity
 from headrace.client.tls_settings import Pem, TlsSettings
 
 PACKAGE = "org.apache.kafka.common.security"

@@ -8,7 +8,7 @@ import pytest
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.client.security_errors import BadSecurity
+from headrace.client.errors import BadSecurity
 from headrace.client.surroundings import VARIABLE, reached_as, settings_around
 
 HERE = parse_bootstrap("kafka-1:9093")

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.client.connection import Connection, ConnectionSettings
-from headrace.client.errors import RequestTimedOut
-from headrace.client.security_errors import BadSecurity, SecureConnectionClosed, TlsRefused
+from headrace.client.errors import BadSecurity, RequestTimedOut, SecureConnectionClosed, TlsRefused
 from headrace.client.tls import context_of
 from headrace.client.tls_settings import Pem, TlsSettings
 from headrace.protocol.frame import encode_response

@@ -6,7 +6,7 @@ from headrace.cli.dashboard import language
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
-from headrace.client.starts import Start, StartKind
+from headrace.client.offsets import Start, StartKind
 from headrace.client.writer import NewRecord, Writer
 from headrace.dashboard.errors import BadForm
 from headrace.dashboard.search import DEFAULT_LIMIT, MAX_LIMIT, Query, matcher, read_query, scan

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import UnknownTopic
-from headrace.client.group_lag import timestamps_at
+from headrace.client.lag import timestamps_at
 from headrace.client.offsets import Bounds, bounds
 from headrace.connect.sync.places import published
 from headrace.connect.sync.settings import SyncSettings

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from headrace.client.committed import visible_batches
 from headrace.client.fetch import Fetched
+from headrace.client.reader import visible_batches
 from headrace.records import CorruptBatch, Record, crc_of, records_of
 
 _PLACE: Final = re.compile(

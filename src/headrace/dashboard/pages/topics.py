@@ -6,8 +6,8 @@ from typing import Any
 from headrace.client.admin import Config, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
+from headrace.client.offsets import Start, StartKind, find_stretch
 from headrace.client.reader import read_records
-from headrace.client.starts import Start, StartKind, find_stretch
 from headrace.connect.avro.places import schemas_at
 from headrace.dashboard.charts import chart, sparkline
 from headrace.dashboard.errors import NotThere

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.group_lag import timestamps_at
+from headrace.client.lag import timestamps_at
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.model import TopicPartition
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headrace.client.cluster import Cluster
-from headrace.client.committed import visible_batches
 from headrace.client.errors import OffsetOutOfRange, TopicReplaced, UnknownTopic
 from headrace.client.fetch import Fetched, Fetcher, FetchOptions
+from headrace.client.reader import visible_batches
 from headrace.dead_letters import Letter, topic_for, write_letters
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
