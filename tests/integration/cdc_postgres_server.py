@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from headrace.testing.postgres_programs import named_programs, version_of
+from headrace.testing.postgres import named_programs, version_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns when a machine has no runtime folder, and then uses the temporary one

@@ -17,7 +17,7 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from headrace.pipelines.sink import delta, duckdb, parquet, postgres, read_parquet_sink, sqlite
-from headrace.testing.postgres_programs import named_programs
+from headrace.testing.postgres import named_programs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns when a machine has no runtime folder, and then uses the temporary one

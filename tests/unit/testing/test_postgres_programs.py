@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.testing.postgres_programs import VARIABLE, named_programs, version_of
+from headrace.testing.postgres import VARIABLE, named_programs, version_of
 
 
 def programs(folder: Path, told: str) -> Path:
