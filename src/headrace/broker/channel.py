@@ -169,7 +169,6 @@ class Channel:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there is something to send."""
         return bool(self._out)
 
     def gather(self, view_of: Callable[[FileSlice], memoryview]) -> list[Sendable]:

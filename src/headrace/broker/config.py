@@ -8,8 +8,6 @@ from headrace.broker.settings import BROKER_SETTINGS, InvalidSetting, check_sett
 
 
 class Address(NamedTuple):
-    """A host and a port."""
-
     host: str
     port: int
 

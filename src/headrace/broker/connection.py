@@ -107,7 +107,6 @@ class Connection:
         self._take_frames()
 
     def _go_on(self) -> None:
-        """Our turn has come."""
         self._is_queued = False
         if not self.is_closed:
             self._take_frames()

@@ -53,7 +53,6 @@ class CoordinatorLog:
 
     @property
     def is_made(self) -> bool:
-        """Whether the topic is there."""
         return self._name in self._topics.by_name
 
     def make(self) -> Topic:
@@ -105,7 +104,6 @@ class CoordinatorLog:
         return list(topic.partitions) if topic else []
 
     def note_cuts(self) -> None:
-        """What is read from now on is what is there."""
         topic = self._topics.by_name.get(self._name)
         self._cuts = {log: log.cuts for log in topic.partitions} if topic else {}
         self._topic_id = topic.id if topic else None

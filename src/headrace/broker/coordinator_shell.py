@@ -30,9 +30,7 @@ class Durability(Protocol):
     leader_epoch: int
     syncs: bool
 
-    def now_ms(self) -> int:
-        """The time."""
-        ...
+    def now_ms(self) -> int: ...
 
     def appended(self, log: Log, offset: int, done: Callable[[StorageError | None], None] | None = None) -> None:
         """Call `done` when everything before `offset` is durable."""

@@ -36,7 +36,6 @@ class Deferred(Generic[T]):
             self._listener(value)
 
     def fail(self, error: Exception) -> None:
-        """Say that there will be no value, and why."""
         if self.is_set:
             return
         self.is_set = True

@@ -45,7 +45,6 @@ _CODES: tuple[tuple[type[HeadraceError], ErrorCode], ...] = (
 
 
 def code_of(error: HeadraceError) -> ErrorCode:
-    """The code that a client is told."""
     if isinstance(error, BrokerError):
         return error.code
     for kind, code in _CODES:

@@ -35,8 +35,6 @@ class PartitionKey(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """What one client fetches."""
-
     id: int
     epoch: int = 1
     partitions: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
@@ -51,8 +49,6 @@ class Session:
 
 
 class FetchSessions:
-    """The sessions of all clients."""
-
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._sessions: OrderedDict[int, Session] = OrderedDict()

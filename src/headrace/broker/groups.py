@@ -32,8 +32,6 @@ _log = get_logger(__name__)
 
 
 class Groups:
-    """All groups of the broker."""
-
     def __init__(self, runtime: Durability, topics: TopicCatalog, settings: GroupSettings, *, partitions: int) -> None:
         self._topics = topics
         self._topics_told = -1  # the revision of the topics that the coordinator was told last
@@ -95,7 +93,6 @@ class Groups:
         self._shell.tell(event)
 
     def ask(self, message: Message, version: int, client_id: str | None, host: str) -> Deferred[Message | None]:
-        """Ask for a client."""
         if self._topics_told != self._topics.revision:  # changed in a thread, whose news is on its way
             self.topics_changed()
         fresh_id = str(uuid4()) if isinstance(message, _MAY_MAKE_A_MEMBER) else ""
@@ -104,7 +101,6 @@ class Groups:
         )
 
     def topics_changed(self) -> None:
-        """Tell the groups what topics there are now."""
         self._topics_told = self._topics.revision
         by_name = {
             name: Topic(Uuid(topic.id), len(topic.partitions)) for name, topic in list(self._topics.by_name.items())
@@ -146,7 +142,6 @@ class Groups:
         self._tell(TransactionEnded(producer_id, epoch, committed))
 
     def close(self) -> None:
-        """End."""
         self._shell.close()
 
 
@@ -156,8 +151,6 @@ def _tell_all(waiting: list[Deferred[StorageError | None]], error: StorageError 
 
 
 class _End(NamedTuple):
-    """Where a transaction ends in a log, and how."""
-
     offset: int
     committed: bool
 

@@ -68,7 +68,6 @@ class DiskWatch:
             _log.error(_describe_failure(error), reason=str(error))
 
     def wrote(self) -> None:
-        """A write was taken again."""
         self.is_failing = False
         if self._is_logged:
             self._is_logged = False
@@ -82,7 +81,6 @@ def _describe_failure(error: StorageError) -> str:
 
 
 def _group_settings(config: BrokerConfig) -> GroupSettings:
-    """For the group coordinator."""
     return GroupSettings(
         group_min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
         group_max_session_timeout_ms=config.number("group.max.session.timeout.ms"),
@@ -194,7 +192,6 @@ class Runtime:
                 self._loop.call_soon_threadsafe(self.groups.topics_changed)
 
     def now_ms(self) -> int:
-        """The time."""
         return self.clock.now_ms()
 
     def close(self) -> None:
@@ -211,7 +208,6 @@ class Runtime:
     # --- topics
 
     def topic(self, name: str, topic_id: bytes = b"", *, by_id: bool = False) -> Topic:
-        """The topic that a request names, by name or by id."""
         if by_id:
             topic = self.topics.by_id.get(topic_id)
             if topic is None:
@@ -240,7 +236,6 @@ class Runtime:
 
     @staticmethod
     def log(topic: Topic, partition: int) -> Log:
-        """A partition's log."""
         if not 0 <= partition < len(topic.partitions):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         return topic.partitions[partition]

@@ -110,7 +110,6 @@ class Server:
 
 
 def open_listeners(addresses: tuple[Address, ...]) -> list[socket.socket]:
-    """Listening sockets for these addresses, all of them or none."""
     sockets: list[socket.socket] = []
     try:
         for address in addresses:
@@ -219,7 +218,6 @@ class LoopWatch:
             file.write(json.dumps(facts | {"pid": os.getpid(), "thread": threading.current_thread().name}) + "\n")
 
     def close(self) -> None:
-        """End."""
         self._beat.cancel()
         gc.callbacks.remove(self._on_collection)
 

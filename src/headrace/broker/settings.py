@@ -20,8 +20,6 @@ class InvalidSetting(HeadraceError):
 
 
 class SettingType(IntEnum):
-    """The type numbers of DescribeConfigs."""
-
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -32,8 +30,6 @@ class SettingType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting."""
-
     name: str
     type: SettingType
     default: str
@@ -53,7 +49,6 @@ class Setting:
         return value
 
     def check(self, value: str) -> None:
-        """Refuse a value that cannot be."""
         if self.type in (SettingType.INT, SettingType.LONG, SettingType.DOUBLE):
             try:
                 number = float(value) if self.type is SettingType.DOUBLE else int(value)

@@ -47,8 +47,6 @@ class Topic:
 
 
 class TopicFile(NamedTuple):
-    """What a topic's file says."""
-
     id: UUID
     partitions: int
     settings: dict[str, str]
@@ -109,7 +107,6 @@ class TopicCatalog:
         self._publish(name, file)
 
     def config_of(self, settings: Mapping[str, str]) -> LogConfig:
-        """How logs of a topic with these settings behave."""
         return log_config(settings, self._defaults)
 
     # --- changing
@@ -181,7 +178,6 @@ class TopicCatalog:
             self._make(name, self._file_of(topic)._replace(partitions=total), grown=topic)
 
     def alter(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Replace a topic's settings."""
         with self._lock:
             check_topic_settings(settings)
             config = self.config_of(settings)

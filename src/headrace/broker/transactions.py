@@ -130,7 +130,6 @@ class Transactions:
         return answer
 
     def ask(self, message: TransactionRequest, version: int) -> Asked:
-        """Ask for a client."""
         return self.after_end(_ids_in(message), lambda: self._ask(message, version))
 
     def _ask(self, message: TransactionRequest, version: int) -> Deferred[Message | None]:

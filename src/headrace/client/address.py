@@ -12,8 +12,6 @@ class InvalidAddress(HeadraceError):
 
 
 class Address(NamedTuple):
-    """A host and a port."""
-
     host: str
     port: int
 

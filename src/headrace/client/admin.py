@@ -68,7 +68,6 @@ def create_topic(
     configs: Mapping[str, str] | None = None,
     validate_only: bool = False,
 ) -> None:
-    """Make a topic."""
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -127,7 +126,6 @@ def delete_topics(cluster: Cluster, names: Collection[str]) -> None:
 
 
 def add_partitions(cluster: Cluster, name: str, total: int, *, validate_only: bool = False) -> None:
-    """Give a topic more partitions, so that it has this many in all."""
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
         timeout_ms=TIMEOUT_MS,
@@ -179,7 +177,6 @@ def alter_configs(
 
 
 def describe_configs(cluster: Cluster, name: str) -> list[Config]:
-    """Every setting of a topic, by name."""
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)]
     )
@@ -248,15 +245,12 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic, its partitions, and the settings that are its own."""
-
     topic: Topic
     partitions: list[PartitionDescription]
     configs: list[Config]
 
 
 def describe_topic(cluster: Cluster, name: str) -> TopicDescription:
-    """Everything about a topic."""
     topic = cluster.topic(name, refresh=True)
     partitions = cluster.partitions(name)
     held = bounds(cluster, partitions)

@@ -58,7 +58,6 @@ class Topic:
 
     @property
     def has_id(self) -> bool:
-        """Whether the broker told an id."""
         return self.id != ZERO_UUID
 
     @property
@@ -91,7 +90,6 @@ def brokers_in(response: MetadataResponse) -> Brokers:
 
 
 def topic_in(described: MetadataResponseTopic) -> Topic:
-    """The topic that a part of an answer describes."""
     return Topic(
         described.name or "",
         described.topic_id,
@@ -153,7 +151,6 @@ class Cluster:
         return ",".join(map(str, self._bootstrap))
 
     def close(self) -> None:
-        """Close every connection."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -176,7 +173,6 @@ class Cluster:
         raise BrokerUnreachable(tuple(complaints), "; ".join(reasons))
 
     def broker(self, node: int) -> Connection:
-        """The connection to the broker of this id."""
         address = self.brokers().addresses.get(node)
         if address is None:
             address = self.brokers(refresh=True).addresses.get(node)
@@ -198,14 +194,12 @@ class Cluster:
     # --- metadata
 
     def brokers(self, *, refresh: bool = False) -> Brokers:
-        """The brokers, as last heard of."""
         if self._brokers is None or refresh:
             self._ask([])
         assert self._brokers is not None
         return self._brokers
 
     def topics(self) -> list[Topic]:
-        """Every topic that there is now, by name."""
         response = self._ask(None)
         return sorted(
             (topic_in(described) for described in response.topics if not described.error_code),

@@ -48,15 +48,11 @@ from headrace.protocol.schema import INT32, Message, Struct, array, int16, strin
 
 
 class AssignedTopic(Struct):
-    """Partitions of one topic."""
-
     topic: str = string()
     partitions: list[int] = array(INT32)
 
 
 class AssignmentPrefix(Message, versions=range(1)):
-    """How an assignment starts in every version of it."""
-
     version: int = int16()
     topics: list[AssignedTopic] = array(AssignedTopic)
 
@@ -98,8 +94,6 @@ class GroupListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One member, and the partitions that it reads."""
-
     id: str
     instance_id: str | None
     client_id: str
@@ -112,8 +106,6 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group as its coordinator sees it."""
-
     name: str
     kind: str
     state: str
@@ -124,7 +116,6 @@ class Group:
     members: tuple[GroupMember, ...]
 
     def check_empty(self) -> None:
-        """Refuse a group that has members."""
         if self.members:
             raise GroupHasMembers(self.name, [str(member) for member in self.members])
 
@@ -140,7 +131,6 @@ class Committed(NamedTuple):
 
 
 def list_groups(cluster: Cluster, states: Collection[str] = ()) -> list[GroupListing]:
-    """Every group of every broker, or those in one of these states, by name."""
     request = ListGroupsRequest(states_filter=list(states))
 
     def ask(node: int) -> list[GroupListing]:
@@ -157,8 +147,6 @@ def list_groups(cluster: Cluster, states: Collection[str] = ()) -> list[GroupLis
 
 
 def describe_group(coordinators: Coordinators, name: str) -> Group:
-    """A group and its members."""
-
     def ask(connection: Connection) -> Group | None:
         node = coordinators.node_of(name)
         return _describe_consumer(connection, node, name) or _describe_classic(connection, node, name)
@@ -241,8 +229,6 @@ def _describe_classic(connection: Connection, node: int, name: str) -> Group | N
 
 
 def committed_offsets(coordinators: Coordinators, name: str) -> dict[TopicPartition, Committed]:
-    """How far a group has read, for every partition that it has an offset for."""
-
     def ask(connection: Connection) -> dict[TopicPartition, Committed]:
         is_new = connection.version_of(ApiKey.OFFSET_FETCH, _LAST_VERSION_BY_NAME) >= _GROUPS_SINCE
         request = (

@@ -169,7 +169,6 @@ class GroupLag:
 
 
 def describe_lag(coordinators: Coordinators, name: str) -> GroupLag:
-    """Everything about a group."""
     cluster = coordinators.cluster
     group = describe_group(coordinators, name)
     committed = committed_offsets(coordinators, name)

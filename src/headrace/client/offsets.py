@@ -77,7 +77,6 @@ def _read(response: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, Found
 def bounds(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, committed: bool = False
 ) -> dict[TopicPartition, Bounds]:
-    """The start and the end of each partition."""
     asked = list(partitions)
     starts = list_offsets(cluster, dict.fromkeys(asked, EARLIEST))
     ends = list_offsets(cluster, dict.fromkeys(asked, LATEST), committed=committed)

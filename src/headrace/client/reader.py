@@ -47,8 +47,6 @@ def visible_batches(fetched: Fetched, *, committed: bool) -> Iterator[tuple[Batc
 
 
 class ReadRecord(NamedTuple):
-    """A record, and where it was read."""
-
     partition: TopicPartition
     record: Record
 

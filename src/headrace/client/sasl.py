@@ -198,8 +198,6 @@ _TOKENS_IN_REQUESTS = 1  # since this version of SaslHandshake; before it they w
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are, and how we show it."""
-
     mechanism: str
     username: str
     password: str = field(repr=False)

@@ -54,8 +54,6 @@ class Transaction(NamedTuple):
 
 
 class Standing(Enum):
-    """What became of a transaction, by what its coordinator says."""
-
     OPEN = auto()
     COMMITTED = auto()  # or about to be: it is decided at the coordinator
     LOST = auto()  # aborted, by whomever, or its id was taken over
@@ -78,8 +76,6 @@ class Look(NamedTuple):
 
 
 class Transactions:
-    """The steps of transactions on one cluster."""
-
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._coordinators = Coordinators(cluster, Kind.TRANSACTION)

@@ -42,7 +42,6 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """The partition of a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
@@ -56,7 +55,6 @@ class Partitioner:
         self._sticky_bytes = 0
 
     def choose(self, key: bytes | None, size_bytes: int) -> int:
-        """The partition for a record with this key and of this size."""
         if key is not None:
             return partition_of_key(key, self._partitions)
         if self._sticky_bytes >= STICKY_BYTES and self._partitions > 1:
@@ -84,7 +82,6 @@ class NewRecord:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in a batch."""
         headers = sum(len(header.key) + len(header.value or b"") + 4 for header in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers + _RECORD_OVERHEAD_BYTES
 
@@ -124,12 +121,10 @@ class Writer:
 
     @property
     def totals(self) -> dict[int, PartitionTotal]:
-        """What was written, by partition."""
         return dict(sorted(self._totals.items()))
 
     @property
     def written(self) -> int:
-        """How many records were written."""
         return sum(total.records for total in self._totals.values())
 
     def add(self, record: NewRecord) -> None:

@@ -52,7 +52,6 @@ class Decision:
 
 
 def together(*decisions: Decision) -> Decision:
-    """One decision with all that these say, in their order."""
     return Decision(
         tuple(answer for decision in decisions for answer in decision.answers),
         tuple(record for decision in decisions for record in decision.records),

@@ -18,8 +18,6 @@ class InvalidExpression(HeadraceError):
 
 
 class Expression:
-    """A compiled regular expression."""
-
     def __init__(self, text: str) -> None:
         if len(text) > _LONGEST:
             raise InvalidExpression(f"it has {len(text)} characters, and {_LONGEST} are the most")
@@ -32,7 +30,6 @@ class Expression:
         self.text = text
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
         return self._compiled.fullmatch(text) is not None
 
 

@@ -88,5 +88,4 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The message's bytes."""
     return b"".join(encode_parts(message, version))

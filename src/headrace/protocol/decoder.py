@@ -32,13 +32,11 @@ _FIRST_BYTE = "B"  # of a varint, unpacked with the fixed-size fields before it
 
 
 def compile_decoder(message: type[Message], version: int) -> Decoder:
-    """The decoder for this version of the message."""
     made: Decoder = _DecoderSource(message, version, in_steps=False).compile("decode")
     return made
 
 
 def compile_stepping_decoder(message: type[Message], version: int) -> SteppingDecoder:
-    """The decoder for a large message of this version."""
     made: SteppingDecoder = _DecoderSource(message, version, in_steps=True).compile("decode")
     return made
 

@@ -30,7 +30,6 @@ _CONSTANTS = {"-1", "0", "1"}  # the marks of null and of presence, which are pa
 
 
 def compile_encoder(message: type[Message], version: int) -> Encoder:
-    """The encoder for this version of the message."""
     made: Encoder = _EncoderSource(message, version).compile("encode")
     return made
 
@@ -245,7 +244,6 @@ class _EncoderSource(Source):
 
 
 def differs(value: str, field: Field) -> str:
-    """An expression for "the field has another value than its default"."""
     if field.default is None:
         return f"{value} is not None"
     if field.is_array:

@@ -61,7 +61,6 @@ class ErrorCode(IntEnum):
     meaning: str
 
     def __new__(cls, code: int, retriable: bool, meaning: str) -> Self:
-        """Make one row of the table."""
         row = int.__new__(cls, code)
         row._value_ = code
         row.retriable = retriable

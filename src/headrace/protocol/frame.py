@@ -27,8 +27,6 @@ _SIZE_AND_ID_AND_NO_TAGS = Layout(">iix")
 
 
 class Request(NamedTuple):
-    """A request, decoded."""
-
     api: Api
     header: RequestHeader
     body: Message
@@ -63,7 +61,6 @@ def decode_request(frame: Buffer) -> Request:
 
 
 def encode_request(body: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """A whole frame with a request in it."""
     api_key = _api_key(type(body))
     header = RequestHeader(
         request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
@@ -117,7 +114,6 @@ def _joined(parts: list[Buffer]) -> list[Buffer]:
 
 
 def encode_response(body: Message, version: int, correlation_id: int) -> bytes:
-    """A whole frame with a response in it."""
     return b"".join(encode_response_parts(body, version, correlation_id))
 
 

@@ -23,17 +23,13 @@ class RequestHeader(Message, versions=range(1, 3), flexible_since=2):
 
 
 class ResponseHeader(Message, versions=range(2), flexible_since=1):
-    """Which request this answers."""
-
     correlation_id: int = int32()
 
 
 def request_header_version(message: type[Struct], version: int) -> int:
-    """The version of the header in front of this version of the request."""
     return 2 if message.__schema__.is_flexible(version) else 1
 
 
 def response_header_version(message: type[Struct], version: int) -> int:
-    """The version of the header in front of this version of the response."""
     schema = message.__schema__
     return 1 if schema.is_flexible(version) and schema.api_key != _API_VERSIONS else 0

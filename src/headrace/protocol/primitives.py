@@ -51,7 +51,6 @@ def read_string_length(data: Buffer, position: int, first: int) -> tuple[int, in
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint."""
     if value < 0x80:
         return SHORT_VARINTS[value]
     if value > _MAX_UINT32:
@@ -148,7 +147,6 @@ def crowd(count: int, left: int) -> Flaw:
 
 
 def too_many(limit: int) -> Flaw:
-    """More entries than a message may have."""
     return Flaw(f"there are more than {limit} entries, the limit")
 
 

@@ -74,8 +74,6 @@ RECORDS: Primitive[Buffer | None] = Primitive("records", None)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a struct, over all versions."""
-
     name: str
     type: "Primitive[Any] | type[Struct]"
     is_array: bool = False
@@ -88,7 +86,6 @@ class Field:
     flexible: bool = True
 
     def exists(self, version: int) -> bool:
-        """Whether this version of the message has the field at all."""
         return version >= self.since and (self.until is None or version <= self.until)
 
     def nullable(self, version: int) -> bool:
@@ -133,7 +130,6 @@ class StructType(type):
         versions: range = range(0),
         flexible_since: int | None = None,
     ) -> "StructType":
-        """Declare one struct or message."""
         # `dataclass(slots=True)` has to build the class a second time, and comes back here to do so.
         if "__dataclass_fields__" in namespace:
             return super().__new__(cls, name, bases, namespace)
@@ -206,7 +202,6 @@ def boolean(*, default: bool = False, **where: "Unpack[Where]") -> bool:
 
 
 def int8(*, default: int = 0, **where: "Unpack[Where]") -> int:
-    """A signed byte."""
     return cast("int", _Pending(type=INT8, default=default, **where))
 
 
@@ -256,7 +251,6 @@ def record_batches(**where: "Unpack[Where]") -> Buffer | None:
 
 
 def struct(item: type[S], **where: "Unpack[Where]") -> S:
-    """One struct, in place."""
     return cast("S", _Pending(type=item, default=item, **where))
 
 

@@ -56,7 +56,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
         return self.length + LENGTH_OVERHEAD
 
     @property
@@ -66,7 +65,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The first offset behind the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -81,7 +79,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch is part of a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property

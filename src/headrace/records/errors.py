@@ -36,8 +36,6 @@ class BatchTooLarge(RecordsError):
 
 
 class BodyTooLarge(BatchTooLarge):
-    """A batch that decompresses to more than is looked into."""
-
     def __init__(self, limit: int) -> None:
         RecordsError.__init__(
             self, f"the records of a batch decompress to more than {limit} bytes, the limit: send smaller batches"

@@ -60,8 +60,6 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record, as a consumer sees it."""
-
     offset: int
     timestamp: int
     key: bytes | None
@@ -128,7 +126,6 @@ def records_of(batch: Buffer) -> list[Record]:
 
 
 def decode(header: BatchHeader, body: bytes) -> Iterator[Record]:
-    """The records of an uncompressed body."""
     # With log-append time every record of a batch has the batch's one timestamp.
     stamp = header.max_timestamp if header.is_log_append_time else None
     for raw in walk(body, header.record_count):

@@ -35,7 +35,6 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, sync_na
 
 
 def folder_of(path: str) -> str:
-    """The folder that a name stands in."""
     folder, slash, _ = path.rstrip("/").rpartition("/")
     return folder or slash or "."
 

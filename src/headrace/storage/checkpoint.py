@@ -24,8 +24,6 @@ _VERSION = 0
 
 
 class CorruptCheckpoint(StorageError):
-    """A checkpoint file that is not one."""
-
     def __init__(self, path: str, line: int, reason: str) -> None:
         super().__init__(f"{path}:{line}: {reason}: remove the file to have it made anew from the logs")
         self.path = path

@@ -32,7 +32,6 @@ class Damage(NamedTuple):
 
 
 def read_damage(filesystem: FileSystem, directory: str) -> list[Damage]:
-    """What is known to be damaged in this log."""
     path = f"{directory}/{FILE_NAME}"
     damage = []
     for number, line in enumerate(read_lines(filesystem, path), start=3):

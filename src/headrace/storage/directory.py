@@ -44,8 +44,6 @@ Progress = Callable[[int, int, Recovery], None]
 
 
 class TopicUsage(NamedTuple):
-    """The disk space that a topic takes."""
-
     partitions: int
     segments: int
     size_bytes: int
@@ -161,14 +159,12 @@ class LogDirectory:
         return dict(self._logs)
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log of a partition."""
         try:
             return self._logs[partition]
         except KeyError:
             raise UnknownLog(f"there is no log {partition} in {self.path}: create the topic first") from None
 
     def topic_id(self, partition: TopicPartition) -> UUID:
-        """The id that the partition's topic was made with."""
         return self._topic_ids[partition]
 
     def create(self, partition: TopicPartition, config: LogConfig, topic_id: UUID | None = None) -> Log:
@@ -272,7 +268,6 @@ class LogDirectory:
         return start
 
     def usage(self) -> dict[str, TopicUsage]:
-        """The disk space of each topic."""
         usage: dict[str, TopicUsage] = {}
         for partition, log in sorted(self.logs.items()):
             had = usage.get(partition.topic, TopicUsage(0, 0, 0))

@@ -17,8 +17,6 @@ from headrace.storage.filesystem import File, FileSystem
 
 
 class Fence(FileSystem):
-    """The file system as one log sees it."""
-
     def __init__(self, filesystem: FileSystem, log: str) -> None:
         self._filesystem = filesystem
         self._log = log
@@ -55,74 +53,60 @@ class Fence(FileSystem):
     # --- what changes names
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `create` makes an empty file where there is none."""
         with self._changing():
             return self._filesystem.open(path, create=create)
 
     def replace(self, source: str, target: str) -> None:
-        """Give the file a new name, atomically."""
         with self._changing():
             self._filesystem.replace(source, target)
 
     def remove(self, path: str) -> None:
-        """Remove a file; one that is open elsewhere stays readable there."""
         with self._changing():
             self._filesystem.remove(path)
 
     def make_directory(self, path: str) -> None:
-        """Make a folder and those above it."""
         with self._changing():
             self._filesystem.make_directory(path)
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty folder."""
         with self._changing():
             self._filesystem.remove_directory(path)
 
     def open_directory(self, path: str) -> File | None:
-        """The folder itself, by whatever name."""
         with self._changing():
             return self._filesystem.open_directory(path)
 
     # --- what only looks
 
     def open_to_read(self, path: str) -> File:
-        """Open for reading alone."""
         with self._looking():
             return self._filesystem.open_to_read(path)
 
     def read(self, path: str) -> bytes:
-        """A whole small file."""
         with self._looking():
             return self._filesystem.read(path)
 
     def list(self, path: str) -> list[str]:
-        """The names in a folder, sorted."""
         with self._looking():
             return self._filesystem.list(path)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
         with self._looking():
             return self._filesystem.exists(path)
 
     def size(self, path: str) -> int:
-        """A file's length in bytes."""
         with self._looking():
             return self._filesystem.size(path)
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written."""
         with self._looking():
             return self._filesystem.modified_ms(path)
 
     def sync_directory(self, path: str) -> None:
-        """Return only once the names in this folder are on the disk."""
         self.check()
         with self._looking():
             self._filesystem.sync_directory(path)
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take a lock file."""
         with self._changing():
             return self._filesystem.lock(path)

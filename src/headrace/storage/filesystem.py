@@ -70,9 +70,7 @@ class FileSystem(Protocol):
         """The folder itself, which a child process can be given by its descriptor; None where there are none."""
         ...
 
-    def read(self, path: str) -> bytes:
-        """A whole small file."""
-        ...
+    def read(self, path: str) -> bytes: ...
 
     def replace(self, source: str, target: str) -> None:
         """Give the file or folder a new name, atomically; a file takes the place of what was there."""
@@ -86,9 +84,7 @@ class FileSystem(Protocol):
         """The names in a folder, sorted."""
         ...
 
-    def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
-        ...
+    def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int:
         """A file's length in bytes."""
@@ -102,9 +98,7 @@ class FileSystem(Protocol):
         """Make a folder and those above it; one that is there already is fine."""
         ...
 
-    def remove_directory(self, path: str) -> None:
-        """Remove an empty folder."""
-        ...
+    def remove_directory(self, path: str) -> None: ...
 
     def sync_directory(self, path: str) -> None:
         """Return only once the names in this folder are on the disk."""
@@ -116,7 +110,6 @@ class FileSystem(Protocol):
 
 
 def max_open_files() -> int:
-    """How many files this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
@@ -142,11 +135,9 @@ class OsFile:
         self._fd = fd
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> int:
-        """One system call, no copy."""
         return os.pwritev(self._fd, buffers, position)
 
     def read_at(self, size: int, position: int) -> bytes:
-        """One system call, unless the kernel hands over less than there is."""
         data = os.pread(self._fd, size, position)
         while len(data) < size:
             more = os.pread(self._fd, size - len(data), position + len(data))
@@ -156,25 +147,20 @@ class OsFile:
         return data
 
     def size(self) -> int:
-        """The file's length in bytes."""
         return os.fstat(self._fd).st_size
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """`fdatasync`: the data and the length, without waiting for the modification time."""
         if self._fd < 0:
             raise OSError(errno.EBADF, "the file is closed")
         os.fdatasync(self._fd)
 
     def fileno(self) -> int:
-        """The descriptor."""
         return self._fd
 
     def close(self) -> None:
-        """Let go of the descriptor."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -184,61 +170,46 @@ class OsFile:
 
 
 class OsFileSystem:
-    """The machine's own files."""
-
     _locked: ClassVar[set[str]] = set()
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
-        """Open for reading and writing, not inherited by child processes."""
         return OsFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
 
     def open_to_read(self, path: str) -> OsFile:
-        """Open for reading alone."""
         return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def open_directory(self, path: str) -> OsFile:
-        """The folder, which stays the same one whatever its name becomes."""
         return OsFile(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def read(self, path: str) -> bytes:
-        """A whole small file."""
         with open(path, "rb") as file:
             return file.read()
 
     def replace(self, source: str, target: str) -> None:
-        """Atomic within one file system, as POSIX promises for rename."""
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
-        """Unlink."""
         os.unlink(path)
 
     def list(self, path: str) -> list[str]:
-        """The names in a folder, sorted."""
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
         return os.path.exists(path)
 
     def size(self, path: str) -> int:
-        """A file's length in bytes."""
         return os.path.getsize(path)
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def make_directory(self, path: str) -> None:
-        """Make a folder and those above it."""
         os.makedirs(path, exist_ok=True)
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty folder."""
         os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
-        """`fsync` of the folder itself."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -246,10 +217,6 @@ class OsFileSystem:
             os.close(fd)
 
     def lock(self, path: str) -> Callable[[], None]:
-        """A POSIX record lock, the kind that a Kafka broker takes, so that the two keep each other out as well.
-
-        Such a lock does not keep a process from itself, so the paths this process holds are remembered besides.
-        """
         real = os.path.realpath(path)
         if real in self._locked:  # asked before opening: closing a second descriptor would drop the first one's lock
             raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
@@ -293,8 +260,6 @@ class Holder(Protocol):
 
 
 class OpenFiles:
-    """The files that are open, and who has them."""
-
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit  # None: by what the process may have
         self._holders: WeakKeyDictionary[Holder, None] = WeakKeyDictionary()

@@ -44,7 +44,6 @@ class Housekeeper:
         self._thread = threading.Thread(target=self._run, name="headrace-housekeeping", daemon=True)
 
     def start(self) -> Self:
-        """Begin."""
         self._thread.start()
         return self
 

@@ -260,7 +260,6 @@ class Built(NamedTuple):
 
 
 def build(base_offset: int, headers: Iterable[tuple[int, BatchHeader]], interval_bytes: int) -> Built:
-    """Index these batches."""
     indexes = Indexes(base_offset)
     largest, largest_at, first, since_entry = NO_TIMESTAMP, base_offset, None, 0
     for position, header in headers:
@@ -294,7 +293,6 @@ class IndexFiles:
 
     @property
     def exist(self) -> bool:
-        """Whether the files that every segment has are there."""
         return self._filesystem.exists(self._path(OFFSET_INDEX)) and self._filesystem.exists(self._path(TIME_INDEX))
 
     def load_transactions(self) -> TransactionIndex | None:

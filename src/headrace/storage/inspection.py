@@ -31,8 +31,6 @@ class SegmentSummary(NamedTuple):
 
 
 class PartitionSummary(NamedTuple):
-    """A partition's folder."""
-
     partition: TopicPartition
     path: str
     start_offset: int
@@ -40,12 +38,10 @@ class PartitionSummary(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record would get."""
         return self.segments[-1].next_offset if self.segments else self.start_offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
 
@@ -59,7 +55,6 @@ class Problem(NamedTuple):
 
 
 def partitions_in(filesystem: FileSystem, path: str) -> list[TopicPartition]:
-    """The partitions of a data directory."""
     if not filesystem.exists(path):
         raise StorageError(f"{path} does not exist: name a data directory")
     found = (TopicPartition.from_folder(name) for name in filesystem.list(path))

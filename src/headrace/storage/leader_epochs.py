@@ -22,8 +22,6 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """The epochs of one log."""
-
     def __init__(self, filesystem: FileSystem, directory: str) -> None:
         self._filesystem = filesystem
         self._path = f"{directory}/{FILE_NAME}"
@@ -31,7 +29,6 @@ class LeaderEpochs:
         self._saved: list[EpochStart] = []
 
     def load(self) -> None:
-        """Read the checkpoint."""
         self._entries = []
         for number, line in enumerate(read_lines(self._filesystem, self._path), start=3):
             try:

@@ -95,7 +95,6 @@ class Log:
 
     @property
     def config(self) -> LogConfig:
-        """The settings in force."""
         return self._config
 
     @config.setter
@@ -105,12 +104,10 @@ class Log:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that can be read."""
         return self._start_offset
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets."""
         return self._end_offset
 
     @property
@@ -131,7 +128,6 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
         return sum(segment.size for segment in self._segments)
 
     @property

@@ -43,7 +43,6 @@ class Recovery:
 
     @property
     def is_clean(self) -> bool:
-        """Whether there was nothing to mend."""
         return not (self.cut_bytes or self.removed_segments or self.damage)
 
 
@@ -194,7 +193,6 @@ class _Loader:
         return segments[count:]
 
     def first_to_check(self, segments: list[Segment], *, was_clean: bool) -> int:
-        """The first segment that cannot be taken as it is."""
         for index, segment in enumerate(segments):
             is_last = index == len(segments) - 1
             if self._check_all:

@@ -25,8 +25,6 @@ _MAX_SEQUENCE = 2**31 - 1
 
 
 class SeenBatch(NamedTuple):
-    """A batch of a producer that is in the log."""
-
     last_sequence: int
     last_offset: int
     offset_delta: int
@@ -79,8 +77,6 @@ class Producer:
 
 
 class ProducerState:
-    """All producers of one log."""
-
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # producer id: where its open transaction begins
@@ -91,11 +87,9 @@ class ProducerState:
 
     @property
     def producers(self) -> dict[int, Producer]:
-        """By producer id."""
         return self._producers
 
     def add(self, producer: Producer) -> None:
-        """Put in a producer as a snapshot has it."""
         self._producers[producer.producer_id] = producer
         if producer.transaction_start is not None:
             self._open[producer.producer_id] = producer.transaction_start
@@ -145,7 +139,6 @@ class ProducerState:
     # --- applying
 
     def apply(self, header: BatchHeader) -> None:
-        """Take in a data batch that is in the log."""
         producer = self._of(header)
         if header.base_sequence != NO_SEQUENCE:
             producer.batches.append(
@@ -173,7 +166,6 @@ class ProducerState:
         )
 
     def apply_epoch(self, header: BatchHeader) -> None:
-        """Take in that the producer had this epoch."""
         self._of(header)
 
     def _of(self, header: BatchHeader) -> Producer:

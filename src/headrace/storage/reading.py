@@ -70,8 +70,6 @@ if TYPE_CHECKING:
 
 
 class FoundRecord(NamedTuple):
-    """A record found by its time."""
-
     offset: int
     timestamp: int
     leader_epoch: int

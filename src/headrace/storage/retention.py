@@ -11,8 +11,6 @@ from headrace.storage.config import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at."""
-
     base_offset: int
     size: int
     largest_timestamp: int

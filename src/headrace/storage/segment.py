@@ -39,7 +39,6 @@ class FileSlice:
         return self.size
 
     def read(self) -> bytes:
-        """The bytes."""
         return self.file.read_at(self.size, self.position) if self.size else b""
 
 
@@ -426,7 +425,6 @@ class Segment:
         self._index(Appended(header.base_offset, header.last_offset, timestamp, header.size), position)
 
     def last_header(self) -> BatchHeader | None:
-        """The last readable batch's header."""
         last = None
         for _, header in self.headers(self.indexes.offsets.lookup(2**62) if not self.damage else 0):
             last = header

@@ -15,8 +15,6 @@ from headrace.storage.segment import Segment
 
 
 class SideFiles:
-    """The unwritten side files of one log."""
-
     def __init__(self, filesystem: FileSystem, directory: str, unsaved: Sequence[Segment]) -> None:
         self._filesystem = filesystem
         self._directory = directory

@@ -66,22 +66,18 @@ class DescribedConfig(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The setting's name."""
         return self.setting.name
 
     @property
     def value(self) -> str | None:
-        """The value in force."""
         return self.synonyms[0].value if self.synonyms else self.default
 
     @property
     def source(self) -> Source:
-        """Where that comes from."""
         return self.synonyms[0].source if self.synonyms else Source.DEFAULT
 
 
 def describe_topic(topic: Mapping[str, str], broker: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every setting of a topic."""
     described = []
     for setting in TOPIC_SETTINGS.values():
         synonyms = _broker_synonyms(setting, setting.broker_name, broker) if setting.broker_name else []
@@ -92,7 +88,6 @@ def describe_topic(topic: Mapping[str, str], broker: Mapping[str, str]) -> list[
 
 
 def describe_broker(broker: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every setting of the broker."""
     return [
         DescribedConfig(
             setting, _broker_synonyms(setting, setting.name, broker), None if setting.stand_in else setting.default
@@ -122,7 +117,6 @@ def _check_once(settings: Iterable[str]) -> None:
 
 
 def _no_settings(resource_type: int) -> BrokerError:
-    """What to answer about a resource that has none here."""
     what = _WITHOUT_SETTINGS.get(resource_type)
     if what is None:
         return BrokerError(ErrorCode.INVALID_REQUEST, f"there is no resource type {resource_type}")
@@ -261,7 +255,6 @@ def _only_deletes(resource: AlterConfigsResource | ChangedResource) -> bool:
 
 
 def _apply_changes(before: Mapping[str, str], changes: list[AlterableConfig]) -> dict[str, str]:
-    """The settings after these changes."""
     after = dict(before)
     for change in changes:
         operation, name = change.config_operation, change.name

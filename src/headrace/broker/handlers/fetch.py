@@ -89,7 +89,6 @@ class _Fetch:
         return len(self._partitions) > _PARTITIONS_A_STEP
 
     def answer_in_steps(self) -> Steps[Answer]:
-        """Read, and answer or wait."""
         is_enough = yield from self._read_in_steps()
         if is_enough or self._request.max_wait_ms <= 0 or not self._partitions:
             return (yield from self._respond_in_steps())

@@ -105,17 +105,14 @@ _NO_ACLS = "there is no access control: no authorizer is configured"
 
 
 def describe_acls(_: Context, __: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Describe none."""
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
 
 
 def create_acls(_: Context, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Refuse each."""
     refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
     return CreateAclsResponse(results=[refused for _ in request.creations])
 
 
 def delete_acls(_: Context, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Refuse each."""
     refused = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
     return DeleteAclsResponse(filter_results=[refused for _ in request.filters])

@@ -161,7 +161,6 @@ async def delete_records(ctx: Context, request: DeleteRecordsRequest) -> DeleteR
 
 
 def find_epoch_end(ctx: Context, request: OffsetForLeaderEpochRequest) -> Steps[Answer]:
-    """Look up each partition."""
     broker = ctx.broker
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
@@ -214,7 +213,6 @@ def describe_producers(ctx: Context, request: DescribeProducersRequest) -> Steps
 
 
 def describe_log_dirs(ctx: Context, request: DescribeLogDirsRequest) -> Steps[Answer]:
-    """Describe the one directory."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     path = ctx.broker.directory.path
     disk = os.statvfs(path)

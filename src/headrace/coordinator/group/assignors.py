@@ -89,8 +89,6 @@ def balance(
 
 
 class _Loads:
-    """Who holds what, and how much that is."""
-
     def __init__(self, held: Mapping[str, list[Partition]], wanted: Mapping[str, frozenset[Uuid]]) -> None:
         self.load = {member_id: len(partitions) for member_id, partitions in held.items()}
         self.holdings: dict[str, dict[Uuid, list[int]]] = {member_id: {} for member_id in held}

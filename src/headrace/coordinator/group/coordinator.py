@@ -83,7 +83,6 @@ class GroupCoordinator:
     # Decisions:
 
     def decide(self, event: Event, now_ms: int) -> Decision:
-        """What follows from an event."""
         match event:
             case Request():
                 return self._answer(event, now_ms)

@@ -25,7 +25,6 @@ _DEAD = "Dead"
 
 
 def describe(classic: ClassicGroups, kind_of: KindOf, request: Request, asked: DescribeGroupsRequest) -> Decision:
-    """DescribeGroups: classic groups, and their members."""
     groups = []
     for group_id in asked.groups:
         if classic.holds(group_id):

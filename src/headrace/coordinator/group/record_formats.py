@@ -24,8 +24,6 @@ from headrace.protocol.schema import (
 
 
 class OffsetCommitKey(Message, versions=range(1)):
-    """Whose offset, and of which partition."""
-
     group: str = string()
     topic: str = string()
     partition: int = int32()
@@ -43,8 +41,6 @@ class OffsetCommitValue(Message, versions=range(5), flexible_since=4):
 
 
 class GroupMetadataKey(Message, versions=range(1)):
-    """The group."""
-
     group: str = string()
 
 
@@ -73,8 +69,6 @@ class GroupMetadataValue(Message, versions=range(5), flexible_since=4):
 
 
 class ConsumerGroupMetadataKey(Message, versions=range(1)):
-    """The group."""
-
     group_id: str = string()
 
 
@@ -92,8 +86,6 @@ class ConsumerGroupPartitionMetadataKey(Message, versions=range(1)):
 
 
 class PartitionMetadata(Struct):
-    """The racks of one partition."""
-
     partition: int = int32()
     racks: list[str] = array(STRING)
 
@@ -108,21 +100,15 @@ class TopicMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataValue(Message, versions=range(1), flexible_since=0):
-    """The topics that the group is subscribed to."""
-
     topics: list[TopicMetadata] = array(TopicMetadata)
 
 
 class ConsumerGroupMemberMetadataKey(Message, versions=range(1)):
-    """The group and the member."""
-
     group_id: str = string()
     member_id: str = string()
 
 
 class ClassicProtocol(Struct):
-    """One protocol that a member speaks, and what it says in it."""
-
     name: str = string()
     metadata: bytes = blob()
 
@@ -135,8 +121,6 @@ class ClassicMemberMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataValue(Message, versions=range(1), flexible_since=0):
-    """Who the member is, and what it wants."""
-
     instance_id: str | None = nullable_string()
     rack_id: str | None = nullable_string()
     client_id: str = string()
@@ -149,8 +133,6 @@ class ConsumerGroupMemberMetadataValue(Message, versions=range(1), flexible_sinc
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message, versions=range(1)):
-    """The group."""
-
     group_id: str = string()
 
 
@@ -162,15 +144,11 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message, versions=range(1), fle
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, versions=range(1)):
-    """The group and the member."""
-
     group_id: str = string()
     member_id: str = string()
 
 
 class TopicPartition(Struct):
-    """Partitions of one topic, as a target."""
-
     topic_id: Uuid = uuid()
     partitions: list[int] = array(INT32)
 
@@ -182,15 +160,11 @@ class ConsumerGroupTargetAssignmentMemberValue(Message, versions=range(1), flexi
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message, versions=range(1)):
-    """The group and the member."""
-
     group_id: str = string()
     member_id: str = string()
 
 
 class TopicPartitions(Struct):
-    """Partitions of one topic, and the epoch in which each was given to the member."""
-
     topic_id: Uuid = uuid()
     partitions: list[int] = array(INT32)
     assignment_epochs: list[int] | None = nullable_array(INT32, tag=0)
@@ -207,8 +181,6 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, versions=range(1), flex
 
 
 class ConsumerGroupRegularExpressionKey(Message, versions=range(1)):
-    """The group and one regular expression that members of it are subscribed with."""
-
     group_id: str = string()
     regular_expression: str = string()
 

@@ -53,7 +53,6 @@ class Addition:
     def add(
         self, wanted: AddPartitionsToTxnTransaction, partitions: AbstractSet[TopicPartition], version: int
     ) -> ErrorCode:
-        """Add the partitions to one transaction, for a client that speaks this transaction version."""
         known, error = self._open_for(wanted)
         if known is None:
             return error
@@ -66,7 +65,6 @@ class Addition:
         return ErrorCode.NONE
 
     def verify(self, wanted: AddPartitionsToTxnTransaction, partitions: AbstractSet[TopicPartition]) -> PartitionErrors:
-        """Whether each of the partitions belongs to the transaction."""
         known, error = self._open_for(wanted)
         if known is None:
             return dict.fromkeys(partitions, error)
@@ -76,7 +74,6 @@ class Addition:
         }
 
     def decision(self, answer: Answer) -> Decision:
-        """All of it, with this answer."""
         records: list[CoordinatorRecord] = []
         for transaction in self._changed.values():
             records.extend(records_of(transaction))

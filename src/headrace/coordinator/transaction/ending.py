@@ -84,7 +84,6 @@ def markers_written(known: Transaction | None, event: MarkersWritten, now_ms: in
 
 
 def markers_of(prepared: Transaction, coordinator_epoch: int) -> WriteMarkers:
-    """What has to be written for a transaction whose end is decided."""
     return WriteMarkers(
         transactional_id=prepared.transactional_id,
         producer_id=prepared.producer_id,

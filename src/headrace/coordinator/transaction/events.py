@@ -24,8 +24,6 @@ TransactionRequest = (
 
 
 class TransactionTimeout(NamedTuple):
-    """The timer of one open transaction."""
-
     transactional_id: str
 
 
@@ -57,7 +55,6 @@ class WriterSupport(Enum):
 
     @classmethod
     def of_produce(cls, version: int) -> "WriterSupport":
-        """That of a client that sends this version of Produce."""
         return cls._of(version, abortable_since=11)
 
     @classmethod

@@ -77,7 +77,6 @@ def init_producer_id(
 
 
 def _refusal(message: InitProducerIdRequest, config: TransactionConfig) -> ErrorCode | None:
-    """What is wrong with the request itself."""
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
     if message.transactional_id is None:

@@ -149,12 +149,10 @@ class Transaction(NamedTuple):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing of it is open."""
         return self.state in _AT_REST
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """Whether its producer cannot be given another epoch."""
         return self.producer_epoch >= LAST_USABLE_EPOCH
 
     @property
@@ -230,7 +228,6 @@ def prepare(
 
 
 def complete(before: Transaction, now_ms: int) -> Transaction:
-    """The markers are written."""
     is_commit = before.state is TransactionState.PREPARE_COMMIT
     done = _move(before, TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)._replace(
         next_producer_id=NO_PRODUCER_ID, partitions=frozenset(), updated_ms=now_ms

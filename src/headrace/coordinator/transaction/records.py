@@ -45,14 +45,10 @@ _NEVER_WRITTEN = frozenset({TransactionState.DEAD, TransactionState.PREPARE_EPOC
 
 
 class TransactionLogKey(Message, versions=range(1)):
-    """The transactional id."""
-
     transactional_id: str = string()
 
 
 class PartitionsSchema(Struct):
-    """The partitions of one topic."""
-
     topic: str = string()
     partition_ids: list[int] = array(INT32)
 
@@ -112,7 +108,6 @@ def _leading_number(data: Buffer) -> int:
 
 
 def records_of(transaction: Transaction) -> tuple[CoordinatorRecord, ...]:
-    """What has to be applied for the transaction to be as given."""
     key = TransactionLogKey(transactional_id=transaction.transactional_id)
     written = CoordinatorRecord(key, _value_of(transaction))
     if transaction.state is not TransactionState.EMPTY or transaction.last_producer_epoch == NO_EPOCH:

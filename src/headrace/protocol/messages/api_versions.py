@@ -15,8 +15,6 @@ class ApiVersionsRequest(Message, api_key=18, versions=range(5), flexible_since=
 
 
 class ApiVersion(Struct):
-    """One API and the versions that are spoken."""
-
     api_key: int = int16()
     min_version: int = int16()
     max_version: int = int16()
@@ -35,8 +33,6 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Message, api_key=18, versions=range(5), flexible_since=3):
-    """The APIs, and since version 3 the features."""
-
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)
     throttle_time_ms: int = int32(since=1, ignorable=True)

@@ -43,8 +43,6 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, api_key=19, versions=range(2, 8), flexible_since=5):
-    """The topics, and whether to make them or only to check."""
-
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
     validate_only: bool = boolean()

@@ -20,8 +20,6 @@ class AlterConfigsResource(Struct):
 
 
 class IncrementalAlterConfigsRequest(Message, api_key=44, versions=range(2), flexible_since=1):
-    """The changes, and whether to make them or only to check."""
-
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 

@@ -32,8 +32,6 @@ class OffsetFetchRequestTopics(Struct):
 
 
 class OffsetFetchRequestGroup(Struct):
-    """One group, since version 8."""
-
     group_id: str = string()
     member_id: str | None = nullable_string(since=9, default=None, ignorable=True)
     member_epoch: int = int32(since=9, default=-1, ignorable=True)

@@ -36,7 +36,6 @@ class Cleanable(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """How much of what may be cleaned is dirty."""
         return self.dirty_bytes / max(self.dirty_bytes + self.clean_bytes, 1)
 
 
@@ -82,8 +81,6 @@ Runner = Callable[[CleaningJob, FileSystem], CleaningResult]
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What a pass did to a log."""
-
     end_offset: int
     bytes_before: int
     bytes_after: int
@@ -102,7 +99,6 @@ def run_where_it_fits(job: CleaningJob, filesystem: FileSystem) -> CleaningResul
 
 
 def cleanable(log: Log, checkpoint: int, now_ms: int) -> Cleanable:
-    """How much of this log there is to clean."""
     facts = [CompactionFacts(s.base_offset, s.size, s.first_timestamp or 0, s.largest_timestamp) for s in log.segments]
     return decide(facts, log.config, checkpoint=checkpoint, stable_offset=log.last_stable_offset, now_ms=now_ms)
 

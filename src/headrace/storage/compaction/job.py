@@ -52,8 +52,6 @@ class CleanedGroup:
 
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
-    """What a pass achieved."""
-
     groups: tuple[CleanedGroup, ...]
     end_offset: int  # the log is clean up to here
     bytes_read: int
@@ -221,7 +219,6 @@ def _decode_result(data: dict[str, Any]) -> CleaningResult:
 
 
 def work_as_child() -> None:
-    """The child's side."""
     os.nice(5)  # whoever waits for an answer from the broker comes first
     os.fchdir(int(sys.argv[1]))
     job = _decode_job(json.load(sys.stdin))

@@ -59,13 +59,11 @@ class Disk:
             self.die(f"{kind} {path}")
 
     def die(self, where: str) -> None:
-        """Stop the process here."""
         self.dead = True
         self.stopped_at = where
         raise SimulatedCrash(f"stopped at operation {self.operations}: {where}")
 
     def fail_if_ordered(self, kind: OperationKind, path: str, other: str | None = None) -> None:
-        """Raise what a test has ordered for this operation."""
         if self.faults.pending:
             paths = [path] if other is None else [path, other]
             fault = self.faults.strike(kind, *("/".join(split(each)) for each in paths))
@@ -200,37 +198,30 @@ class MemoryFile:
         node.handles += 1
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write into the page cache: less than given on a nearly full disk, or where a test has ordered it."""
         node = self._open_node()
         if not self._writable:
             raise os_error(EBADF, node.path)
         return self._disk.write(node, buffers, position)
 
     def read_at(self, size: int, position: int) -> bytes:
-        """At most `size` bytes from `position`; fewer only at the end of the file."""
         return self._disk.read(self._open_node(), size, position)
 
     def size(self) -> int:
-        """The file's length in bytes."""
         return self._disk.size(self._open_node())
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes, or grow it with zeros."""
         node = self._open_node()
         if not self._writable:
             raise os_error(EINVAL, node.path)
         self._disk.truncate(node, size)
 
     def sync(self) -> None:
-        """Make the data and the length durable; not the name."""
         self._disk.sync(self._open_node())
 
     def fileno(self) -> int:
-        """There is no descriptor."""
         return -1
 
     def close(self) -> None:
-        """Let go of the file; what was not synced stays in the page cache."""
         node, self._node = self._node, None
         if node is not None:
             self._disk.dropped.append(node)

@@ -74,12 +74,10 @@ class FaultPlan:
     pending: list[Fault] = field(default_factory=list)
 
     def add(self, fault: Fault) -> Fault:
-        """Order a fault."""
         self.pending.append(fault)
         return fault
 
     def heal(self, fault: Fault | None) -> None:
-        """Take back one fault, or all."""
         self.pending = [] if fault is None else [other for other in self.pending if other is not fault]
 
     def strike(self, kind: OperationKind, *paths: str, start: int = 0, size: int = 0) -> Fault | None:

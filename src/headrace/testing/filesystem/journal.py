@@ -57,7 +57,6 @@ class Journal:
         self.pending: list[NameOperation] = []
 
     def record(self, operation: NameOperation) -> None:
-        """Remember an operation that has just been made."""
         self.pending.append(operation)
 
     def sync(self, folder: DirectoryNode) -> None:

@@ -67,7 +67,6 @@ class FileNode:
             self.dirty.update(range(first, last + 1))
 
     def read(self, size: int, position: int) -> bytes:
-        """Read from the page cache."""
         return bytes(self.volatile[position : position + size])
 
     def truncate(self, size: int) -> None:

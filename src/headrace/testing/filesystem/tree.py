@@ -41,21 +41,18 @@ class Tree:
         self.counts: dict[str, Counts] = {}
 
     def find(self, path: str) -> Node:
-        """What is at the path, or the error that Linux gives."""
         node = self._walk(split(path), path)[-1]
         if path.endswith("/") and not isinstance(node, DirectoryNode):
             raise os_error(ENOTDIR, path)
         return node
 
     def find_folder(self, path: str) -> DirectoryNode:
-        """The folder at the path."""
         node = self.find(path)
         if not isinstance(node, DirectoryNode):
             raise os_error(ENOTDIR, path)
         return node
 
     def find_file(self, path: str) -> FileNode:
-        """The file at the path."""
         node = self.find(path)
         if not isinstance(node, FileNode):
             raise os_error(EISDIR, path)
@@ -125,7 +122,6 @@ class Tree:
         return node
 
     def remove_folder(self, path: str, now_ms: int) -> None:
-        """Take an empty folder away."""
         parent, name, node = self.locate(path)
         if node is None:
             raise os_error(ENOENT, path)
@@ -136,7 +132,6 @@ class Tree:
         self._take_name(parent, name, node, now_ms)
 
     def missing_folders(self, path: str) -> list[str]:
-        """The folders to make, from the outermost, so that the path is one."""
         names = split(path)
         node: Node = self.root
         for depth, name in enumerate(names):
@@ -152,7 +147,6 @@ class Tree:
         return []
 
     def files(self) -> list[FileNode]:
-        """Every file that has a name now."""
         return [node for node in self._visible() if isinstance(node, FileNode)]
 
     def write_back(self, rng: Random) -> None:
@@ -163,7 +157,6 @@ class Tree:
                 node.write_back(rng)
 
     def forget_volatile(self) -> None:
-        """Lose all that is not on the disk."""
         for node in self._reachable():
             if isinstance(node, DirectoryNode):
                 node.names = dict(node.durable)
@@ -196,7 +189,6 @@ class Tree:
         return tree
 
     def count(self, path: str) -> Counts:
-        """The counters of a path."""
         counts = self.counts.get(path)
         if counts is None:
             counts = self.counts[path] = Counts()

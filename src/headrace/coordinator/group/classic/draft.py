@@ -17,8 +17,6 @@ from headrace.protocol.schema import Message
 
 
 class Draft:
-    """What has been decided so far."""
-
     def __init__(self, group: ClassicGroup, settings: GroupSettings, now_ms: int) -> None:
         self.group = group
         self.settings = settings
@@ -38,7 +36,6 @@ class Draft:
         return draft
 
     def answer(self, token: RequestToken | None, response: Message) -> None:
-        """Answer a request, if there is one."""
         if token is not None:
             self._answers.append(Answer(token, response))
 
@@ -47,7 +44,6 @@ class Draft:
         self._timers[key] = Timer(key, self.now_ms + delay_ms)
 
     def cancel_timer(self, key: Hashable) -> None:
-        """Take a timer back."""
         self._timers[key] = Timer(key, None)
 
     def renew_session(self, member: Member) -> None:
@@ -55,7 +51,6 @@ class Draft:
         self.set_timer(SessionTimer(self.group.group_id, member.member_id), member.session_timeout_ms)
 
     def update(self, member: Member) -> None:
-        """Take over a member that has changed."""
         self.group = self.group.with_member(member)
 
     def remove(self, member_ids: Collection[str]) -> None:
@@ -83,7 +78,6 @@ class Draft:
         self.group = replace(self.group, members=members)
 
     def sync_response(self, member: Member, error: ErrorCode = ErrorCode.NONE) -> SyncGroupResponse:
-        """A member's assignment."""
         if error:
             return SyncGroupResponse(error_code=error)
         group = self.group
@@ -92,7 +86,6 @@ class Draft:
         )
 
     def decision(self) -> Decision:
-        """All of it."""
         records = list(self._records)
         if self.is_stored:
             records.append(group_record(self.group))

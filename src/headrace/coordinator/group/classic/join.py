@@ -23,7 +23,6 @@ def refusal(asked: JoinGroupRequest, error: ErrorCode, member_id: str | None = N
 
 
 def check_request(asked: JoinGroupRequest, settings: GroupSettings) -> ErrorCode:
-    """What is wrong with a request, whatever the group."""
     if not asked.group_id:
         return ErrorCode.INVALID_GROUP_ID
     shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
@@ -33,7 +32,6 @@ def check_request(asked: JoinGroupRequest, settings: GroupSettings) -> ErrorCode
 
 
 def join(draft: Draft, request: Request, asked: JoinGroupRequest) -> None:
-    """Let somebody join, or say why not."""
     group = draft.group
     if not _has_room(group, asked.member_id, draft.settings.group_max_size):
         if asked.member_id:

@@ -39,15 +39,12 @@ class ClassicGroups:
         self._groups: dict[str, ClassicGroup] = {}
 
     def group_ids(self) -> Collection[str]:
-        """All groups of this kind."""
         return self._groups.keys()
 
     def holds(self, group_id: str) -> bool:
-        """Whether there is a group of this kind and id."""
         return group_id in self._groups
 
     def group(self, group_id: str) -> ClassicGroup:
-        """The group as it is."""
         return self._groups[group_id]
 
     # The only mutation:
@@ -170,16 +167,13 @@ class ClassicGroups:
     # What others ask:
 
     def is_empty(self, group_id: str) -> bool:
-        """Whether the group has no members."""
         return self._groups[group_id].phase is Phase.EMPTY
 
     def listing(self, group_id: str) -> GroupListing:
-        """What ListGroups tells."""
         group = self._groups[group_id]
         return GroupListing(group.phase.value, group.protocol_type or "")
 
     def tombstones(self, group_id: str) -> tuple[CoordinatorRecord, ...]:
-        """The record that removes the group."""
         return (group_tombstone(group_id),)
 
     def check_commit(self, claim: CommitClaim, partitions: Iterable[TopicPartition] = ()) -> ErrorCode:

@@ -15,7 +15,6 @@ _PROTOCOL_REQUIRED_SINCE = 5  # KIP-559
 
 
 def check_sync(asked: SyncGroupRequest, version: int) -> ErrorCode:
-    """What is wrong with a request, whatever the group."""
     if not asked.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if version >= _PROTOCOL_REQUIRED_SINCE and (asked.protocol_type is None or asked.protocol_name is None):
@@ -112,7 +111,6 @@ def leaving(request: Request, asked: LeaveGroupRequest) -> list[MemberIdentity]:
 
 
 def leave_response(request: Request, members: list[MemberResponse]) -> LeaveGroupResponse:
-    """The outcome for all who leave."""
     if request.version < _MANY_MEMBERS_SINCE:
         return LeaveGroupResponse(error_code=members[0].error_code)
     return LeaveGroupResponse(members=members)
@@ -135,7 +133,6 @@ def leave(draft: Draft, request: Request, asked: LeaveGroupRequest) -> None:
 
 
 def leave_outcome(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:
-    """The outcome for one."""
     return MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error)
 
 

@@ -95,7 +95,6 @@ class Member:
     is_new: bool = False  # it has not been in a generation yet, so it cannot send heartbeats
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member says in a protocol."""
         return next((known.metadata for known in self.protocols if known.name == protocol), b"")
 
     @property
@@ -141,7 +140,6 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """The member with this group.instance.id."""
         if instance_id is None:
             return None
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
@@ -178,7 +176,6 @@ class ClassicGroup:
         return set.intersection(*spoken) if spoken else set()
 
     def with_member(self, member: Member) -> "ClassicGroup":
-        """The group with a member that is new in it, or has changed."""
         return replace(
             self,
             leader=self.leader or member.member_id,
@@ -199,7 +196,6 @@ class ClassicGroup:
         )
 
     def enter(self, phase: Phase, now_ms: int) -> "ClassicGroup":
-        """The group in another phase."""
         return replace(self, phase=phase, since_ms=now_ms)
 
     def next_generation(self, now_ms: int) -> "ClassicGroup":
@@ -253,7 +249,6 @@ def group_record(group: ClassicGroup) -> CoordinatorRecord:
 
 
 def group_tombstone(group_id: str) -> CoordinatorRecord:
-    """The record that removes a group."""
     return CoordinatorRecord(GroupMetadataKey(group=group_id), None)
 
 

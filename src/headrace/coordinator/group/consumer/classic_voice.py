@@ -69,7 +69,6 @@ def join(
 def sync(
     draft: Draft, request: Request, asked: SyncGroupRequest, topics: Topics, settings: GroupSettings, now_ms: int
 ) -> SyncGroupResponse:
-    """Tell a classic member what it may have now."""
     if error := classic_session.check_sync(asked, request.version):
         raise Refusal(error, error.meaning)
     member, voice = _classic_member(draft.group, asked.member_id, asked.group_instance_id, asked.generation_id)

@@ -21,7 +21,6 @@ class Draft:
 
     @property
     def group(self) -> ConsumerGroup:
-        """The group as it will be."""
         return self._group
 
     def write(self, *records: CoordinatorRecord) -> None:
@@ -38,9 +37,7 @@ class Draft:
         self._timers[key] = at_ms
 
     def cancel_timers(self, keys: Iterable[Hashable]) -> None:
-        """Do not ask again."""
         self._timers.update(dict.fromkeys(keys))
 
     def decision(self, *answers: Answer) -> Decision:
-        """All of it."""
         return Decision(answers, tuple(self._records), tuple(Timer(key, at_ms) for key, at_ms in self._timers.items()))

@@ -31,8 +31,6 @@ _VERSION_BYTES = 2
 
 
 class NamedPartitions(Struct):
-    """Partitions of one topic."""
-
     topic: str = string()
     partitions: list[int] = array(INT32)
 
@@ -48,15 +46,11 @@ class EmbeddedSubscription(Message, versions=range(_NEWEST + 1)):
 
 
 class EmbeddedAssignment(Message, versions=range(_NEWEST + 1)):
-    """What a member is to have."""
-
     assigned_partitions: list[NamedPartitions] = array(NamedPartitions)
     user_data: Buffer | None = record_batches()
 
 
 class Subscription(NamedTuple):
-    """A subscription that has been read."""
-
     version: int
     topic_names: frozenset[str]
     owned: Assignment
@@ -79,7 +73,6 @@ def read_assignment(assignment: bytes, topics: Topics) -> Assignment:
 
 
 def write_assignment(assignment: Assignment, topics: Topics, version: int) -> bytes:
-    """An assignment as a member of this version reads it."""
     named = [
         NamedPartitions(topic=topics.names_by_id[topic_id], partitions=sorted(assignment[topic_id]))
         for topic_id in sorted(assignment)

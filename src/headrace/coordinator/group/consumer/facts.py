@@ -20,20 +20,17 @@ def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRec
 
 
 def assignment_epoch(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
-    """The epoch that the target assignment was computed for."""
     value = log.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
     return CoordinatorRecord(log.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def target_assignment(group_id: str, member_id: str, target: Assignment) -> CoordinatorRecord:
-    """What a member is to have."""
     partitions = [log.TopicPartition(topic_id=topic, partitions=sorted(target[topic])) for topic in sorted(target)]
     value = log.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=partitions)
     return CoordinatorRecord(log.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
 
 def member_profile(group_id: str, member_id: str, profile: Profile) -> CoordinatorRecord:
-    """Who a member is and what it wants."""
     value = log.ConsumerGroupMemberMetadataValue(
         instance_id=profile.instance_id,
         rack_id=profile.rack_id,
@@ -55,7 +52,6 @@ def member_profile(group_id: str, member_id: str, profile: Profile) -> Coordinat
 
 
 def member_holding(group_id: str, member_id: str, holding: Holding) -> CoordinatorRecord:
-    """How far a member has come."""
     value = log.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=holding.epoch,
         previous_member_epoch=holding.previous_epoch,
@@ -69,7 +65,6 @@ def member_holding(group_id: str, member_id: str, holding: Holding) -> Coordinat
 def resolved_expression(
     group_id: str, expression: str, topic_names: Iterable[str], version: int, now_ms: int
 ) -> CoordinatorRecord:
-    """Which topics a regular expression matches."""
     value = log.ConsumerGroupRegularExpressionValue(topics=sorted(topic_names), version=version, timestamp=now_ms)
     return CoordinatorRecord(
         log.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=expression), value
@@ -116,7 +111,6 @@ def no_group(group_id: str, member_ids: Iterable[str], expressions: Iterable[str
 
 
 def read_profile(value: log.ConsumerGroupMemberMetadataValue) -> Profile:
-    """The profile in a record."""
     classic = value.classic_member_metadata
     return Profile(
         instance_id=value.instance_id,
@@ -137,7 +131,6 @@ def _read_voice(value: log.ClassicMemberMetadata) -> ClassicVoice:
 
 
 def read_holding(value: log.ConsumerGroupCurrentMemberAssignmentValue) -> Holding:
-    """The holding in a record."""
     return Holding(
         value.member_epoch,
         value.previous_member_epoch,

@@ -66,7 +66,6 @@ def describe(group: ConsumerGroup, topics: Topics | None) -> DescribedGroup:
 
 
 def not_found(group_id: str) -> DescribedGroup:
-    """There is no such group of this kind."""
     return DescribedGroup(
         group_id=group_id,
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -136,11 +135,9 @@ class ConsumerGroups:
         self._topics: Topics | None = None
 
     def group_ids(self) -> Collection[str]:
-        """All groups of this kind."""
         return self._groups.keys()
 
     def holds(self, group_id: str) -> bool:
-        """Whether there is a group of this kind and id."""
         return group_id in self._groups
 
     def group(self, group_id: str) -> ConsumerGroup:
@@ -150,7 +147,6 @@ class ConsumerGroups:
     # The only mutation:
 
     def apply(self, record: CoordinatorRecord) -> None:
-        """Take over a record of a group, or the news about topics."""
         key = record.key
         if isinstance(key, TopicsKey):
             assert isinstance(record.value, Topics)
@@ -293,11 +289,9 @@ class ConsumerGroups:
     # What others ask:
 
     def is_empty(self, group_id: str) -> bool:
-        """Whether the group has no members."""
         return not self._groups[group_id].members
 
     def listing(self, group_id: str) -> GroupListing:
-        """What ListGroups tells."""
         return GroupListing(self._groups[group_id].state.value, _PROTOCOL_TYPE)
 
     def tombstones(self, group_id: str) -> tuple[CoordinatorRecord, ...]:

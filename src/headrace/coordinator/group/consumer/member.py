@@ -61,8 +61,6 @@ class ClassicVoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Who a member is, and what it wants."""
-
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
@@ -119,20 +117,16 @@ class Holding:
 
 
 def places(assignment: Assignment) -> Iterator[tuple[Uuid, int]]:
-    """The partitions of an assignment, one by one."""
     for topic_id, partitions in assignment.items():
         for partition in partitions:
             yield topic_id, partition
 
 
 class Member(NamedTuple):
-    """One member of a group."""
-
     member_id: str
     profile: Profile = Profile()
     holding: Holding = Holding()
 
     @property
     def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
         return self.profile.classic is not None

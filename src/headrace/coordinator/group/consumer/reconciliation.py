@@ -67,17 +67,14 @@ def _step(
 
 
 def _has_any(owned: Assignment | None, partitions: Assignment) -> bool:
-    """Whether the member has one of these, or might have because it does not say."""
     return owned is None or bool(intersection(owned, partitions))
 
 
 def intersection(left: Assignment, right: Assignment) -> Assignment:
-    """What is in both."""
     common = ((topic, partitions & right.get(topic, frozenset())) for topic, partitions in left.items())
     return {topic: partitions for topic, partitions in common if partitions}
 
 
 def difference(left: Assignment, right: Assignment) -> Assignment:
-    """What is in the left one alone."""
     rest = ((topic, partitions - right.get(topic, frozenset())) for topic, partitions in left.items())
     return {topic: partitions for topic, partitions in rest if partitions}

@@ -41,8 +41,6 @@ class RejoinDeadline(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The state of one group."""
-
     group_id: str
     exists: bool = False
     epoch: int = 0
@@ -71,15 +69,12 @@ class ConsumerGroup:
         return GroupState.RECONCILING
 
     def static_member(self, instance_id: str) -> Member | None:
-        """The member that has this instance id."""
         return self.members.get(self.instances.get(instance_id, ""))
 
     def target(self, member_id: str) -> Assignment:
-        """What the member is to have."""
         return self.targets.get(member_id, NO_PARTITIONS)
 
     def is_free(self, topic_id: Uuid, partition: int, member_id: str) -> bool:
-        """Whether nobody but this member has the partition or is giving it up."""
         return self.owners.get((topic_id, partition), member_id) == member_id
 
     def topic_names(self, member: Member) -> frozenset[str]:
@@ -88,7 +83,6 @@ class ConsumerGroup:
         return member.profile.topic_names | matched if matched else member.profile.topic_names
 
     def all_topic_names(self) -> frozenset[str]:
-        """The topics that some member wants."""
         distinct = {member.profile.subscription: member for member in self.members.values()}
         return frozenset().union(*(self.topic_names(member) for member in distinct.values()))
 
@@ -111,7 +105,6 @@ class ConsumerGroup:
         )
 
     def apply(self, record: CoordinatorRecord) -> None:
-        """Take over a record of this group."""
         key, value = record.key, record.value
         if isinstance(key, TopicsSeen):
             assert isinstance(value, int)

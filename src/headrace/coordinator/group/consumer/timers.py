@@ -13,8 +13,6 @@ from headrace.coordinator.group.settings import GroupSettings
 
 @dataclass(frozen=True, slots=True)
 class MemberSessionTimer:
-    """When a member that is not heard of is removed."""
-
     group_id: str
     member_id: str
 
@@ -69,12 +67,10 @@ def await_sync(draft: Draft, member: Member, now_ms: int) -> None:
 
 
 def forget(draft: Draft, member: Member) -> None:
-    """Expect nothing of the member any more."""
     draft.cancel_timers(all_of(draft.group.group_id, member))
 
 
 def all_of(group_id: str, member: Member) -> tuple[TimerKey, ...]:
-    """Every timer that the member may have."""
     member_id = member.member_id
     if member.is_classic:
         return (

@@ -9,8 +9,6 @@ from headrace.protocol.schema import Uuid
 
 
 class Topic(NamedTuple):
-    """One topic."""
-
     topic_id: Uuid
     partition_count: int
 
@@ -28,11 +26,9 @@ class Topics:
         object.__setattr__(self, "names_by_id", names)
 
     def ids_of(self, names: Iterable[str]) -> frozenset[Uuid]:
-        """The ids of those that exist."""
         return frozenset(self.by_name[name].topic_id for name in names if name in self.by_name)
 
     def partition_counts(self, topic_ids: Iterable[Uuid]) -> dict[Uuid, int]:
-        """The partition counts of topics that exist."""
         return {topic_id: self.by_name[self.names_by_id[topic_id]].partition_count for topic_id in topic_ids}
 
     def fingerprint(self, names: Iterable[str]) -> int:

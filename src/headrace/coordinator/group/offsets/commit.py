@@ -130,7 +130,6 @@ def _record_of(
     expires_at_ms: int = -1,
     topic_id: Uuid,
 ) -> CoordinatorRecord:
-    """The record that stores one partition's offset."""
     key = OffsetCommitKey(group=group_id, topic=topic, partition=partition.partition_index)
     value = OffsetCommitValue(
         offset=partition.committed_offset,

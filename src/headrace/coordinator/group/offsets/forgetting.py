@@ -55,13 +55,11 @@ def delete(store: OffsetStore, kind: GroupKind | None, request: Request, asked: 
 
 
 def forget_group(store: OffsetStore, group_id: str) -> list[CoordinatorRecord]:
-    """The records that forget all offsets of a group."""
     known = store.committed(group_id).keys() | store.pending(group_id)
     return [offset_tombstone(group_id, partition) for partition in sorted(known)]
 
 
 def forget_topics(store: OffsetStore, gone: frozenset[str], *, every: bool) -> Decision:
-    """Forget a portion of the offsets of topics that are gone."""
     records, _ = _portion((offset_tombstone(*where),) for where in store.outlived(gone, every=every))
     return Decision(records=records)
 
@@ -116,7 +114,6 @@ def _portion(tombstones: Iterable[tuple[CoordinatorRecord, ...]]) -> tuple[tuple
 
 
 def next_expiry(settings: GroupSettings, now_ms: int) -> Timer:
-    """The timer for the next look."""
     return Timer(ExpiryTimer(), now_ms + settings.offsets_retention_check_interval_ms)
 
 

@@ -41,8 +41,6 @@ class CommittedOffset:
 
 
 class GroupPartition(NamedTuple):
-    """A partition that a group reads."""
-
     group_id: str
     partition: TopicPartition
 
@@ -117,11 +115,9 @@ class OffsetStore:
     # Questions:
 
     def committed(self, group_id: str) -> Offsets:
-        """All that a group has committed."""
         return self._committed.get(group_id, _NONE)
 
     def current(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
-        """What a group has committed for the partition of today's topic."""
         known = self.committed(group_id).get(partition)
         return None if known is None or self._is_outlived(partition, known) else known
 
@@ -173,6 +169,5 @@ class OffsetStore:
 
 
 def offset_tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:
-    """The record that forgets an offset."""
     key = OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
     return CoordinatorRecord(key, None)
