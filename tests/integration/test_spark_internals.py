@@ -105,6 +105,20 @@ def test_plans(streams: Streams) -> None:
     assert [len(parts) for parts in united_metadata(streams.both()).values()] == [2, 2]
 
 
+@needs("sql.classic.dataframe.DataFrame(jdf, session), of which a class of ours can be made")
+def test_a_note_goes_with_its_dataframe_and_no_further(streams: Streams) -> None:
+    noted = internals.add_note(streams.read("left"), "a note")
+    assert internals.read_note(noted) == "a note"
+    assert internals.read_note(noted.transform(lambda frame: frame)) == "a note"
+    for frame in (streams.read("left"), noted.select("*"), noted.withColumn("more", fn.lit(1)), noted.where("k > 1")):
+        assert internals.read_note(frame) is None
+    assert noted.isStreaming
+    assert noted.schema == streams.read("left").schema
+    query = streams.start(noted, availableNow=True)
+    query.awaitTermination()
+    assert query.exception() is None
+
+
 @needs("StreamExecution: trigger, analyzedPlan, resolvedCheckpointRoot, isActive; files offsets/N and commits/N, v1")
 def test_a_run_and_its_files(streams: Streams) -> None:
     streams.write("left", 10)

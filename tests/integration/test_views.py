@@ -180,6 +180,11 @@ class World:
     def run(self, job: Job) -> Place:
         return run(job, self.spark, self.state, self.bootstrap)
 
+    def output_mode(self, job: Job) -> str:
+        prepared = prepare(job, self.spark, open_place(job, self.state), bootstrap=self.bootstrap)
+        (sink,) = views_in([prepared.job]).values()
+        return sink.output_mode
+
     def told(self, name: str) -> dict[str, Any]:
         """The last status of a view, once it was told that its query has ended."""
         feed = TopicFeed(VIEWS)
@@ -233,8 +238,8 @@ def test_the_life_of_a_view(spark: SparkSession, tmp_path: Path) -> None:
         told = world.told("by-kind")
         assert (told["kind"], told["source"], told["rows"], told["lag_records"]) == ("sqlite", "items", 2, 0)
         # Spark's own aggregation was chosen, and goes on behind a restart: what is subtracted to nothing is gone.
-        assert views_in([by_kind, by_id])["by-kind"].output_mode == "update"
-        assert views_in([by_kind, by_id])["by-id"].output_mode == "append"
+        assert world.output_mode(by_kind) == "update"
+        assert world.output_mode(by_id) == "append"
         world.write((1, "b", 6, -1), (5, "c", 2, 1))
         world.run(by_kind)
         assert world.rows("by-kind") == {"c": (3, 2)}

@@ -1,4 +1,4 @@
-"""Spark's private parts are touched in one package."""
+"""Spark's private parts are touched in one package, and nothing is hung on objects that are not ours."""
 
 import ast
 from collections.abc import Iterator
@@ -26,6 +26,13 @@ def touches(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+def hung(tree: ast.AST) -> Iterator[int]:
+    """The lines in which an attribute is set by a name that is computed, as on an object of another's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr":
+            yield node.lineno
+
+
 def lines_of(folder: Path, looked, besides: Path | None = None) -> list[str]:
     files = [file for file in folder.rglob("*.py") if besides is None or besides not in file.parents]
     assert files
@@ -36,3 +43,7 @@ def test_only_the_door_touches_sparks_private_parts() -> None:
     assert lines_of(SOURCES, touches, besides=DOOR) == [], "reach into Spark in pipelines/spark/internals.py"
     inside = {line.partition(":")[0] for line in lines_of(DOOR, touches)}
     assert inside == {"pipelines/spark/internals.py", "pipelines/spark/launch.py"}
+
+
+def test_nothing_is_hung_on_objects_of_others() -> None:
+    assert lines_of(SOURCES / "pipelines", hung) == [], "return what others have to know"

@@ -7,7 +7,7 @@ there, a sink that does not fit.
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.errors import PipelineError
@@ -15,7 +15,9 @@ from headrace.pipelines.jobs.declare import (
     AVAILABLE_NOW,
     REAL_TIME,
     BadJob,
+    FittingSink,
     Job,
+    Output,
     TopicOutput,
     cluster_of,
 )
@@ -129,7 +131,13 @@ def prepare(
         found = job.function(**frames)
         results = found if isinstance(found, Mapping) else {"out": found}
         _check_results(job, results, bootstrap)
-    return Prepared(job, place, bootstrap, dict(results), chosen, drain)
+        fitted = {word: _fit(frame, job.outputs[word]) for word, frame in results.items()}
+    job = replace(job, outputs={word: output for word, (_, output) in fitted.items()})
+    return Prepared(job, place, bootstrap, {word: frame for word, (frame, _) in fitted.items()}, chosen, drain)
+
+
+def _fit(frame: "DataFrame", output: Output) -> "tuple[DataFrame, Output]":
+    return output.fit(frame) if isinstance(output, FittingSink) else (frame, output)
 
 
 def _check_results(job: Job, results: Mapping[str, Any], bootstrap: str) -> None:
@@ -165,15 +173,15 @@ def start(prepared: Prepared) -> dict[str, "StreamingQuery"]:
                 check_over(prepared.job, prepared.place, prepared.bootstrap, prepared.trigger)
                 continue
             check_steps(frame, prepared.place.checkpoint(word))
+            output = prepared.job.outputs[word]
             started[word] = start_query(
                 frame,
                 f"{prepared.job.name}.{word}",
-                prepared.job.outputs[word],
+                output,
                 bootstrap=prepared.bootstrap,
                 checkpoint=prepared.place.checkpoint(word),
                 trigger=ONCE if stage is Stage.ENDING else prepared.trigger,
-                # A view knows only when its function has been called.
-                mode=getattr(prepared.job.outputs[word], "output_mode", prepared.job.mode),
+                mode=output.output_mode if isinstance(output, FittingSink) else prepared.job.mode,
             )
     except Exception as error:
         for query in started.values():

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from headrace.client.cluster import Cluster
 from headrace.pipelines.clusters import cluster_at
@@ -31,6 +31,17 @@ _INTERVAL = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|min|minutes?|h|hours?
 _MODES = ("append", "update", "complete")
 # What can stand as an output besides a topic: a sink for `foreachBatch`.
 BatchSink = Callable[["DataFrame", int], None]
+
+
+@runtime_checkable
+class FittingSink(Protocol):
+    """A sink that chooses, once it sees the rows of a job, in which form it takes them."""
+
+    output_mode: str
+
+    def fit(self, frame: "DataFrame") -> "tuple[DataFrame, BatchSink]":
+        """The rows in the form it takes, and the sink that takes them."""
+        ...
 
 
 class BadJob(PipelineError):

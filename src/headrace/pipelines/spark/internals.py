@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -94,6 +95,30 @@ def each(sequence: Any) -> Iterator[Any]:
 
 def class_of(thing: Any) -> str:
     return str(thing.getClass().getSimpleName())
+
+
+# --- DataFrames that say more
+
+
+def add_note(frame: "DataFrame", note: object) -> "DataFrame":
+    """The same rows, with something for whoever gets this DataFrame; what is made of it does not carry the note on."""
+    return _noted_frame()(frame, note)  # type: ignore[no-any-return]
+
+
+def read_note(frame: "DataFrame") -> object | None:
+    return frame.note if isinstance(frame, _noted_frame()) else None
+
+
+@cache
+def _noted_frame() -> Any:
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+    class NotedFrame(ClassicFrame):
+        def __init__(self, frame: "DataFrame", note: object) -> None:
+            super().__init__(frame._jdf, frame.sparkSession)
+            self.note = note
+
+    return NotedFrame
 
 
 # --- queries

@@ -15,15 +15,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.jobs.declare import BadJob, Job, Topic, job
-from headrace.pipelines.operators.tables.grouped_native import upserts_of
-from headrace.pipelines.views.sink import Telling, ViewSink
+from headrace.pipelines.views.sink import ViewSink
 from headrace.stores.batch import words
 from headrace.stores.views.shape import NAME
 from headrace.stores.views.store import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from headrace.stores.batch import OnNewQuery
 
 _MODES = ("append", "update")
@@ -59,8 +56,9 @@ def view(
             words(key),
             _store(store, inputs),
             tuple(given.name for given in inputs.values() if isinstance(given, Topic)),
-            Telling(mode == "update"),
-            on_new_query,
+            upserts=mode == "update",
+            is_fixed=mode is not None,
+            on_new_query=on_new_query,
         )
         made = job(
             inputs=inputs,
@@ -71,33 +69,24 @@ def view(
             mode=mode or "append",
             conf=conf,
             drain=drain,
-        )(_checked(function, sink, mode))
+        )(_checked(function, sink))
         _check(made, sink, mode)
         return made
 
     return declared
 
 
-def _checked(function: Callable[..., Any], sink: ViewSink, mode: str | None) -> Callable[..., Any]:
+def _checked(function: Callable[..., Any], sink: ViewSink) -> Callable[..., Any]:
     """The function, and a look at what it returns: columns that make no view are refused before a query starts."""
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         found = function(*args, **kwargs)
         if hasattr(found, "schema"):
-            if mode is None and found.isStreaming:
-                found = _chosen(found, sink)
             sink.shape_of(sink.changed(found))
         return found
 
     return checked
-
-
-def _chosen(found: "DataFrame", sink: ViewSink) -> "DataFrame":
-    """The rows as changes, or as upserts if those do: a row of the view is then a group, and nothing comes behind."""
-    upserts = upserts_of(found)
-    sink.telling.upserts = upserts is not None and set(upserts.by) == set(sink.key)
-    return upserts.made() if upserts is not None and sink.telling.upserts else found
 
 
 def _check(made: Job, sink: ViewSink, mode: str | None) -> None:

@@ -1,11 +1,12 @@
 """The output of a view, for `foreachBatch`: weighted rows become puts and deletes, and go to the store."""
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.consolidate import consolidated, first_doubled, first_without
+from headrace.pipelines.spark.internals import read_note
 from headrace.stores.errors import BadView
 from headrace.stores.views.shape import Shape, check_shape, shape_of
 from headrace.stores.views.store import FLAGS, Label, Store, ViewBatch, doubled
@@ -17,25 +18,20 @@ if TYPE_CHECKING:
     from headrace.stores.frames import Spool
 
 
-@dataclass
-class Telling:
-    """How a view's rows come: as changes, or with `upserts` each as its key's row from now on.
-
-    It is known when the view's function has been called, and then holds for all versions of the view.
-    """
-
-    upserts: bool = False
-
-
 @dataclass(frozen=True)
 class ViewSink:
-    """Keeps one view in its store; `version` is set for one that is built beside that in use."""
+    """Keeps one view in its store; `version` is set for one that is built beside that in use.
+
+    Its rows come as changes, or with `upserts` each as its key's row from now on; where the user has not chosen
+    (`is_fixed`), `fit` does.
+    """
 
     name: str
     key: tuple[str, ...]
     store: Store
     sources: tuple[str, ...] = ()
-    telling: Telling = field(default_factory=Telling, compare=False)
+    upserts: bool = False
+    is_fixed: bool = True
     on_new_query: "OnNewQuery" = "refuse"
     version: int | None = None
     kind: ClassVar[str] = "view"
@@ -66,17 +62,29 @@ class ViewSink:
                     batch_id,
                     origin,
                     int(time.time() * 1000),
-                    self.telling.upserts,
+                    self.upserts,
                     self.on_new_query,
                 )
             )
         if freshness is not None and self.version is None:
             told(self, freshness, origin)
 
+    def fit(self, frame: "DataFrame") -> "tuple[DataFrame, ViewSink]":
+        """The rows as changes, or as upserts if those do: a row of the view is then a group, and nothing comes behind.
+
+        The sink that is returned takes the rows that are returned.
+        """
+        from headrace.pipelines.operators.tables.grouped_native import Upserts
+
+        note = read_note(frame) if frame.isStreaming and not self.is_fixed else None
+        if not isinstance(note, Upserts) or set(note.by) != set(self.key):
+            return frame, self
+        return note.make(), replace(self, upserts=True)
+
     @property
     def output_mode(self) -> str:
         """The output mode that the query needs."""
-        return "update" if self.telling.upserts else "append"
+        return "update" if self.upserts else "append"
 
     def changed(self, df: "DataFrame") -> "DataFrame":
         """What a batch does to the view."""

@@ -10,8 +10,9 @@ from headrace.pipelines.operators.tables.distinct import DistinctMarks
 from headrace.pipelines.operators.tables.form import NAMES, TIME, WEIGHT, check_form, only_grows
 from headrace.pipelines.operators.tables.grouped_aggregates import Grouping, grouping, looked_at
 from headrace.pipelines.operators.tables.grouped_form import in_form
-from headrace.pipelines.operators.tables.grouped_native import Upserts, marked, natively, why_not_native
+from headrace.pipelines.operators.tables.grouped_native import Upserts, natively, why_not_native
 from headrace.pipelines.operators.tables.grouped_rows import REVISION, GroupedRows
+from headrace.pipelines.spark.internals import add_note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,9 +54,9 @@ def group_changes(
         if native:
             if reason:
                 raise BadAggregate(f"group_changes cannot be native: {reason}")
-            return marked(upserts.made(), upserts)
+            return add_note(upserts.make(), upserts)
         found = _on_keyed_state(frame, keys, made, buckets)
-        return marked(found, upserts) if reason is None else found
+        return add_note(found, upserts) if reason is None else found
 
     return apply
 

@@ -21,26 +21,17 @@ _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _WIDEST: Final = 17
 """Digits of a decimal that can be weighted, summed and divided within the 38 that Spark has."""
 _ROWS, _CHANGES = "_rows", "_changes"
-_UPSERTS: Final = "_headrace_upserts"
 
 
 @dataclass(frozen=True)
 class Upserts:
-    """The groups that a DataFrame tells as changes, as `natively` would tell them."""
+    """What `group_changes` returns with its changes: how to make the same groups as `natively` emits them.
+
+    Only a DataFrame that is a query's last step has it: what is made of that does not.
+    """
 
     by: tuple[str, ...]
-    made: "Callable[[], DataFrame]"
-
-
-def marked(frame: "DataFrame", upserts: Upserts) -> "DataFrame":
-    """The DataFrame, which can be asked for its upserts; what is made of it cannot, so it is a query's last step."""
-    setattr(frame, _UPSERTS, upserts)
-    return frame
-
-
-def upserts_of(frame: "DataFrame") -> Upserts | None:
-    """What `marked` has noted."""
-    return getattr(frame, _UPSERTS, None)
+    make: "Callable[[], DataFrame]"
 
 
 def why_not_native(frame: "DataFrame", aggregates: Mapping[str, Aggregate]) -> str | None:
