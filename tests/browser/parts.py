@@ -21,7 +21,8 @@ from headrace.connect.sync.settings import from_section as sync_of
 from headrace.connect.sync.supervision import run_all
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.progress import Progress, SourceProgress, Written
-from headrace.pipelines.jobs.publish import TOPIC, ProgressTopic
+from headrace.pipelines.jobs.publish import ProgressTopic
+from headrace.status import PROGRESS
 
 CITIES = ("Ghent", "Porto", "Graz", "Turku", "Brno")
 
@@ -108,7 +109,7 @@ def write_reports(bootstrap: str, batches: range = range(60)) -> None:
         broken = {"dead_letters": 1, "dead_letter_reasons": {"not JSON: line 1, column 1": 1}}
         bare = {"state_rows": 0, "state_bytes": 0, "watermark": None}
         ProgressTopic(cluster).write([])  # makes the topic
-        writer = Writer(cluster, TOPIC)
+        writer = Writer(cluster, PROGRESS)
         for batch in batches:
             at_ms = int(time.time() * 1000) - (batches[-1] - batch) * 2000
             for told in (

@@ -15,7 +15,8 @@ from headrace.dashboard.app import DashboardServer
 from headrace.pipelines.views import sqlite
 from headrace.pipelines.views.serving.server import ViewServer
 from headrace.pipelines.views.sink import ViewSink
-from headrace.pipelines.views.status import facts, publish, with_lag
+from headrace.pipelines.views.status import status_of, with_lag
+from headrace.status import VIEWS, StatusWriter
 from tests.browser import traffic
 from tests.browser.conftest import WAIT_MS, settings
 from tests.browser.test_pages import AUDIT
@@ -49,8 +50,9 @@ def test_a_view_comes_fails_and_its_rows_can_be_asked_for(window_of, cluster: Cl
             reader = store.reader("feed", str(cluster))
             freshness = reader.kept().freshness
             reader.close()
-            told = facts(store.kind, feed.sources, freshness) | with_lag(cluster, freshness)
-            publish(cluster, "feed", told)
+            told = status_of("feed", store.kind, feed.sources, freshness).updated(**with_lag(cluster, freshness))
+            writer = StatusWriter(cluster, VIEWS)
+            writer.write(told)
             expect(line).to_contain_text("running")
             assert line.locator("td.number").nth(0).inner_text() == "10"
             expect(line.locator("td.number").nth(1)).to_contain_text("3")  # 12 posts, of which the batch had read 9
@@ -63,10 +65,10 @@ def test_a_view_comes_fails_and_its_rows_can_be_asked_for(window_of, cluster: Cl
             assert answer.ok
             assert len(json.loads(answer.body())["rows"]) == 10
 
-            publish(cluster, "feed", told | {"state": "failed", "problem": "the store's disk is full: free some space"})
+            writer.write(told.updated(state="failed", problem="the store's disk is full: free some space"))
             expect(line).to_contain_text("the store's disk is full: free some space")
             expect(line).to_contain_text("failed")
-            publish(cluster, "feed", told | {"url": "javascript:alert(1)"})
+            writer.write(told.updated(url="javascript:alert(1)"))
             expect(line).to_contain_text("javascript:alert(1)")
             assert line.locator('a:not([href^="/topics/"])').count() == 0, (
                 "whoever writes a status may not write a link that runs"

@@ -14,8 +14,7 @@ from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
 from headrace.dead_letters import Letter, write_letters
-from headrace.pipelines.views.status import publish as publish_view
-from headrace.status import CAPTURES, Condition, StatusWriter
+from headrace.status import CAPTURES, VIEWS, Status, StatusWriter
 
 CITIES = ("Ghent", "Porto", "Graz", "Turku", "Brno")
 
@@ -111,10 +110,8 @@ def write_statuses(bootstrap: str) -> None:
     view = {"kind": "table", "state": "running", "rows": 1440, "lag_ms": 450, "lag_records": 3, "source": "revenue",
             "url": "http://127.0.0.1:8090/revenue"}  # fmt: skip
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
-        StatusWriter(cluster, CAPTURES).write(
-            Condition("archive", "postgresql", "running", position=position, facts=facts)
-        )
-        publish_view(cluster, "revenue-per-minute", view)
+        StatusWriter(cluster, CAPTURES).write(Status.of("archive", "postgresql", "running", position=position, **facts))
+        StatusWriter(cluster, VIEWS).write(Status("revenue-per-minute", view))
 
 
 @contextmanager

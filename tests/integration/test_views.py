@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import duckdb as duckdb_driver
@@ -22,7 +21,6 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
-from headrace.dashboard.reports import TopicFeed, with_statuses
 from headrace.pipelines.jobs.build import prepare
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, Job
 from headrace.pipelines.jobs.load import load
@@ -33,7 +31,7 @@ from headrace.pipelines.jobs.versions import at_version
 from headrace.pipelines.views import duckdb, sqlite, topic, view
 from headrace.pipelines.views.declare import views_in
 from headrace.pipelines.views.sink import ViewSink
-from headrace.status import VIEWS
+from headrace.status import VIEWS, StatusReader
 from headrace.stores.errors import BadView
 from headrace.stores.frames import with_row_json
 from headrace.stores.views.question import everything
@@ -187,12 +185,10 @@ class World:
 
     def told(self, name: str) -> dict[str, Any]:
         """The last status of a view, once it was told that its query has ended."""
-        feed = TopicFeed(VIEWS)
-        statuses: Any = {}
+        reader = StatusReader(VIEWS)
         while True:
-            seen = SimpleNamespace(topics=[topic.name for topic in self.cluster.topics()])
-            statuses = with_statuses(statuses, feed.news(self.cluster, seen))  # type: ignore[arg-type]
-            if name in statuses and statuses[name].text("state") == "stopped":
+            statuses = reader.read(self.cluster)
+            if name in statuses and statuses[name].state == "stopped":
                 return dict(statuses[name].facts)
             time.sleep(0.1)
 

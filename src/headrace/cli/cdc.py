@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from headrace.cli.condition_view import View, capture_table
 from headrace.cli.output import human_bytes, human_duration, json_option, print_json, print_table
 from headrace.cli.parameters import PAIR, bootstrap_option, config_option, connect, limit_option, timeout_option
+from headrace.cli.status_view import View, capture_table, count
 from headrace.client.address import Address
 from headrace.clock import SystemClock
 from headrace.connect.avro.serving import SchemaServer
@@ -28,7 +28,7 @@ from headrace.connect.errors import ConnectError
 from headrace.connect.references import all_resolved
 from headrace.connect.sync.verification import Kind, Report
 from headrace.stack.document import read_sections
-from headrace.status import CAPTURES, RUNNING, WAITING, Condition, conditions
+from headrace.status import CAPTURES, RUNNING, WAITING, Status, read_statuses
 
 _STOP_PATIENCE_S = 60.0
 # The table is what is right here, so a row that the topic lacks is missing there.
@@ -133,7 +133,7 @@ def status(names: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: bool
     """Show how captures stand: state, rate, snapshot, and how much log the database keeps for them."""
     now_ms = SystemClock().now_ms()
     with connect(bootstrap) as cluster:
-        every = {name: found.seen_at(now_ms) for name, found in sorted(conditions(cluster, CAPTURES).items())}
+        every = {name: found.seen_at(now_ms) for name, found in sorted(read_statuses(cluster, CAPTURES).items())}
     for name in names:
         if name not in every:
             known = f"known are {', '.join(every)}" if every else "there is none yet: headrace cdc start"
@@ -148,34 +148,24 @@ def status(names: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: bool
     )
 
 
-def _row(one: Condition, now_ms: int) -> tuple[str, ...]:
+def _row(one: Status, now_ms: int) -> tuple[str, ...]:
     lag = one.facts.get("slot_lag_bytes")
     return (
         one.name,
-        one.kind,
+        one.text("kind"),
         one.state_text,
-        f"{one.records:,}",
-        f"{one.per_s:,.0f}",
+        count(one, "records"),
+        count(one, "per_s"),
         one.snapshot,
         "–" if lag is None else human_bytes(lag),
-        f"{human_duration(now_ms - one.updated_ms)} ago",
-        one.problem,
+        f"{human_duration(now_ms - one.at_ms)} ago",
+        one.text("problem"),
     )
 
 
-def _as_json(one: Condition) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "kind": one.kind,
-        "state": one.state,
-        "waiting": one.waiting,
-        "records": one.records,
-        "per_s": one.per_s,
-        "problem": one.problem,
-        "position": one.position,
-        "updated_ms": one.updated_ms,
-        **one.facts,
-    }
+def _as_json(one: Status) -> dict[str, Any]:
+    empty = {"kind": "", "state": "", "waiting": "", "records": 0, "per_s": 0.0, "problem": "", "position": None}
+    return {"name": one.name, **empty, "updated_ms": one.at_ms, **one.facts}
 
 
 @cdc.command()
@@ -185,7 +175,7 @@ def _as_json(one: Condition) -> dict[str, Any]:
 def snapshot(name: str, tables: Sequence[str], bootstrap: tuple[Address, ...]) -> None:
     """Have a running capture read every row of TABLE (schema.table) again, while changes go on."""
     with connect(bootstrap) as cluster:
-        _require_running(conditions(cluster, CAPTURES), name)
+        _require_running(read_statuses(cluster, CAPTURES), name)
         give(cluster, Order(name, SNAPSHOT, tuple(tables)))
     click.echo(f"asked {name} to read {', '.join(tables)} again: see headrace cdc status {name}")
 
@@ -196,14 +186,14 @@ def snapshot(name: str, tables: Sequence[str], bootstrap: tuple[Address, ...]) -
 def stop(name: str, bootstrap: tuple[Address, ...]) -> None:
     """Stop a running capture after the batch it is at; the next start goes on there."""
     with connect(bootstrap) as cluster:
-        _require_running(conditions(cluster, CAPTURES), name)
+        _require_running(read_statuses(cluster, CAPTURES), name)
         give(cluster, Order(name, STOP))
         deadline = time.monotonic() + _STOP_PATIENCE_S
-        while (found := conditions(cluster, CAPTURES)[name]).state in (RUNNING, WAITING):
+        while (found := read_statuses(cluster, CAPTURES)[name]).state in (RUNNING, WAITING):
             if time.monotonic() > deadline:
                 raise NotRunning(f"capture {name!r} was told to stop and has not said that it did: is it still there?")
             time.sleep(0.2)
-    click.echo(f"{name} is {found.state} after {found.records:,} records")
+    click.echo(f"{name} is {found.state} after {count(found, 'records')} records")
 
 
 @cdc.command()
@@ -324,8 +314,8 @@ def serve_schemas(bootstrap: tuple[Address, ...], port: int, host: str) -> None:
         server.serve()
 
 
-def _require_running(known: dict[str, Condition], name: str) -> None:
+def _require_running(known: dict[str, Status], name: str) -> None:
     found = known.get(name)
-    state = found.seen_at(SystemClock().now_ms()).state if found else "unknown"
+    state = found.state_at(SystemClock().now_ms()) if found else "unknown"
     if state not in (RUNNING, WAITING):
         raise NotRunning(f"capture {name!r} does not run (it is {state}): headrace cdc start {name}")

@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from headrace.cli.cdc import differences_as_json, print_differences, table_as_json
-from headrace.cli.condition_view import View, letters_of, sync_table
 from headrace.cli.output import ProgressLine, human_duration, json_option, print_json, print_table, text
 from headrace.cli.parameters import bootstrap_option, config_option, connect, limit_option, timeout_option
+from headrace.cli.status_view import View, letters_of, sync_table
 from headrace.client.address import Address
 from headrace.clock import SystemClock
 from headrace.connect.capture.settings import SECTION as CAPTURES

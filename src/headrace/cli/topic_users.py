@@ -8,13 +8,14 @@ from headrace.client.coordinators import Coordinators
 from headrace.clock import SystemClock
 from headrace.connect.sync.places import group_of
 from headrace.connect.sync.settings import SECTION
-from headrace.dashboard.reports import CAPTURES_TOPIC, PROGRESS_TOPIC, TopicFeed, batch_report, status
+from headrace.dashboard.reports import LOOK_BACK, batch_report
 from headrace.dashboard.sampling import take_snapshot
 from headrace.dashboard.snapshot import Snapshot
 from headrace.errors import HeadraceError
 from headrace.stack import DEFAULT_FILE
 from headrace.stack.loading import load
 from headrace.stack.plan import members_of
+from headrace.status import CAPTURES, PROGRESS, StatusReader, TopicFeed
 
 
 def users_of(cluster: Cluster, topics: Collection[str], file: Path = Path(DEFAULT_FILE)) -> dict[str, list[str]]:
@@ -37,11 +38,11 @@ def _readers(snapshot: Snapshot) -> Iterator[tuple[str, Collection[str]]]:
 
 def _reporters(cluster: Cluster, snapshot: Snapshot) -> Iterator[tuple[str, Collection[str]]]:
     """Jobs and captures, by what they last reported."""
-    for read in TopicFeed(PROGRESS_TOPIC).news(cluster, snapshot):
+    for read in TopicFeed(PROGRESS, LOOK_BACK).news(cluster, snapshot.topics):
         if report := batch_report(read):
             yield f"job {report.job}", {where.topic for where in report.places}
-    for read in TopicFeed(CAPTURES_TOPIC).news(cluster, snapshot):
-        if (capture := status(read)) and isinstance(written := capture.facts.get("topics"), list):
+    for capture in StatusReader(CAPTURES).read(cluster, snapshot.topics).values():
+        if isinstance(written := capture.facts.get("topics"), list):
             yield f"capture {capture.name}", [str(topic) for topic in written]
 
 

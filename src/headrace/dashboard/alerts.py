@@ -17,9 +17,10 @@ from headrace.client.lag import Loss, PartitionLag, Trouble, trouble_of
 from headrace.connect.sync.places import owner_of
 from headrace.dashboard.format import count, duration, size
 from headrace.dashboard.history import History, Series, window
-from headrace.dashboard.reports import CAPTURES_TOPIC, Jobs, Statuses
+from headrace.dashboard.reports import Jobs, Statuses
 from headrace.dashboard.snapshot import Snapshot
 from headrace.dead_letters import in_words
+from headrace.status import BATCHES_SILENT_AFTER_MS, CAPTURES, DERIVED, FAILED, PIPELINES, VIEWS
 
 _ALMOST = 0.995  # closer to the writers' pace than anybody can measure in a minute
 _SHORTEST_MS = 1000  # of looking: less says nothing about a pace
@@ -71,8 +72,8 @@ def worst(dangers: list[Danger]) -> Danger | None:
 
 GROWING_MS = 30_000  # how long a lag has to grow before it is worth a word
 SMALL_LAG = 100  # records: below, growing means little
-SILENT_MS = 60_000
 MAX_ALERTS = 200
+_PAGES = {CAPTURES: "/changes", DERIVED: "/derived", VIEWS: "/views", PIPELINES: "/pipelines"}
 
 
 class Severity(IntEnum):
@@ -198,7 +199,7 @@ def jobs(known: Known) -> Iterator[Alert]:
         if last.dead_letters:
             said = in_words(last.dead_letters, last.dead_letter_reasons)
             yield Alert(f"letters:{job}", Severity.WARNING, job, f"{said}.", link)
-        if silent_ms > SILENT_MS and waiting:
+        if silent_ms > BATCHES_SILENT_AFTER_MS and waiting:
             yield Alert(
                 f"silent:{key}", Severity.WARNING, last.name,
                 f"has finished no batch for {duration(silent_ms)}, and {count(waiting)} records are unread: it failed "
@@ -217,10 +218,10 @@ def jobs(known: Known) -> Iterator[Alert]:
 def reported(known: Known) -> Iterator[Alert]:
     """What captures, copies and views say is wrong with them."""
     for topic, statuses in known.statuses.items():
-        page = "/changes" if topic == CAPTURES_TOPIC else "/derived"
+        page = _PAGES[topic]
         for status in statuses.values():
             problem = status.text("problem")
-            if problem or status.text("state") == "failed":
+            if problem or status.state == FAILED:
                 is_trying = status.text("state") in ("waiting", "retrying")
                 yield Alert(
                     f"failed:{topic}:{status.name}", Severity.WARNING if is_trying else Severity.DANGER, status.name,

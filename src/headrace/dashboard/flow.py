@@ -14,10 +14,11 @@ from headrace.connect.sync.places import group_of, owner_of
 from headrace.dashboard.alerts import group_link, is_growing, job_link, topic_link
 from headrace.dashboard.format import short
 from headrace.dashboard.history import smoothed
-from headrace.dashboard.reports import CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC, BatchReport
+from headrace.dashboard.reports import BatchReport
 from headrace.dashboard.snapshot import GroupSample, Snapshot
 from headrace.dashboard.statuses import dead_letter_topics, job_state, joined, row, tone
 from headrace.dashboard.watch import State
+from headrace.status import CAPTURES, DERIVED, VIEWS
 
 MOST = 200  # parts; more cannot be read in a drawing
 
@@ -70,7 +71,7 @@ def flow_of(state: State) -> Flow:
     flow = Flow()
     if state.snapshot is None:
         return flow
-    views = joined(state.statuses.get(VIEWS_TOPIC, {}), state.at_ms)
+    views = joined(state.statuses.get(VIEWS, {}), state.at_ms)
     kept = {
         reports[-1].writes.name: key
         for key, reports in state.jobs.items()
@@ -103,7 +104,7 @@ def _topic(name: str) -> str:
 
 
 def _captures(flow: Flow, state: State) -> None:
-    for status in state.statuses.get(CAPTURES_TOPIC, {}).values():
+    for status in state.statuses.get(CAPTURES, {}).values():
         found = row(status, state.at_ms)
         link = f"/changes#{quote(status.name)}"
         kind = f"capture of {found['kind']}" if found["kind"] else "capture"
@@ -122,7 +123,7 @@ def _jobs(flow: Flow, state: State) -> None:
     assert state.snapshot is not None
     for key, reports in state.jobs.items():
         last = reports[-1]
-        word = job_state(last, state.snapshot.waiting(last.places), state.at_ms)
+        word = job_state(last, state.snapshot.waiting(last.places), state)
         if last.writes and last.writes.kind == "view":
             reader = f"view:{last.writes.name}"
             flow.add(Part(reader, "view", last.writes.name, word, tone(word), f"/views#{quote(last.writes.name)}"))
@@ -151,7 +152,7 @@ def _waiting(last: BatchReport, topic: str, snapshot: Snapshot) -> int | None:
 
 def _derived(flow: Flow, state: State) -> None:
     assert state.snapshot is not None
-    for status in state.statuses.get(COPIES_TOPIC, {}).values():
+    for status in state.statuses.get(DERIVED, {}).values():
         found = row(status, state.at_ms)
         kind = f"derived system, {found['kind']}" if found["kind"] else "derived system"
         part = Part(

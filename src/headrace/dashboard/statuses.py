@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.dashboard.alerts import SILENT_MS
-from headrace.dashboard.reports import COPIES_TOPIC, BatchReport, Status
+from headrace.dashboard.reports import BatchReport
 from headrace.dashboard.watch import State
 from headrace.dead_letters import SUFFIX
-
-STALE_MS = 100_000  # who runs says so every half minute
+from headrace.status import BATCHES_SILENT_AFTER_MS, DERIVED, PIPELINES, SILENT, SILENT_AFTER_MS, Status
 
 _SHOWN = frozenset(
     {
@@ -47,7 +45,7 @@ def row(status: Status, now_ms: int) -> dict[str, Any]:
     return {
         "name": status.name,
         "kind": status.text("kind"),
-        "state": _state(status.text("state"), is_stale=ago_ms > STALE_MS),
+        "state": status.state_at(now_ms),
         "position": _position(status.facts.get("position")),
         "waiting": status.text("waiting"),
         "database": status.text("database"),
@@ -72,16 +70,9 @@ def row(status: Status, now_ms: int) -> dict[str, Any]:
         "rows": status.number("rows"),
         "url": status.text("url"),
         "ago_ms": ago_ms,
-        "is_stale": ago_ms > STALE_MS,
+        "is_stale": ago_ms > SILENT_AFTER_MS,
         "others": {fact: status.text(fact) for fact in sorted(status.facts) if fact not in _SHOWN},
     }
-
-
-def _state(said: str, *, is_stale: bool) -> str:
-    """What something does, by its own word; who said that it runs and then nothing for long is not believed."""
-    if not is_stale:
-        return said or "running"
-    return said if said in ("failed", "stopped", "ended") else "silent"
 
 
 def rows(statuses: Mapping[str, Status], now_ms: int) -> list[dict[str, Any]]:
@@ -94,15 +85,19 @@ def joined(statuses: Mapping[str, Status], now_ms: int) -> dict[str, Status]:
     found = {name: status for name, status in statuses.items() if not name.endswith(_SERVED)}
     for name, served in statuses.items():
         view = name.removesuffix(_SERVED)
-        if name.endswith(_SERVED) and (view not in found or now_ms - served.at_ms <= STALE_MS):
-            kept = found.get(view, Status(view, served.at_ms, {}))
-            found[view] = Status(view, kept.at_ms, {**served.facts, **kept.facts})
+        if name.endswith(_SERVED) and (view not in found or now_ms - served.at_ms <= SILENT_AFTER_MS):
+            kept = found.get(view, Status(view, {}, served.at_ms))
+            found[view] = Status(view, {**served.facts, **kept.facts}, kept.at_ms)
     return found
 
 
-def job_state(last: BatchReport, waiting: int | None, now_ms: int) -> str:
-    """Whether a job runs, as far as its reports tell: Spark reports every ten seconds even when idle."""
-    if now_ms - last.at_ms <= SILENT_MS:
+def job_state(last: BatchReport, waiting: int | None, state: State) -> str:
+    """What a job does: as it reported itself since its last batch, or else as far as its batches show."""
+    now_ms = state.at_ms
+    said = state.statuses.get(PIPELINES, {}).get(last.job)
+    if said is not None and said.at_ms >= last.at_ms and (reported := said.state_at(now_ms)) != SILENT:
+        return reported
+    if now_ms - last.at_ms <= BATCHES_SILENT_AFTER_MS:
         return "running"
     return "silent" if waiting else "ended"
 
@@ -146,7 +141,7 @@ def dead_letter_topics(state: State) -> dict[str, DeadLetters]:
             if name in topics:
                 known = found.get(name, DeadLetters(last.topics[0] if len(last.topics) == 1 else ""))
                 found[name] = replace(known, jobs=tuple(sorted({*known.jobs, job})))
-    for status in state.statuses.get(COPIES_TOPIC, {}).values():
+    for status in state.statuses.get(DERIVED, {}).values():
         name = status.text("dead_letters_topic") or status.text("source") + SUFFIX
         if name in found:
             found[name] = replace(found[name], syncs=(*found[name].syncs, status.name))

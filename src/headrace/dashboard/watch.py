@@ -7,8 +7,10 @@ cluster that is slow to answer is asked less often, so that looking takes at mos
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.coordinators import Coordinators
@@ -18,36 +20,34 @@ from headrace.clock import Clock, SystemClock
 from headrace.connect.offsets import OFFSETS_TOPIC
 from headrace.dashboard.alerts import Alert, Known, find_alerts
 from headrace.dashboard.history import History
-from headrace.dashboard.reports import (
-    CAPTURES_TOPIC,
-    COPIES_TOPIC,
-    PROGRESS_TOPIC,
-    VIEWS_TOPIC,
-    Jobs,
-    Status,
-    Statuses,
-    TopicFeed,
-    copy_status,
-    found_status,
-    merged,
-    own_status,
-    position,
-    with_batches,
-    with_statuses,
-)
+from headrace.dashboard.reports import LOOK_BACK, MAX_STATUSES, Jobs, Statuses, copy_status, position, with_batches
 from headrace.dashboard.sampling import take_snapshot, unread_times
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.snapshot import Snapshot
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
+from headrace.status import (
+    CAPTURES,
+    DERIVED,
+    PIPELINES,
+    PROGRESS,
+    VIEWS,
+    Status,
+    StatusReader,
+    TopicFeed,
+    join_statuses,
+    last_by_name,
+)
 from headrace.telemetry import logs
+
+R = TypeVar("R")
 
 _log = logs.get_logger(__name__)
 _QUICK = PATIENT.at_most(2)  # the next look is soon enough; a person wants to know that the broker is away
 _SHARE = 3  # after a look, rest at least so many times as long as it took
 # How old the first unread record of each topic is, for each output of a job.
 JobAges = Mapping[tuple[str, str], Mapping[str, int]]
-_STATUS_TOPICS = (OFFSETS_TOPIC, CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC)
+_STATUS_TOPICS = (CAPTURES, DERIVED, VIEWS, PIPELINES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,13 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._lock = threading.Lock()
-        self._progress = TopicFeed(PROGRESS_TOPIC)
+        self._progress = TopicFeed(PROGRESS, LOOK_BACK)
+        self._stored = TopicFeed(OFFSETS_TOPIC, LOOK_BACK)
+        self._readers = {topic: StatusReader(topic, look_back=LOOK_BACK, most=MAX_STATUSES) for topic in _STATUS_TOPICS}
         self._is_doubtful = False
         self._jobs: Jobs = {}
-        self._told: dict[str, Mapping[str, Status]] = {}
-        self._verified: Mapping[str, Status] = {}
-        self._feeds = {topic: TopicFeed(topic) for topic in _STATUS_TOPICS}
+        self._positions: Mapping[str, Status] = {}
+        self._known: dict[str, Mapping[str, Status]] = {}
 
     def start(self) -> None:
         """Begin to look."""
@@ -141,7 +142,7 @@ class Watch:
         now_ms = self._clock.now_ms()
         try:
             snapshot = take_snapshot(cluster, coordinators, now_ms)
-            self._jobs = with_batches(self._jobs, _news(self._progress, cluster, snapshot))
+            self._jobs = with_batches(self._jobs, self._news(self._progress, cluster, snapshot))
             statuses = self._statuses(cluster, snapshot)
             ages = {key: _ages(cluster, snapshot, reports[-1].places) for key, reports in self._jobs.items()}
         except HeadraceError as error:
@@ -159,18 +160,20 @@ class Watch:
         return State(0, now_ms, snapshot, None, history, self._jobs, statuses, alerts, ages)
 
     def _statuses(self, cluster: Cluster, snapshot: Snapshot) -> Statuses:
-        for topic, feed in self._feeds.items():
-            telling = position if topic == OFFSETS_TOPIC else own_status
-            news = _news(feed, cluster, snapshot)
-            self._told[topic] = with_statuses(self._told.get(topic, {}), news, telling)
-            if topic == COPIES_TOPIC:
-                self._verified = with_statuses(self._verified, news, found_status)
+        topics = snapshot.topics
+        for topic, reader in self._readers.items():
+            read = partial(reader.read, cluster, topics)
+            self._known[topic] = _tried(topic, read, self._known.get(topic, {}))
+        news = self._news(self._stored, cluster, snapshot)
+        self._positions = last_by_name(self._positions, news, position, MAX_STATUSES)
         copies = [said for group in snapshot.groups.values() if (said := copy_status(group))]
-        return {
-            CAPTURES_TOPIC: merged(self._told[OFFSETS_TOPIC], self._told[CAPTURES_TOPIC]),
-            COPIES_TOPIC: merged(self._told[COPIES_TOPIC], self._verified, {said.name: said for said in copies}),
-            VIEWS_TOPIC: self._told[VIEWS_TOPIC],
+        return self._known | {
+            CAPTURES: join_statuses(self._positions, self._known[CAPTURES]),
+            DERIVED: join_statuses(self._known[DERIVED], {said.name: said for said in copies}),
         }
+
+    def _news(self, feed: TopicFeed, cluster: Cluster, snapshot: Snapshot) -> list[ReadRecord]:
+        return _tried(feed.topic, lambda: feed.news(cluster, snapshot.topics), [])
 
     def _publish(self, state: State) -> None:
         if (state.problem is None) != (self.state.problem is None):
@@ -190,12 +193,12 @@ def _ages(cluster: Cluster, snapshot: Snapshot, places: Mapping[TopicPartition, 
     return found
 
 
-def _news(feed: TopicFeed, cluster: Cluster, snapshot: Snapshot) -> list[ReadRecord]:
-    """What a feed has to tell; one that cannot be read must not hide the cluster."""
+def _tried(topic: str, read: Callable[[], R], otherwise: R) -> R:
+    """What a topic of reports holds; one that cannot be read must not hide the cluster."""
     try:
-        return feed.news(cluster, snapshot)
+        return read()
     except LostConnection:
         raise
     except HeadraceError as error:
-        _log.warning("a topic of reports cannot be read", topic=feed.topic, reason=str(error))
-        return []
+        _log.warning("a topic of reports cannot be read", topic=topic, reason=str(error))
+        return otherwise

@@ -7,10 +7,10 @@ from typing import Any
 from headrace.connect.sync.places import group_of
 from headrace.connect.sync.settings import SECTION as SYNC
 from headrace.dashboard.history import smoothed
-from headrace.dashboard.reports import COPIES_TOPIC
 from headrace.dashboard.watch import State
 from headrace.stack.state_file import MemberState
 from headrace.stack.usage import Usage
+from headrace.status import DERIVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def pace(facts: Mapping[str, Any]) -> tuple[float | None, int | None, float | No
 
 
 def _copy(name: str, seen: State) -> tuple[float | None, int | None, float | None]:
-    said = seen.statuses.get(COPIES_TOPIC, {}).get(name)
+    said = seen.statuses.get(DERIVED, {}).get(name)
     per_s = smoothed(seen.history.group_reads.get(group_of(name), ()))
     if said is None:
         return per_s, None, None

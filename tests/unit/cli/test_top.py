@@ -9,12 +9,12 @@ from headrace.cli.top import picture
 from headrace.client.address import Address
 from headrace.connect.sync.places import group_of
 from headrace.dashboard.history import History, Point
-from headrace.dashboard.reports import COPIES_TOPIC, Status
 from headrace.dashboard.snapshot import PartitionSample, Snapshot, TopicSample
 from headrace.dashboard.watch import Problem, State
 from headrace.stack.overview import member_row, topic_rows
 from headrace.stack.state_file import MemberState, StackState
 from headrace.stack.usage import Usage
+from headrace.status import DERIVED, Status
 
 MEMBERS = (
     MemberState("broker", "broker", "running", 7, since_ms=1_000),
@@ -39,7 +39,7 @@ SEEN = State(
         topics={"orders": (Point(4_000, 70.0),)},
         group_reads={group_of("copy"): (Point(4_000, 44.0),)},
     ),
-    statuses={COPIES_TOPIC: {"copy": Status("copy", 4_000, {"lag_records": 12, "lag_ms": 300})}},
+    statuses={DERIVED: {"copy": Status("copy", {"lag_records": 12, "lag_ms": 300}, 4_000)}},
 )
 
 

@@ -1,5 +1,6 @@
 """From a section `[cdc.NAME]` to a capture's settings, and what is said to mistakes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sections import InvalidSettingsFile
 from headrace.stack.document import read_sections
 from headrace.stack.errors import StackError
-from headrace.status import FAILED, RUNNING, Condition
+from headrace.status import FAILED, RUNNING, Status
 
 URL = "postgresql://me:secret@127.0.0.1/shop"
 
@@ -65,13 +66,19 @@ def test_a_file_is_read_whole_or_by_name(tmp_path: Path) -> None:
 
 
 def test_who_is_silent_is_not_believed_to_run() -> None:
-    told = Condition("shop", "postgresql", RUNNING, 5, updated_ms=1000, facts={"slot": "s", "snapshot_done": 3})
-    again = Condition.from_json("shop", told.as_json())
+    told = replace(Status.of("shop", "postgresql", RUNNING, records=5, slot="s", snapshot_done=3), at_ms=1000)
+    again = Status.from_json("shop", told.as_json(), 1000)
+    assert again is not None
     assert again == told
     assert again.snapshot == "3 rows"
     assert again.seen_at(50_000).state == RUNNING
     assert again.seen_at(200_000).state == "silent"
-    failed = Condition("shop", "postgresql", FAILED, updated_ms=1000)
+    before = b'{"slot": "s", "name": "shop", "kind": "postgresql", "state": "running", "records": 5, "per_s": 0.0, '
+    before += b'"problem": "", "position": {"lsn": "0/1"}, "updated_ms": 1000, "waiting": ""}'
+    kept = Status.from_json("shop", before, 1000)
+    assert kept is not None, "as versions before this one wrote it"
+    assert (kept.state, kept.number("records"), kept.facts["position"]) == (RUNNING, 5, {"lsn": "0/1"})
+    failed = replace(Status.of("shop", "postgresql", FAILED), at_ms=1000)
     assert failed.seen_at(200_000).state == FAILED
 
 

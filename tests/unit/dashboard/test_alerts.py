@@ -4,8 +4,9 @@ from headrace.client.lag import Retention
 from headrace.connect.sync.places import group_of
 from headrace.dashboard.alerts import Known, Severity, find_alerts, is_growing
 from headrace.dashboard.history import History, Point
-from headrace.dashboard.reports import CAPTURES_TOPIC, COPIES_TOPIC, BatchReport, Status
+from headrace.dashboard.reports import BatchReport
 from headrace.model import TopicPartition
+from headrace.status import CAPTURES, DERIVED, Status
 from tests.unit.dashboard.dashboard_cases import NOW, group, lag, snapshot, topic
 
 
@@ -48,8 +49,8 @@ def test_nobody_reads_and_a_place_behind_the_end():
 
 def test_a_copy_reads_without_members_and_that_is_no_news():
     assert keys(snapshot(groups=[group(group_of("cache"), members=0, state="Empty")])) == []
-    retrying = Status("cache", NOW, {"state": "retrying", "problem": "the target is down"})
-    (alert,) = alerts(statuses={COPIES_TOPIC: {"cache": retrying}})
+    retrying = Status("cache", {"state": "retrying", "problem": "the target is down"}, NOW)
+    (alert,) = alerts(statuses={DERIVED: {"cache": retrying}})
     assert (alert.severity, alert.sentence) == (Severity.WARNING, "the target is down")
 
 
@@ -85,14 +86,14 @@ def test_a_job_that_takes_in_more_than_it_processes():
 
 
 def test_what_captures_and_copies_report():
-    shop = Status("shop", NOW, {"slot_lag_bytes": 900, "slot_lag_limit_bytes": 1000})
-    broken = Status("stock", NOW, {"state": "failed", "problem": "the slot is gone"})
-    index = Status("index", NOW, {"differences": 3})
-    found = alerts(statuses={CAPTURES_TOPIC: {"shop": shop, "stock": broken}, COPIES_TOPIC: {"index": index}})
+    shop = Status("shop", {"slot_lag_bytes": 900, "slot_lag_limit_bytes": 1000}, NOW)
+    broken = Status("stock", {"state": "failed", "problem": "the slot is gone"}, NOW)
+    index = Status("index", {"differences": 3}, NOW)
+    found = alerts(statuses={CAPTURES: {"shop": shop, "stock": broken}, DERIVED: {"index": index}})
     assert {alert.key: alert.severity for alert in found} == {
         "slot:shop": Severity.DANGER,
-        f"failed:{CAPTURES_TOPIC}:stock": Severity.DANGER,
-        f"differs:{COPIES_TOPIC}:index": Severity.WARNING,
+        f"failed:{CAPTURES}:stock": Severity.DANGER,
+        f"differs:{DERIVED}:index": Severity.WARNING,
     }
 
 

@@ -7,10 +7,11 @@ from headrace.connect.sync.places import group_of
 from headrace.dashboard.flow import MOST, flow_of
 from headrace.dashboard.history import Point
 from headrace.dashboard.pages.overview import describe_map
-from headrace.dashboard.reports import CAPTURES_TOPIC, COPIES_TOPIC, VIEWS_TOPIC, Status, with_batches
+from headrace.dashboard.reports import with_batches
 from headrace.dashboard.statuses import dead_letter_topics
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.progress import Progress, SourceProgress, Written
+from headrace.status import CAPTURES, DERIVED, VIEWS, Status
 from tests.unit.dashboard.dashboard_cases import NOW, group, lag, read, snapshot, state, topic
 
 TOPICS = ("shop.orders", "orders", "sums", "orders.dead-letters", "lonely")
@@ -32,15 +33,15 @@ def edges(flow):
 
 
 def test_captures_jobs_derived_systems_and_groups_are_joined_by_their_topics():
-    capture = Status("shop", NOW, {"kind": "sqlite", "state": "running", "database": "db/shop", "topics": ["orders"],
-                                   "per_s": 7.0, "lag_ms": 30})  # fmt: skip
-    copy = Status("cache", NOW, {"kind": "redis", "state": "waiting", "source": "orders", "target": "o:* in r"})
+    capture = Status("shop", {"kind": "sqlite", "state": "running", "database": "db/shop", "topics": ["orders"],
+                                   "per_s": 7.0, "lag_ms": 30}, NOW)  # fmt: skip
+    copy = Status("cache", {"kind": "redis", "state": "waiting", "source": "orders", "target": "o:* in r"}, NOW)
     place = [lag(committed=40, end=100, next_ms=NOW - 9_000)]
     flow = flow_of(
         stack(
             job(writes=Written("topic", "sums", "topic sums"), dead_letter_topics=("orders.dead-letters",)),
             groups=[group(group_of("cache"), place, members=0, state="Empty"), group("billing", place)],
-            statuses={CAPTURES_TOPIC: {"shop": capture}, COPIES_TOPIC: {"cache": copy}},
+            statuses={CAPTURES: {"shop": capture}, DERIVED: {"cache": copy}},
         )
     )
     assert {
@@ -73,8 +74,8 @@ def test_a_topic_of_two_writers_does_not_say_who_wrote_how_much():
 
 
 def test_a_view_is_one_part_with_the_job_that_keeps_it():
-    view = Status("sums", NOW, {"kind": "table", "state": "running", "source": "orders"})
-    flow = flow_of(stack(job(writes=Written("view", "sums", "view sums")), statuses={VIEWS_TOPIC: {"sums": view}}))
+    view = Status("sums", {"kind": "table", "state": "running", "source": "orders"}, NOW)
+    flow = flow_of(stack(job(writes=Written("view", "sums", "view sums")), statuses={VIEWS: {"sums": view}}))
     assert edges(flow) == {("topic:orders", "view:sums")}
 
 
@@ -88,9 +89,9 @@ def test_more_parts_than_can_be_drawn_are_counted():
 
 
 def test_dead_letters_know_their_topic_and_who_writes_them():
-    copy = Status("cache", NOW, {"source": "orders"})
+    copy = Status("cache", {"source": "orders"}, NOW)
     found = dead_letter_topics(
-        stack(job(dead_letter_topics=("orders.dead-letters", "gone")), statuses={COPIES_TOPIC: {"cache": copy}})
+        stack(job(dead_letter_topics=("orders.dead-letters", "gone")), statuses={DERIVED: {"cache": copy}})
     )
     assert list(found) == ["orders.dead-letters"]
     letters = found["orders.dead-letters"]

@@ -15,11 +15,11 @@ from headrace.client.groups import alter_offsets
 from headrace.client.writer import NewRecord, Writer
 from headrace.clock import SystemClock
 from headrace.dashboard import watch as watching
-from headrace.dashboard.reports import PROGRESS_TOPIC
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.watch import Watch
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
+from headrace.status import PROGRESS
 
 
 class Looking:
@@ -53,8 +53,8 @@ def test_topics_groups_and_reports_are_seen(looking):
     create_topic(looking.cluster, "orders", partitions=2)
     write(looking.cluster, "orders", 50)
     alter_offsets(looking.coordinators, "billing", {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 0})
-    create_topic(looking.cluster, PROGRESS_TOPIC)
-    write(looking.cluster, PROGRESS_TOPIC, 3, json.dumps({"job": "revenue", "batch": 1}).encode())
+    create_topic(looking.cluster, PROGRESS)
+    write(looking.cluster, PROGRESS, 3, json.dumps({"job": "revenue", "batch": 1}).encode())
     state = looking.look()
     assert state.snapshot.topics["orders"].records == 50
     assert state.snapshot.topics["orders"].size_bytes > 0

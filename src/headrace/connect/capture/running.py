@@ -21,12 +21,11 @@ from headrace.errors import HeadraceError
 from headrace.status import (
     CAPTURES,
     ENDED,
-    EVERY_S,
     FAILED,
     RUNNING,
     STOPPED,
     WAITING,
-    Condition,
+    Status,
     StatusWriter,
 )
 from headrace.telemetry.logs import get_logger
@@ -34,7 +33,7 @@ from headrace.telemetry.logs import get_logger
 _log = get_logger(__name__)
 _TICK_S = 1.0
 _ORDER_WAIT_MS = 500
-Show = Callable[[Sequence[Condition]], None]
+Show = Callable[[Sequence[Status]], None]
 
 
 @dataclass(slots=True)
@@ -46,12 +45,9 @@ class Capture:
     thread: threading.Thread | None = None
     error: HeadraceError | None = None
     is_stopped: bool = False
-    told: Condition | None = None
-    told_at: float = 0.0
     seen: tuple[float, int] = field(default=(0.0, 0))  # when the records were last counted, and how many there were
 
-    def condition(self, now: float) -> Condition:
-        """How it stands."""
+    def status(self, now: float) -> Status:
         progress = self.runtime.progress
         then, before = self.seen
         per_s = (progress.records - before) / (now - then) if then and now > then else 0.0
@@ -64,21 +60,19 @@ class Capture:
         facts = self.runtime.facts()
         problem = str(self.error) if self.error else (progress.last_error or "") if state == WAITING else ""
         problem = problem or stopped_sentences(facts)
-        return Condition(
+        return Status.of(
             self.settings.name,
             self.settings.kind.connector,
             state,
-            progress.records,
-            round(per_s, 1),
-            problem,
-            progress.position,
-            facts={
-                **facts,
-                "database": self.settings.database,
-                "topics": list(progress.topics),
-                **({} if progress.lag_ms is None else {"lag_ms": progress.lag_ms}),
-            },
+            records=progress.records,
+            per_s=round(per_s, 1),
+            problem=problem,
+            position=progress.position,
             waiting=progress.waiting_for if state == WAITING else "",
+            **facts,
+            database=self.settings.database,
+            topics=list(progress.topics),
+            **({} if progress.lag_ms is None else {"lag_ms": progress.lag_ms}),
         )
 
     def stop(self) -> None:
@@ -142,17 +136,13 @@ def _watch(captures: list[Capture], writer: StatusWriter, stop: threading.Event,
 def _tell(captures: list[Capture], writer: StatusWriter, show: Show, *, is_last: bool = False) -> None:
     """Show all, and write down what is new; a broker that is away hears it later, and the captures tell of it."""
     now = time.monotonic()
-    found = [capture.condition(now) for capture in captures]
+    found = [capture.status(now) for capture in captures]
     show(found)
-    for capture, condition in zip(captures, found, strict=True):
-        if condition == capture.told and now - capture.told_at < EVERY_S and not is_last:
-            continue
+    for status in found:
         try:
-            writer.write(condition)
+            writer.report(status, is_last=is_last)
         except ClientError as error:
-            _log.debug("condition not written", capture=condition.name, error=str(error))
-            continue
-        capture.told, capture.told_at = condition, now
+            _log.debug("status not written", capture=status.name, error=str(error))
 
 
 def _obey(captures: dict[str, Capture], bootstrap: Sequence[Address], stop: threading.Event) -> None:

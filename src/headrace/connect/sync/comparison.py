@@ -17,7 +17,7 @@ from headrace.connect.sync.supervision import connector
 from headrace.connect.sync.verification import Report, verify
 from headrace.dead_letters import LetterBox
 from headrace.errors import HeadraceError
-from headrace.status import DERIVED, RUNNING, WAITING, StatusWriter, conditions
+from headrace.status import DERIVED, RUNNING, WAITING, StatusWriter, read_statuses
 from headrace.stores.derived import ReadableSink, Sink
 
 _LOOK_EVERY_S: Final = 0.2
@@ -81,7 +81,7 @@ def compare(
             found = Comparison(settings.name, report, table, "; ".join(errors), box.count, box.reasons)
             if report is not None:
                 facts = {"verified_ms": time.time_ns() // 1_000_000, "differences": _differences(found)}
-                StatusWriter(cluster, DERIVED).write_found(settings.name, facts)
+                StatusWriter(cluster, DERIVED).write_about(settings.name, facts)
     except HeadraceError as error:
         return Comparison(settings.name, report, table, "; ".join([*errors, str(error)]))
     return found
@@ -98,8 +98,8 @@ def _records_behind(
         held = bounds(cluster, cluster.partitions(settings.topic), committed=True)
         while (place := sink.place()) is not None:
             behind = sum(max(bound.end - place.offsets.get(where.partition, 0), 0) for where, bound in held.items())
-            said = conditions(cluster, DERIVED).get(settings.name)
-            is_kept = said is not None and said.seen_at(time.time_ns() // 1_000_000).state in (RUNNING, WAITING)
+            said = read_statuses(cluster, DERIVED).get(settings.name)
+            is_kept = said is not None and said.state_at(time.time_ns() // 1_000_000) in (RUNNING, WAITING)
             if not behind or not is_kept or time.monotonic() > until_s:
                 return behind
             time.sleep(_LOOK_EVERY_S)

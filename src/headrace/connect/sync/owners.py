@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from headrace.client.coordinators import Coordinators
 from headrace.connect.errors import ConnectError
 from headrace.connect.sync.places import owner_of
-from headrace.status import DERIVED, SILENT, conditions
+from headrace.status import DERIVED, SILENT, read_statuses
 
 _AT_REST = frozenset({"stopped", "failed", "silent", "never ran"})
 
@@ -39,8 +39,8 @@ def find_owner(coordinators: Coordinators, group: str) -> Owner | None:
     name = owner_of(group)
     if name is None:
         return None
-    said = conditions(coordinators.cluster, DERIVED).get(name)
-    return Owner(f"sync.{name}", SILENT if said is None else said.seen_at(time.time_ns() // 1_000_000).state)
+    said = read_statuses(coordinators.cluster, DERIVED).get(name)
+    return Owner(f"sync.{name}", SILENT if said is None else said.state_at(time.time_ns() // 1_000_000))
 
 
 def check_movable(group: str) -> None:

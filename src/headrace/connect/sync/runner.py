@@ -25,7 +25,7 @@ from headrace.dead_letters import Letter, LetterBox, forget_letters, write_lette
 from headrace.errors import HeadraceError
 from headrace.retry import Backoff
 from headrace.schema_registry import RegistryUnavailable
-from headrace.status import DERIVED, FAILED, RUNNING, STOPPED, WAITING, Condition, StatusWriter
+from headrace.status import DERIVED, FAILED, RUNNING, STOPPED, WAITING, Status, StatusWriter
 from headrace.stores.derived import ChangeBatch, Place, ReadableSink, RestingSink, RowChange, Sink
 from headrace.stores.errors import SinkUnavailable, TargetReplaced
 from headrace.telemetry.logs import get_logger
@@ -38,7 +38,7 @@ STARTING = "starting"
 
 
 class Runner:
-    """Runs one sink; belongs to one thread. `condition` is how it stands, for whoever watches."""
+    """Runs one sink; belongs to one thread. `status` is what it does, for whoever watches."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Runner:
         self._published: Place | None = None
         self._published_ms = 0
         self._letters = LetterBox(settings.dead_letters_topic, settings.topic, settings.name)
-        self._written: Condition | None = None
+        self._written: Status | None = None
         self._written_ms = 0
-        self.condition = Condition(settings.name, settings.sink, STARTING)
+        self.status = Status.of(settings.name, settings.sink, STARTING)
         self.letters: set[bytes] = set()  # that were written here
         self.applied_records = 0
 
@@ -86,7 +86,7 @@ class Runner:
                 pause_s = backoff.pause_s(failures)
                 waiting = _waiting_for(error)
                 # Once for each reason: that it waits is in its status, and the log is not to be filled with it.
-                is_news = (self.condition.state, self.condition.problem) != (WAITING, str(error))
+                is_news = (self.status.state, self.status.text("problem")) != (WAITING, str(error))
                 say = _log.warning if is_news else _log.debug
                 say("sink waits", sink=self._settings.name, waiting=waiting, error=str(error))
                 self._tell_anew(WAITING, str(error), waiting)
@@ -225,9 +225,9 @@ class Runner:
         ):
             publish(coordinators, self._settings.name, self._place)
             self._published, self._published_ms = self._place, now_ms
-        self._write_condition(coordinators.cluster, self._condition(state))
+        self._write_status(coordinators.cluster, self._status(state))
 
-    def _condition(self, state: str, problem: str = "", waiting: str = "") -> Condition:
+    def _status(self, state: str, problem: str = "", waiting: str = "") -> Status:
         settings = self._settings
         facts = {
             "source": settings.topic,
@@ -235,23 +235,25 @@ class Runner:
             "dead_letters_topic": settings.dead_letters_topic,
             **self._letters.facts(),
         }
-        return Condition(settings.name, settings.sink, state, problem=problem, facts=facts, waiting=waiting)
+        return Status.of(
+            settings.name, settings.sink, state, records=0, per_s=0.0, problem=problem, waiting=waiting, **facts
+        )
 
-    def _write_condition(self, cluster: Cluster, condition: Condition) -> None:
-        self.condition = condition
+    def _write_status(self, cluster: Cluster, status: Status) -> None:
+        self.status = status
         now_ms = self._clock.now_ms()
-        if condition != self._written or now_ms - self._written_ms > _LOOK_EVERY_MS:
+        if status != self._written or now_ms - self._written_ms > _LOOK_EVERY_MS:
             with suppress(Refused):  # somebody else's cluster may not let us have a topic for it
-                StatusWriter(cluster, DERIVED).write(condition)
-            self._written, self._written_ms = condition, now_ms
+                StatusWriter(cluster, DERIVED).write(status)
+            self._written, self._written_ms = status, now_ms
 
     def _tell_anew(self, state: str, problem: str, waiting: str = "") -> None:
         """On a connection of its own, because the old one may be what is broken; and if nobody hears it, so be it."""
-        self.condition = self._condition(state, problem, waiting)
+        self.status = self._status(state, problem, waiting)
         if not self._is_shown:
             return
         with suppress(HeadraceError), self._connect() as cluster:
-            self._write_condition(cluster, self.condition)
+            self._write_status(cluster, self.status)
             if self._place is not None:
                 publish(Coordinators(cluster), self._settings.name, self._place)
             self._published = None

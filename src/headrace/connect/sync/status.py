@@ -12,7 +12,7 @@ from headrace.connect.sync.places import published
 from headrace.connect.sync.settings import SyncSettings
 from headrace.dead_letters import LetterBox
 from headrace.model import TopicPartition
-from headrace.status import DERIVED, FAILED, SILENT, Condition, conditions
+from headrace.status import DERIVED, FAILED, SILENT, Status, read_statuses
 from headrace.stores.derived import Place
 
 
@@ -44,12 +44,12 @@ class SyncStatus:
 
 def status_of(cluster: Cluster, settings: SyncSettings, now_ms: int) -> SyncStatus:
     """Ask the broker alone: a target that is down has a status too."""
-    said = conditions(cluster, DERIVED).get(settings.name)
-    condition = (said or Condition(settings.name, settings.sink, "never ran", updated_ms=now_ms)).seen_at(now_ms)
+    said = read_statuses(cluster, DERIVED).get(settings.name)
+    known = said or Status.of(settings.name, settings.sink, "never ran")
     box = LetterBox(settings.dead_letters_topic, settings.topic, settings.name)
     box.look(cluster)
     held: Mapping[TopicPartition, Bounds] = {}
-    place, state = None, condition.state
+    place, state = None, (known.state_at(now_ms) if said else known.state)
     try:
         held = bounds(cluster, cluster.partitions(settings.topic))
         place = published(Coordinators(cluster), settings.name, settings.topic)
@@ -70,13 +70,13 @@ def status_of(cluster: Cluster, settings: SyncSettings, now_ms: int) -> SyncStat
         max((max(now_ms - ms, 0) / 1000 for ms in times.values()), default=0.0) if held else None,
         dict(offsets),
         {where.partition: bound.end for where, bound in held.items()},
-        said.updated_ms if said else None,
-        condition.problem,
-        condition.waiting,
+        said.at_ms if said else None,
+        known.text("problem"),
+        known.text("waiting"),
         box.count,
         box.reasons,
-        condition.facts.get("verified_ms"),
-        condition.facts.get("differences"),
+        known.facts.get("verified_ms"),
+        known.facts.get("differences"),
     )
 
 

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
@@ -12,7 +11,7 @@ from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.runner import Runner
 from headrace.connect.sync.settings import SyncSettings
 from headrace.errors import HeadraceError
-from headrace.status import Condition
+from headrace.status import Status
 from headrace.stores.errors import SinkError
 from headrace.telemetry.logs import get_logger
 
@@ -30,7 +29,7 @@ def run_all(
     all_settings: Sequence[SyncSettings],
     bootstrap: str,
     stop: threading.Event,
-    show: Callable[[Sequence[Condition]], None] | None = None,
+    show: Callable[[Sequence[Status]], None] | None = None,
 ) -> dict[str, HeadraceError]:
     """Keep all in step until told to stop, or until all have failed; answers what each failed with.
 
@@ -79,9 +78,9 @@ class _Pace:
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, int]] = {}
 
-    def of(self, runner: Runner) -> Condition:
-        condition, now, records = runner.condition, time.monotonic(), runner.applied_records
-        then, before = self._seen.get(condition.name, (now, records))
-        self._seen[condition.name] = (now, records)
+    def of(self, runner: Runner) -> Status:
+        status, now, records = runner.status, time.monotonic(), runner.applied_records
+        then, before = self._seen.get(status.name, (now, records))
+        self._seen[status.name] = (now, records)
         per_s = (records - before) / (now - then) if now > then else 0.0
-        return replace(condition, records=records, per_s=round(per_s, 1))
+        return status.updated(records=records, per_s=round(per_s, 1))

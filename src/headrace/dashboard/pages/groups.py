@@ -17,10 +17,11 @@ from headrace.dashboard.charts import chart, sparkline
 from headrace.dashboard.errors import BadForm, NotThere
 from headrace.dashboard.history import History, smoothed
 from headrace.dashboard.page import Action, Asked, Desk, Menu, Model, Page, Params, Show
-from headrace.dashboard.reports import COPIES_TOPIC, Statuses
+from headrace.dashboard.reports import Statuses
 from headrace.dashboard.snapshot import GroupSample, Snapshot
 from headrace.dashboard.statuses import row as status_row
 from headrace.model import TopicPartition
+from headrace.status import DERIVED
 
 MOST = 500
 
@@ -45,7 +46,7 @@ def outlook(dangers: Sequence[Danger]) -> dict[str, Any]:
 def owner(group: GroupSample, statuses: Statuses, now_ms: int) -> dict[str, Any] | None:
     """The part that reads for a group without being its member; None where members do, or nobody does."""
     name = owner_of(group.name)
-    said = statuses.get(COPIES_TOPIC, {}).get(name or "")
+    said = statuses.get(DERIVED, {}).get(name or "")
     return None if said is None else {"name": said.name, "state": status_row(said, now_ms)["state"]}
 
 

@@ -10,7 +10,7 @@ from headrace.dashboard.page import Asked, Desk, Menu, Model, Page
 from headrace.dashboard.reports import BatchReport, instant
 from headrace.dashboard.snapshot import Snapshot
 from headrace.dashboard.statuses import job_state
-from headrace.dashboard.watch import JobAges
+from headrace.dashboard.watch import State
 
 SHOWN_BATCHES = 20
 
@@ -22,7 +22,7 @@ def series(reports: Sequence[BatchReport], fact: str) -> Series:
     )
 
 
-def row(reports: Sequence[BatchReport], snapshot: Snapshot, ages: JobAges, now_ms: int) -> dict[str, Any]:
+def row(reports: Sequence[BatchReport], snapshot: Snapshot, state: State) -> dict[str, Any]:
     """One output of a job."""
     last = reports[-1]
     waiting = snapshot.waiting(last.places)
@@ -31,10 +31,10 @@ def row(reports: Sequence[BatchReport], snapshot: Snapshot, ages: JobAges, now_m
         "name": last.name,
         "last": last,
         "watermark_ms": instant(last.watermark),
-        "state": job_state(last, waiting, now_ms),
-        "lag_ms": max(ages.get((last.job, last.output), {}).values(), default=last.lag_ms),
+        "state": job_state(last, waiting, state),
+        "lag_ms": max(state.job_ages_ms.get((last.job, last.output), {}).values(), default=last.lag_ms),
         "waiting": last.lag_records if waiting is None else waiting,
-        "ago_ms": max(now_ms - last.at_ms, 0),
+        "ago_ms": max(state.at_ms - last.at_ms, 0),
         "spark": sparkline(series(reports, "processing_rate")),
     }
 
@@ -42,7 +42,7 @@ def row(reports: Sequence[BatchReport], snapshot: Snapshot, ages: JobAges, now_m
 async def view_pipelines(desk: Desk, _: Asked) -> Model:
     """Every job that reported its progress, and whether it keeps up."""
     state = desk.state
-    rows = [row(reports, desk.snapshot, state.job_ages_ms, state.at_ms) for reports in state.jobs.values()]
+    rows = [row(reports, desk.snapshot, state) for reports in state.jobs.values()]
     return {"rows": sorted(rows, key=lambda found: found["name"])}
 
 
@@ -52,7 +52,7 @@ async def view_pipeline(desk: Desk, asked: Asked) -> Model:
     snapshot = desk.snapshot
     outputs = [
         {
-            **row(reports, snapshot, state.job_ages_ms, state.at_ms),
+            **row(reports, snapshot, state),
             "rates": chart(
                 "Rows",
                 "rows/s",

@@ -113,7 +113,7 @@ async def view_topic(desk: Desk, asked: Asked) -> Model:
         "jobs": [
             {
                 "name": reports[-1].job,
-                "state": job_state(reports[-1], snapshot.waiting(reports[-1].places), state.at_ms),
+                "state": job_state(reports[-1], snapshot.waiting(reports[-1].places), state),
                 "lag": snapshot.waiting({at: to for at, to in reports[-1].places.items() if at.topic == name}),
                 "lag_ms": state.job_ages_ms.get(key, {}).get(name),
             }

@@ -5,15 +5,14 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
-from headrace.client.writer import NewRecord, Writer
+from headrace.client.writer import NewRecord
 from headrace.pipelines.jobs.progress import Progress
+from headrace.status import PIPELINES, PROGRESS, Status, StatusWriter
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-TOPIC = "__headrace_progress"
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000)}
 METRICS = {
     "rows": ("headrace_pipeline_batch_rows", "rows of the last batch"),
@@ -31,22 +30,22 @@ METRICS = {
 
 
 class ProgressTopic:
-    """Writes reports; a broker that is away is no reason to stop a job."""
+    """Writes what others see of jobs: a record for each batch, and the status of each job."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._writer: Writer | None = None
+        self._progress = StatusWriter(cluster, PROGRESS, _CONFIGS)
+        self._statuses = StatusWriter(cluster, PIPELINES)
 
     def write(self, reports: Iterable[Progress]) -> None:
         """A record for each report, under the job's name."""
-        if self._writer is None:
-            ensure_topic(self._cluster, TOPIC, configs=_CONFIGS)
-            self._writer = Writer(self._cluster, TOPIC)
-        for report in reports:
-            self._writer.add(
-                NewRecord(report.job.encode(), json.dumps(report.as_json()).encode(), timestamp=int(time.time() * 1000))
-            )
-        self._writer.flush()
+        now_ms = int(time.time() * 1000)
+        records = [NewRecord(one.job.encode(), json.dumps(one.as_json()).encode(), now_ms) for one in reports]
+        self._progress.write_records(records)
+
+    def report(self, statuses: Iterable[Status], *, is_last: bool = False) -> None:
+        """What is new of how jobs are doing, and every half minute what is not."""
+        for status in statuses:
+            self._statuses.report(status, is_last=is_last)
 
 
 class Metrics:

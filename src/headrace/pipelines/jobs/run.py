@@ -14,6 +14,7 @@ from headrace.pipelines.jobs.progress import Progress, read
 from headrace.pipelines.jobs.status import written
 from headrace.pipelines.spark.watermarks import keep_now
 from headrace.retry import Backoff
+from headrace.status import ENDED, FAILED, RUNNING, STOPPED, WAITING, Status
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -44,6 +45,7 @@ class Running:
     last_batch: dict[str, int] = field(default_factory=dict)
     has_begun: bool = False
     was_over: bool = False
+    has_failed: bool = False  # for good
 
     @property
     def name(self) -> str:
@@ -54,6 +56,18 @@ class Running:
     def is_active(self) -> bool:
         """Whether any of its queries runs, or will again."""
         return self.retry_at is not None or any(query.isActive for query in self.queries.values())
+
+    def status(self, *, is_stopping: bool) -> Status:
+        """What others are told of it."""
+        if self.has_failed:
+            return Status.of(self.name, "pipeline", FAILED, problem=self.last_error or "")
+        if not self.is_active:
+            return Status.of(self.name, "pipeline", ENDED)
+        if is_stopping:
+            return Status.of(self.name, "pipeline", STOPPED)
+        if self.retry_at is not None:
+            return Status.of(self.name, "pipeline", WAITING, waiting="to start again", problem=self.last_error or "")
+        return Status.of(self.name, "pipeline", RUNNING)
 
 
 class GaveUp(PipelineError):
@@ -128,10 +142,15 @@ class Runner:
         running.failed_at = now
         running.last_error = error
         if lasting or running.failures > self._restarts:
+            running.has_failed = True
             raise GaveUp(f"{running.prepared.job.place}: job {running.name!r} failed: {running.last_error}")
         pause = _PAUSES.pause_s(running.failures)
         running.retry_at = now + pause
         self._say(running.name, f"failed: {running.last_error}; starts again in {pause:g} s")
+
+    def statuses(self, *, is_stopping: bool = False) -> list[Status]:
+        """What each job does now, or how it ended; `is_stopping` is for those that would run on."""
+        return [running.status(is_stopping=is_stopping) for running in self.jobs]
 
     def news(self) -> list[Progress]:
         """The reports of batches that ended since this was last asked."""

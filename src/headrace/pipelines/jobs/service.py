@@ -22,6 +22,7 @@ from headrace.pipelines.jobs.publish import MetricsServer, ProgressTopic
 from headrace.pipelines.jobs.run import Runner
 from headrace.pipelines.jobs.versions import at_version
 from headrace.pipelines.spark.session import session, settle_sources
+from headrace.status import EVERY_S, Status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +88,11 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
         stack.callback(runner.drain)
         runner.begin()
         boxes = {job.name: letter_boxes(job, settings.bootstrap) for job in jobs}
-        _tend(runner, Reporter(jobs[0].home(settings.bootstrap), watcher, metrics, boxes), watcher, stopping)
+        reporter = Reporter(jobs[0].home(settings.bootstrap), watcher, metrics, boxes)
+        try:
+            _tend(runner, reporter, watcher, stopping)
+        finally:
+            reporter.report(runner.statuses(is_stopping=True), is_last=True)
 
 
 def _spark(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher, stack: ExitStack) -> "SparkSession":
@@ -139,6 +144,7 @@ def _tend(runner: Runner, reporter: "Reporter", watcher: Watcher, stopping: Call
         for job, step in runner.steps().items():
             watcher.step(job, step)
         reporter.take(runner.news())
+        reporter.report(runner.statuses())
         runner.wait(_TICK_S)
     reporter.take(runner.news())
     if stopping():
@@ -164,6 +170,17 @@ class Reporter:
         self._topic = ProgressTopic(cluster)
         self._latest: dict[tuple[str, str], Progress] = {}
         self._lag_at = 0.0
+        self._next_report = 0.0
+
+    def report(self, statuses: Sequence[Status], *, is_last: bool = False) -> None:
+        """Publish what jobs are doing; a broker that is away is asked again later, and holds up little."""
+        now = time.monotonic()
+        if now < self._next_report and not is_last:
+            return
+        try:
+            self._topic.report(statuses, is_last=is_last)
+        except ClientError:  # the jobs have their own way of waiting for a broker
+            self._next_report = now + EVERY_S
 
     def take(self, news: list[Progress]) -> None:
         """Show, publish and serve what is new."""

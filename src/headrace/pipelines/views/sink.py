@@ -42,7 +42,7 @@ class ViewSink:
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Write one batch, unless it is there already."""
         from headrace.pipelines.views.origin import origin_of
-        from headrace.pipelines.views.status import told
+        from headrace.pipelines.views.status import report
         from headrace.stores.frames import query_id, spooled
 
         label = Label(self.name, self.version)
@@ -67,7 +67,7 @@ class ViewSink:
                 )
             )
         if freshness is not None and self.version is None:
-            told(self, freshness, origin)
+            report(self, freshness, origin)
 
     def fit(self, frame: "DataFrame") -> "tuple[DataFrame, ViewSink]":
         """The rows as changes, or as upserts if those do: a row of the view is then a group, and nothing comes behind.

@@ -83,6 +83,32 @@ def test_a_job_that_fails_starts_again_after_growing_pauses(monkeypatch: pytest.
     assert world.said[0] == "failed: disk full; starts again in 1 s"
 
 
+def test_what_others_are_told_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, restarts=1)
+
+    def told(*, is_stopping: bool = False) -> tuple[str, str]:
+        (status,) = world.runner.statuses(is_stopping=is_stopping)
+        assert status.name == "sums"
+        return status.state_text, status.text("problem")
+
+    assert told() == ("running", "")
+    assert told(is_stopping=True) == ("stopped", "")
+    world.started[-1].fail("disk full")
+    world.runner.tend()
+    assert told() == ("waiting: to start again", "disk full")
+    world.now += 2
+    world.runner.tend()
+    assert told() == ("running", "")
+    world.started[-1].fail("disk full")
+    with pytest.raises(GaveUp):
+        world.runner.tend()
+    assert told(is_stopping=True) == ("failed", "disk full")
+    done = World(monkeypatch)
+    done.started[-1].stop()
+    done.runner.tend()
+    assert [status.state for status in done.runner.statuses(is_stopping=True)] == ["ended"]
+
+
 def test_failures_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, restarts=1)
     for _ in range(3):

@@ -1,16 +1,17 @@
 """What a view knows of itself: Spark's offset log, freshness, what the dashboard is told; and values as JSON."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from headrace.dashboard.reports import Status
 from headrace.dashboard.statuses import joined, rows
 from headrace.pipelines.spark.checkpoint import read_planned
 from headrace.pipelines.views.origin import standing_at
-from headrace.pipelines.views.status import facts
+from headrace.pipelines.views.status import status_of
+from headrace.status import Status
 from headrace.stores.errors import BadQuestion
 from headrace.stores.views.freshness import Freshness, Standing
 from headrace.stores.views.shape import Column, Shape, shape_of
@@ -70,9 +71,9 @@ def test_a_value_that_is_none_is_refused(kind: str, text: str) -> None:
 
 
 def test_the_dashboard_shows_keeper_and_server_as_one() -> None:
-    kept = Status("feed", 900, facts("sqlite", ("posts", "follows"), Freshness(3, 2, 10, 800)))
-    served = Status("feed@serve", 990, {"kind": "sqlite", "state": "served", "url": "http://127.0.0.1:8300/views/feed"})
-    other = Status("other@serve", 990, {"state": "served", "url": "http://127.0.0.1:8300/views/other"})
+    kept = replace(status_of("feed", "sqlite", ("posts", "follows"), Freshness(3, 2, 10, 800)), at_ms=900)
+    served = Status("feed@serve", {"kind": "sqlite", "state": "served", "url": "http://127.0.0.1:8300/views/feed"}, 990)
+    other = Status("other@serve", {"state": "served", "url": "http://127.0.0.1:8300/views/other"}, 990)
     found = rows(joined({one.name: one for one in (kept, served, other)}, 1_000), 1_000)
     assert [(row["name"], row["state"], row["rows"], row["ago_ms"]) for row in found] == [
         ("feed", "running", 10, 100), ("other", "served", None, 10),

@@ -9,15 +9,14 @@ from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.errors import ClientError
 from headrace.pipelines.views.serving.app import Service
 from headrace.pipelines.views.sink import ViewSink
-from headrace.pipelines.views.status import publish
 from headrace.serving import AppServer, listening
+from headrace.status import EVERY_S, VIEWS, Status, StatusWriter
 from headrace.stores.errors import ViewError
 
 DEFAULT_PORT = 8300
 _HOST = "127.0.0.1"
 _MAX_CONNECTIONS = 500
 _END_WITHIN_S = 2
-_TELL_EVERY_S = 30.0
 SERVED = "@serve"  # behind a view's name in the topic of statuses: where it is served
 
 
@@ -68,7 +67,11 @@ class ViewServer(AppServer):
                 contextlib.suppress(ClientError),
                 Cluster(parse_bootstrap(self._bootstrap), retry=PATIENT.at_most(1)) as cluster,
             ):
+                writer = StatusWriter(cluster, VIEWS)
                 for name, sink in self._views.items():
-                    told = {"kind": sink.store.kind, "state": "served", "url": f"{self.url}/views/{name}"}
-                    publish(cluster, name + SERVED, None if is_ended else told)
-            self._ended.wait(_TELL_EVERY_S)
+                    if is_ended:
+                        writer.remove(name + SERVED)
+                    else:
+                        url = f"{self.url}/views/{name}"
+                        writer.write(Status.of(name + SERVED, sink.store.kind, "served", url=url))
+            self._ended.wait(EVERY_S)
