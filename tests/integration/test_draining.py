@@ -26,6 +26,7 @@ from headrace.pipelines import job, topic
 from headrace.pipelines.jobs.build import check_over
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, BadJob
 from headrace.pipelines.jobs.place import Place
+from headrace.pipelines.jobs.status import Lag, status_of
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators import (
     compare,
@@ -356,7 +357,9 @@ def test_what_was_begun_to_end_ends_before_a_drained_job_is_refused(tmp_path: Pa
 def test_records_of_partitions_that_were_added_to_a_drained_jobs_topic_are_new(
     tmp_path: Path, headrace_broker: Broker
 ) -> None:
-    made = job(inputs={"rows": topic("grown")}, outputs=topic("out"), name="grown")(lambda rows: rows)
+    made = job(inputs={"rows": topic("grown")}, outputs=topic("out"), name="grown", checkpoint=str(tmp_path))(
+        lambda rows: rows
+    )
     place = Place(tmp_path, 1)
     checkpointed(place.checkpoint("out"), {"grown": {"0": 0}}, watermark_ms=FINAL_WATERMARK_MS)
     servers = headrace_broker.bootstrap_servers
@@ -370,3 +373,7 @@ def test_records_of_partitions_that_were_added_to_a_drained_jobs_topic_are_new(
         writer.flush()
         with pytest.raises(BadJob, match="1 new records would be late"):
             check_over(made, place, servers, AVAILABLE_NOW)
+        told = status_of(made, tmp_path, servers, START_MS + 5000)
+        (output,) = told.outputs
+        assert (output.lag, output.is_drained) == (Lag(1, 5000), True)
+        assert told.as_json()["outputs"][0]["drained"] is True

@@ -28,7 +28,7 @@ from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import close_clusters
 from headrace.pipelines.errors import DataLoss
-from headrace.pipelines.jobs.lag import Lag, lag_of
+from headrace.pipelines.jobs.status import Lag, lag_of
 from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import Attempt, write_task
 from headrace.pipelines.source.columns import raw_schema

@@ -25,9 +25,8 @@ from headrace.pipelines.jobs.build import prepare
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, Job
 from headrace.pipelines.jobs.load import load
 from headrace.pipelines.jobs.place import Place, folder_of, mark_started, open_place
-from headrace.pipelines.jobs.rebuild import build_beside, switch
 from headrace.pipelines.jobs.run import Runner
-from headrace.pipelines.jobs.versions import at_version
+from headrace.pipelines.jobs.versions import at_version, build_beside, switch
 from headrace.pipelines.views import duckdb, sqlite, topic, view
 from headrace.pipelines.views.declare import views_in
 from headrace.pipelines.views.sink import ViewSink

@@ -124,7 +124,7 @@ def run(
     topic __headrace_progress.
     """
     from headrace.client.surroundings import settings_around
-    from headrace.pipelines.jobs.connections import connected
+    from headrace.pipelines.jobs.declare import connect_job
     from headrace.pipelines.jobs.service import RunSettings, run_jobs
     from headrace.pipelines.spark.settings import conf_around
 
@@ -133,7 +133,7 @@ def run(
     settings = RunSettings(_server(bootstrap), state_dir, master, trigger, restarts, metrics_port, chosen, drain)
     with _view(state_dir, files[0], as_json=as_json) as view:
         with _step_if_slow(view, f"loading {', '.join(map(str, files))}"):
-            jobs = [connected(job, around) for job in load_files(files, names)]
+            jobs = [connect_job(job, around) for job in load_files(files, names)]
         run_jobs(jobs, settings, view)
 
 
@@ -160,10 +160,10 @@ def status(file: Path, bootstrap: tuple[Address, ...], state_dir: Path, as_json:
             (
                 job.name,
                 output.target,
-                "yes" if job.is_running else "no",
+                "yes" if job.is_running else "drained" if output.is_drained else "no",
                 job.version,
-                "–" if output.standing.batch is None else output.standing.batch,
-                "–" if output.standing.finished_s is None else human_time(int(output.standing.finished_s * 1000)),
+                "–" if output.done.batch is None else output.done.batch,
+                "–" if output.done.finished_s is None else human_time(int(output.done.finished_s * 1000)),
                 "–" if output.lag is None else f"{output.lag.records:,}",
                 "–" if output.lag is None or output.lag.time_ms is None else human_duration(output.lag.time_ms),
                 f"{job.letters.total:,}",
@@ -194,7 +194,7 @@ def reset(file: Path, name: str, to: Start, bootstrap: tuple[Address, ...], stat
 
     What the job has written stays where it is. To write it anew without a gap, use rebuild.
     """
-    from headrace.pipelines.jobs.reset import reset as reset_job
+    from headrace.pipelines.jobs.versions import reset as reset_job
     from headrace.pipelines.source.options import Place
 
     places: dict[StartKind, Callable[[], Place]] = {
@@ -232,8 +232,8 @@ def rebuild(
     A table is built as NAME__v2 and takes over the name at the switch; a topic becomes NAME.v2. The old version may run
     meanwhile; for the switch it has to be stopped. A rebuild that was broken off goes on where it was.
     """
-    from headrace.pipelines.jobs.rebuild import build_beside, next_version
-    from headrace.pipelines.jobs.rebuild import switch as switch_over
+    from headrace.pipelines.jobs.versions import build_beside, next_version
+    from headrace.pipelines.jobs.versions import switch as switch_over
     from headrace.pipelines.spark.session import session
 
     job = load(file, [name])[0]

@@ -21,14 +21,12 @@ from headrace.pipelines.jobs.declare import (
     TopicOutput,
     cluster_of,
 )
+from headrace.pipelines.jobs.endpoints import check_input, check_output, input_frame, start_query
 from headrace.pipelines.jobs.failures import sentence_of
 from headrace.pipelines.jobs.functions import explain, send
-from headrace.pipelines.jobs.inputs import check_input, input_frame
-from headrace.pipelines.jobs.lag import lag_of
-from headrace.pipelines.jobs.outputs import check_output, start_query
 from headrace.pipelines.jobs.place import Place
-from headrace.pipelines.source.selection import selected
-from headrace.pipelines.spark.checkpoint import Done, read_done
+from headrace.pipelines.jobs.status import job_lag
+from headrace.pipelines.spark.checkpoint import read_done
 from headrace.pipelines.spark.draining import ONCE, Stage, begin_ending, stage_of
 from headrace.pipelines.spark.plan import has_watermark
 from headrace.pipelines.spark.stateful_steps import check_steps
@@ -88,26 +86,14 @@ def check_over(job: Job, place: Place, bootstrap: str, trigger: str) -> None:
     for word, stage in stages.items():
         if stage is not Stage.DRAINED:
             continue
-        waiting = _waiting(job, read_done(place.checkpoint(word)), bootstrap)
+        done = read_done(place.checkpoint(word))
+        waiting = job_lag(job, done, bootstrap, 0).records if done.offsets else 0
         if waiting or trigger != AVAILABLE_NOW:
             raise BadJob(
                 f"{job.place}: job {job.name!r} was drained: its windows are closed, and "
                 f"{waiting or 'all'} new records would be late. Start anew with headrace pipeline reset, or build a "
                 "new version with headrace pipeline rebuild"
             )
-
-
-def _waiting(job: Job, stands: Done, bootstrap: str) -> int:
-    """How many records its inputs have that were not read, those of partitions that were added since among them."""
-    if not stands.offsets:
-        return 0
-    found = 0
-    for given in job.inputs.values():
-        cluster, options = cluster_of(given, bootstrap), check_input(given, bootstrap, jvm=False)
-        offsets = {where: stands.offsets.get(where, 0) for where in selected(cluster, options)}
-        topics = {where.topic for where in offsets}
-        found += lag_of(cluster, offsets, 0, {name: id_ for name, id_ in stands.ids.items() if name in topics}).records
-    return found
 
 
 def prepare(

@@ -13,9 +13,9 @@ The function stays what it was: it can be called with any DataFrame, in a test o
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from headrace.client.cluster import Cluster
 from headrace.pipelines.clusters import cluster_at
@@ -152,7 +152,7 @@ class Job:
         return f"{self.file}:{self.line}"
 
     def _repr_html_(self) -> str:
-        from headrace.pipelines.jobs.showing import job_html
+        from headrace.pipelines.jobs.status import job_html
 
         return job_html(self)
 
@@ -227,3 +227,31 @@ def _output(where: str, word: str, output: Any) -> Output:
     if callable(output):
         return output  # type: ignore[no-any-return]  # a sink for foreachBatch
     raise BadJob(f"{where}: output {word!r} is {type(output).__name__}: write topic('…') or a sink such as postgres(…)")
+
+
+# --- how a cluster is reached, where jobs do not say it themselves
+
+T = TypeVar("T", TopicInput, TopicOutput)
+
+
+def connect_job(job: Job, settings: Mapping[str, str]) -> Job:
+    """A job whose topics are reached by these settings, under Kafka's names.
+
+    They go along as options, because a task on another machine has none of our environment. A topic that names a
+    cluster or settings of its own keeps to them: what is meant for one cluster is not shown to another.
+    """
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    if not options:
+        return job
+    outputs = {
+        word: _with_options(output, options) if isinstance(output, TopicOutput) else output
+        for word, output in job.outputs.items()
+    }
+    return replace(
+        job, inputs={word: _with_options(given, options) for word, given in job.inputs.items()}, outputs=outputs
+    )
+
+
+def _with_options(item: T, options: Mapping[str, str]) -> T:
+    is_own = item.bootstrap or any(name.lower().startswith("kafka.") for name in item.options)
+    return item if is_own else replace(item, options={**options, **item.options})

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.build import Prepared, is_over, start, start_ending
 from headrace.pipelines.jobs.declare import REAL_TIME
+from headrace.pipelines.jobs.endpoints import dead_letter_topics
 from headrace.pipelines.jobs.failures import sentence_of, will_last
-from headrace.pipelines.jobs.inputs import dead_letter_topics
 from headrace.pipelines.jobs.progress import Progress, read
 from headrace.pipelines.jobs.status import written
 from headrace.pipelines.spark.watermarks import keep_now

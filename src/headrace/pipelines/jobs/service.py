@@ -14,12 +14,12 @@ from headrace.client.errors import ClientError
 from headrace.dead_letters import LetterBox, Letters, in_words, letters_in
 from headrace.pipelines.jobs.build import Prepared, check, check_over, prepare
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, DRAIN_NEEDS, REAL_TIME, BadJob, Job
-from headrace.pipelines.jobs.inputs import letter_boxes
-from headrace.pipelines.jobs.lag import lag_of
+from headrace.pipelines.jobs.endpoints import letter_boxes
 from headrace.pipelines.jobs.place import Place, folder_of, locked, mark_started, open_place
 from headrace.pipelines.jobs.progress import Progress
 from headrace.pipelines.jobs.publish import MetricsServer, ProgressTopic
 from headrace.pipelines.jobs.run import Runner
+from headrace.pipelines.jobs.status import lag_of
 from headrace.pipelines.jobs.versions import at_version
 from headrace.pipelines.spark.session import session, settle_sources
 from headrace.status import EVERY_S, Status

@@ -1,29 +1,78 @@
-"""How jobs stand, told from their checkpoints and the broker alone: no Spark is started for it."""
+"""How a job stands, from its checkpoint and the broker alone: no Spark is started for it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
+from headrace.client.html_tables import facts, table
+from headrace.client.lag import timestamps_at
+from headrace.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.dead_letters import NO_LETTERS, Letters, letters_in
+from headrace.model import TopicPartition
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.declare import Job, TopicOutput
-from headrace.pipelines.jobs.inputs import letter_boxes
-from headrace.pipelines.jobs.lag import Lag, lag_of
+from headrace.pipelines.jobs.declare import Job, TopicOutput, cluster_of
+from headrace.pipelines.jobs.endpoints import check_input, letter_boxes
 from headrace.pipelines.jobs.place import Place, folder_of, locked, read_record
 from headrace.pipelines.jobs.progress import Written
 from headrace.pipelines.jobs.versions import at_version
+from headrace.pipelines.source.selection import selected
 from headrace.pipelines.spark.checkpoint import Done, read_done
+from headrace.pipelines.spark.draining import Stage, stage_of
+
+
+class Lag(NamedTuple):
+    """How many records wait, and how long the next one has; None where nothing can be said, 0 where nothing waits."""
+
+    records: int
+    time_ms: int | None
+
+
+def lag_of(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int], now_ms: int, ids: Mapping[str, str] | None = None
+) -> Lag:
+    """What lies behind these offsets; all of a topic that is not the one of this id any more."""
+    for topic, id_before in (ids or {}).items():
+        if id_before != (cluster.topic(topic, refresh=True).id_text or id_before):
+            offsets = dict.fromkeys(cluster.partitions(topic), 0) | {
+                where: offset for where, offset in offsets.items() if where.topic != topic
+            }
+    ends = list_offsets(cluster, dict.fromkeys(offsets, LATEST), committed=True)
+    waiting = {where: offset for where, offset in offsets.items() if ends[where].offset > offset}
+    records = sum(ends[where].offset - offset for where, offset in waiting.items())
+    if not waiting:
+        return Lag(0, 0)
+    stamps = timestamps_at(cluster, waiting)
+    return Lag(records, max(now_ms - min(stamps.values()), 0) if stamps else None)
+
+
+def job_lag(job: Job, done: Done, bootstrap: str, now_ms: int) -> Lag:
+    """What its inputs have that was not read, records of partitions that were added since among them."""
+    clusters: dict[Cluster, dict[TopicPartition, int]] = {}
+    for given in job.inputs.values():
+        cluster = cluster_of(given, bootstrap)
+        there = selected(cluster, check_input(given, bootstrap, jvm=False))
+        added = list_offsets(cluster, {where: EARLIEST for where in there if where not in done.offsets})
+        offsets = {where: added[where].offset if where in added else done.offsets[where] for where in there}
+        clusters[cluster] = clusters.get(cluster, {}) | offsets
+    lags = []
+    for cluster, offsets in clusters.items():
+        topics = {where.topic for where in offsets}
+        ids = {name: id_ for name, id_ in done.ids.items() if name in topics}
+        lags.append(lag_of(cluster, offsets, now_ms, ids))
+    times = [lag.time_ms for lag in lags if lag.time_ms is not None]
+    return Lag(sum(lag.records for lag in lags), max(times, default=None))
 
 
 @dataclass(frozen=True)
 class OutputStatus:
-    """One output of a job."""
-
     name: str
     target: str
-    standing: Done
+    done: Done
     lag: Lag | None
+    is_drained: bool
 
 
 @dataclass(frozen=True)
@@ -48,11 +97,12 @@ class JobStatus:
                 {
                     "output": output.name,
                     "target": output.target,
-                    "batch": output.standing.batch,
-                    "finished": output.standing.finished_s,
-                    "offsets": {str(where): offset for where, offset in output.standing.offsets.items()},
+                    "batch": output.done.batch,
+                    "finished": output.done.finished_s,
+                    "offsets": {str(where): offset for where, offset in output.done.offsets.items()},
                     "lag_records": output.lag.records if output.lag else None,
                     "lag_ms": output.lag.time_ms if output.lag else None,
+                    "drained": output.is_drained,
                 }
                 for output in self.outputs
             ],
@@ -68,8 +118,9 @@ def status_of(job: Job, state: Path, bootstrap: str, now_ms: int) -> JobStatus:
     shown = at_version(job, version, switched=True)
     outputs = []
     for word, output in shown.outputs.items():
-        stands = read_done(place.checkpoint(word))
-        outputs.append(OutputStatus(word, described(output), stands, _lag(job, stands, bootstrap, now_ms)))
+        checkpoint = place.checkpoint(word)
+        done, is_drained = read_done(checkpoint), stage_of(checkpoint) is Stage.DRAINED
+        outputs.append(OutputStatus(word, described(output), done, _lag(job, done, bootstrap, now_ms), is_drained))
     return JobStatus(job.name, version, _is_running(folder), tuple(outputs), _letters(job, bootstrap))
 
 
@@ -91,11 +142,9 @@ def written(output: object) -> Written:
     return Written(kind, output.name if kind == "view" else described(output), described(output))  # type: ignore[attr-defined]
 
 
-def _lag(job: Job, stands: Done, bootstrap: str, now_ms: int) -> Lag | None:
-    if not stands.offsets:
-        return None
+def _lag(job: Job, done: Done, bootstrap: str, now_ms: int) -> Lag | None:
     try:
-        return lag_of(job.home(bootstrap), stands.offsets, now_ms, stands.ids)
+        return job_lag(job, done, bootstrap, now_ms) if done.offsets else None
     except ClientError:
         return None
 
@@ -115,3 +164,14 @@ def _is_running(folder: Path) -> bool:
             return False
     except PipelineError:
         return True
+
+
+def job_html(job: Job) -> str:
+    """For a notebook; options are left out, which may hold passwords."""
+    said = facts(f"job {job.name}", [("trigger", job.trigger), ("mode", job.mode), ("declared", job.place)])
+    rows: list[tuple[object, ...]] = [
+        ("reads", word, str(item), f"{item.watermark[0]}, {item.watermark[1]} late" if item.watermark else None)
+        for word, item in job.inputs.items()
+    ]
+    rows += [("writes", word, described(output), None) for word, output in job.outputs.items()]
+    return f"<div>{said}{table(('', 'name', 'what', 'watermark'), rows)}</div>"

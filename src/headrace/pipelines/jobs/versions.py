@@ -1,16 +1,32 @@
-"""What an output is called in each version of a job, so that a new version is built beside the one in use.
+"""Beginning anew: a job that is reset, and a new version of its output, built beside the one in use.
 
 Version 1 has the name that the user gave. A topic of version 2 is `name.v2`, and stays: a topic cannot be renamed, so
-readers are told the new name. A table is built as `name__v2` and takes over the name when the version is switched.
+readers have to be given the new name. A table is built as `name__v2` and takes over the name when the version is
+switched.
+
+The old version may run on meanwhile. The new one is built by bounded runs from the start of the input until it has
+caught up; the switch wants the old one stopped, so that nothing is written to both.
 """
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from headrace.client.admin import describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.declare import BatchSink, Job, Output, TopicOutput, cluster_of
+from headrace.pipelines.jobs.declare import AVAILABLE_NOW, BatchSink, Job, Output, TopicOutput, cluster_of
+from headrace.pipelines.jobs.place import Place, check, described, folder_of, forget, locked, read_record, write_record
+from headrace.pipelines.source.options import Place as LogPlace
+from headrace.pipelines.source.places import find
+from headrace.pipelines.source.planning import to_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.pipelines.jobs.progress import Progress
 
 
 @runtime_checkable
@@ -64,3 +80,69 @@ def make_topics(before: Job, after: Job, bootstrap: str) -> None:
 def _make_like(cluster: Cluster, like: str, name: str) -> None:
     own = {config.name: config.value for config in describe_configs(cluster, like) if config.is_own and config.value}
     ensure_topic(cluster, name, partitions=len(cluster.topic(like).partitions), configs=own)
+
+
+def reset(job: Job, state: Path, bootstrap: str, to: LogPlace) -> dict[str, dict[str, int]]:
+    """Forget a job's checkpoint and state; the offsets at which its next run begins."""
+    folder = folder_of(job, state)
+    with locked(folder):
+        record = read_record(folder)
+        place = Place(folder, record.version if record else 1)
+        starts: dict[str, dict[str, int]] = {}
+        for given in job.inputs.values():
+            cluster = cluster_of(given, bootstrap)
+            starts |= to_json(find(cluster, cluster.partitions(given.name), to, committed=True))
+        forget(place)
+        place.root.mkdir(parents=True)
+        place.starts_file.write_text(json.dumps(starts))
+        write_record(folder, replace(described(job), version=place.version))
+        return starts
+
+
+def next_version(job: Job, state: Path) -> int:
+    """The version that a rebuild makes."""
+    record = read_record(folder_of(job, state))
+    return (record.version if record else 1) + 1
+
+
+def build_beside(
+    job: Job,
+    spark: "SparkSession",
+    state: Path,
+    bootstrap: str,
+    *,
+    watch: "Callable[[list[Progress]], None]",
+    say: Callable[[str, str], None],
+) -> int:
+    """Build the next version up to the present end of the input; goes on where an earlier attempt was broken off."""
+    from headrace.pipelines.jobs.build import prepare
+    from headrace.pipelines.jobs.run import Runner
+
+    version = next_version(job, state)
+    place = Place(folder_of(job, state), version)
+    beside = at_version(job, version, switched=False)
+    make_topics(at_version(job, version - 1, switched=True), beside, bootstrap)
+    with locked(place.root):
+        runner = Runner(
+            [prepare(beside, spark, place, bootstrap=bootstrap, trigger=AVAILABLE_NOW)], restarts=0, say=say
+        )
+        runner.begin()
+        while runner.tend():
+            watch(runner.news())
+            runner.wait(0.2)
+        watch(runner.news())
+    return version
+
+
+def switch(job: Job, state: Path, version: int) -> None:
+    """Make a version that was built the one in force; from now on `run` goes on with it."""
+    folder = folder_of(job, state)
+    with locked(folder):
+        known = read_record(folder) or described(job)
+        check(job, known, replace(known), folder)
+        if known.version + 1 != version:
+            raise PipelineError(f"job {job.name!r} is at version {known.version}, and {version} does not follow it")
+        for output in job.outputs.values():
+            if sink := rebuildable(output):
+                sink.switch(version)
+        write_record(folder, replace(described(job), version=version, started=True))

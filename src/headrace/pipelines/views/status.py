@@ -14,7 +14,7 @@ from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.errors import ClientError
 from headrace.client.security import settings_from
 from headrace.model import TopicPartition
-from headrace.pipelines.jobs.lag import lag_of
+from headrace.pipelines.jobs.status import lag_of
 from headrace.status import EVERY_S, RUNNING, STOPPED, VIEWS, Status, StatusWriter
 from headrace.stores.views.freshness import Freshness, instant
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 from headrace.pipelines import job, topic
-from headrace.pipelines.jobs.connections import connected
-from headrace.pipelines.jobs.declare import Job
+from headrace.pipelines.jobs.declare import Job, connect_job
 
 SETTINGS = {"security.protocol": "SSL", "ssl.ca.location": "ca.pem"}
 
@@ -25,7 +24,7 @@ def declared() -> Job:
 
 
 def test_settings_go_along_as_options_where_nothing_else_is_said() -> None:
-    made = connected(declared(), SETTINGS)
+    made = connect_job(declared(), SETTINGS)
     assert dict(made.inputs["here"].options) == {
         "kafka.security.protocol": "SSL", "kafka.ssl.ca.location": "ca.pem", "format": "json",
     }  # fmt: skip
@@ -37,4 +36,4 @@ def test_settings_go_along_as_options_where_nothing_else_is_said() -> None:
 
 def test_without_settings_a_job_stays_what_it_is() -> None:
     one = declared()
-    assert connected(one, {}) is one
+    assert connect_job(one, {}) is one

@@ -4,8 +4,7 @@ import pytest
 
 from headrace.pipelines import topic
 from headrace.pipelines.errors import BadOption
-from headrace.pipelines.jobs.inputs import check_input, connector_options, source_options
-from headrace.pipelines.jobs.outputs import check_output, sink_options
+from headrace.pipelines.jobs.endpoints import check_input, check_output, connector_options, sink_options, source_options
 
 HERE = "127.0.0.1:9092"
 

@@ -1,19 +1,26 @@
-"""What a job reads: its options as the source takes them, and the DataFrame that its function is called with."""
+"""What a job reads and writes, as source and sink take it: the options, an input's DataFrame, an output's query."""
 
 import json
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headrace.dead_letters import LetterBox, topic_for
 from headrace.pipelines.errors import BadOption
-from headrace.pipelines.jobs.declare import Job, TopicInput
+from headrace.pipelines.jobs.declare import AVAILABLE_NOW, REAL_TIME, Job, Output, TopicInput, TopicOutput
 from headrace.pipelines.jobs.place import Place
+from headrace.pipelines.sink.topic.options import SinkOptions
+from headrace.pipelines.sink.topic.options import read_options as read_sink_options
 from headrace.pipelines.source.options import SourceOptions, read_options
+from headrace.pipelines.spark.draining import ONCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _WAYS = ("subscribe", "subscribepattern", "assign")
+_UNITS = {"ms": "milliseconds", "s": "seconds", "min": "minutes", "h": "hours"}
 
 
 def source_options(given: TopicInput, bootstrap: str, starts: str | None = None) -> dict[str, str]:
@@ -113,3 +120,49 @@ def _starts(place: Place, topic: str) -> str | None:
         return None
     starts = json.loads(place.starts_file.read_text())
     return json.dumps({topic: starts[topic]}) if topic in starts else None
+
+
+# --- outputs
+
+
+def sink_options(output: TopicOutput, bootstrap: str) -> dict[str, str]:
+    """The options of `format("headrace")` for a topic."""
+    return {"bootstrap": output.bootstrap or bootstrap, "topic": output.name, **output.options}
+
+
+def check_output(output: TopicOutput, bootstrap: str) -> SinkOptions:
+    """The options, checked; raises `BadOption`."""
+    return read_sink_options(sink_options(output, bootstrap))
+
+
+def start_query(
+    frame: "DataFrame", name: str, output: Output, *, bootstrap: str, checkpoint: Path, trigger: str, mode: str
+) -> "StreamingQuery":
+    """Begin to write a DataFrame; `mode` is Spark's output mode where the output is not a topic."""
+    from headrace.pipelines.spark.watermarks import keep_input_watermarks
+
+    keep_input_watermarks(frame)
+    writer = frame.writeStream.queryName(name).option("checkpointLocation", str(checkpoint.absolute()))
+    writer = writer.trigger(**_trigger(trigger))
+    if not isinstance(output, TopicOutput):
+        return writer.outputMode(mode).foreachBatch(output).start()
+    if trigger == REAL_TIME:
+        options = check_output(output, bootstrap)
+        passed = connector_options(options.bootstrap, options.connection)
+        codec = {"kafka.compression.type": options.codec.name.lower()}
+        return writer.format("kafka").options(topic=output.name, **passed, **codec).outputMode("update").start()
+    return writer.format("headrace").options(**sink_options(output, bootstrap)).outputMode(output.mode).start()
+
+
+def _trigger(text: str) -> dict[str, Any]:
+    """A trigger in the words that Spark knows."""
+    if text == AVAILABLE_NOW:
+        return {"availableNow": True}
+    if text == ONCE:
+        return {"once": True}
+    if text == REAL_TIME:
+        return {"realTime": "5 minutes"}
+    number = re.match(r"\d+", text)
+    assert number is not None
+    unit = text[number.end() :].strip()
+    return {"processingTime": f"{number[0]} {_UNITS.get(unit, unit)}"}
