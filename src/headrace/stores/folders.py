@@ -1,4 +1,4 @@
-"""Files and folders made durable: synced first, shown by one rename, and the rename synced too."""
+"""Files and folders made durable: synced, shown by one rename, and the rename synced too; and versions of a folder."""
 
 import os
 import re
@@ -52,35 +52,73 @@ def replace_text(path: Path, text: str) -> None:
     sync(path.parent)
 
 
+# --- a name that is a link to one of several folders
+#
+# Readers open a folder by its name. What is built beside it takes the name by one rename of a link, so that there is
+# always a folder behind the name, whenever somebody is killed. A name that is still a folder, because nothing was ever
+# built beside it, has to make room first: what a crash leaves between the two steps, `live_folder` finishes.
+
+
+def live_folder(path: Path) -> Path:
+    """The folder behind a name, which need not be there; a switch that was cut short is finished first."""
+    fresh = _fresh_link(path)
+    if fresh.is_symlink() and not os.path.lexists(path):
+        _show_link(fresh, path)
+    return path.parent / os.readlink(path) if path.is_symlink() else path
+
+
+def _point(path: Path, folder: Path, kept: Path | None = None) -> None:
+    """Make the name a link to a folder beside it; a folder of this name becomes `kept`."""
+    fresh = _fresh_link(path)
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(folder.name)
+    sync(path.parent)
+    if kept is not None and path.is_dir() and not path.is_symlink():
+        path.rename(kept)
+    _show_link(fresh, path)
+
+
+def _fresh_link(path: Path) -> Path:
+    return path.with_name(f".{path.name}.link")
+
+
+def _show_link(fresh: Path, path: Path) -> None:
+    fresh.replace(path)
+    sync(path.parent)
+
+
 def path_beside(path: str, version: int) -> str:
-    """The folder of a version until it takes over."""
+    """The folder of a version of a batch sink."""
     return f"{path}.v{version}"
 
 
 def switch_folders(path: Path, version: int) -> None:
-    """Put the folder of a version in place."""
+    """Let a version take the name; the folder of the version before is kept. Once more changes nothing."""
     built, kept = Path(path_beside(str(path), version)), Path(path_beside(str(path), version - 1))
+    live = live_folder(path)
     if not built.exists():
-        if path.exists():
-            return
+        if live.exists():
+            return  # it took the name by a rename, as versions did once
         raise SinkMisconfigured(f"{built} is not there: build version {version} before switching to it")
-    if path.exists():
-        if kept.exists():
-            raise SinkMisconfigured(f"{kept} is in the way of the version that is replaced: move it away")
-        path.rename(kept)
-    built.rename(path)
+    if live == path and path.exists() and kept.exists():
+        raise SinkMisconfigured(f"{kept} is in the way of the version that is replaced: move it away")
+    _point(path, built, kept)
 
 
 class Generations:
-    """The generations of one folder."""
+    """The folders of a derived system: `orders` is a link to `orders.g3`, and a rebuild fills `orders.g4`.
+
+    The generation before the present one is kept until the next rebuild.
+    """
 
     def __init__(self, link: Path) -> None:
         self._link = link.absolute()
 
     def current(self) -> Path | None:
         """The folder in use; None before the first."""
-        if self._link.is_symlink():
-            return self._link.parent / os.readlink(self._link)
+        folder = live_folder(self._link)
+        if folder != self._link:
+            return folder
         if self._link.exists():
             raise SinkRefused(
                 f"{self._link} is not a link to a folder that this sink made: name another path, or move it away"
@@ -93,7 +131,7 @@ class Generations:
         if found is None:
             found = self._folder(1)
             found.mkdir(parents=True, exist_ok=True)
-            self._point(found)
+            _point(self._link, found)
         return found
 
     def prepare(self) -> Path:
@@ -109,7 +147,7 @@ class Generations:
         new = self._folder(number + 1)
         if not new.exists():
             raise SinkRefused(f"{new} is not there: build it before switching to it")
-        self._point(new)
+        _point(self._link, new)
         for old in range(1, number):
             shutil.rmtree(self._folder(old), ignore_errors=True)
 
@@ -120,10 +158,3 @@ class Generations:
 
     def _folder(self, number: int) -> Path:
         return self._link.with_name(f"{self._link.name}.g{number}")
-
-    def _point(self, folder: Path) -> None:
-        fresh = self._link.with_name(f".{self._link.name}.link")
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(folder.name)
-        fresh.replace(self._link)
-        sync(self._link.parent)

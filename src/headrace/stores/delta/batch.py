@@ -15,17 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
-from headrace import extras
 from headrace.stores.batch import DELETED, OnNewQuery, Recorded, Step, Target, next_step, words
+from headrace.stores.delta import commit_properties, local_path, open_table, sync_commit, write_rows
 from headrace.stores.errors import SinkMisconfigured
-from headrace.stores.folders import path_beside, switch_folders, sync
+from headrace.stores.folders import live_folder, path_beside, switch_folders
 from headrace.stores.frames import (
     Spool,
     TableColumn,
@@ -81,7 +80,8 @@ class DeltaSink:
         query = query_id(df)
         rows = reduced(df, self.target)
         types = types_by_field(rows.schema, self.target, delta_type, self._where, "string")
-        table = self._open()
+        place = self._place()
+        table = open_table(place, self.storage_options)
         step = next_step(self.target.name, self._recorded(table, query), query, batch_id, self.target.on_new_query)
         if step is Step.SKIP:
             return
@@ -92,31 +92,31 @@ class DeltaSink:
             found = [TableColumn(part["name"], schema_type(part["type"]), not part["nullable"]) for part in fields]
             check_columns(self._where, types, found, lambda one, other: one == other)
         with spooled(rows) as spool:
-            self._write(table, spool, step, self._marks(query, batch_id))
-        self._sync()
+            self._write(table if table is not None else place, spool, step, self._marks(query, batch_id))
+        if isinstance(place, Path):
+            sync_commit(place)
 
     def beside(self, version: int) -> "DeltaSink":
         """The same sink for a version that is built beside the one in use."""
         return replace(self, uri=path_beside(self.uri, version))
 
     def switch(self, version: int) -> None:
-        """Let that version take the folder's name; an object store cannot rename, so there it is the user's part."""
-        if "://" in self.uri and not self.uri.startswith("file://"):
+        """Let that version take the folder's name; an object store has no links, so there it is the user's part."""
+        path = local_path(self.uri)
+        if path is None:
             raise SinkMisconfigured(
                 f"{self._where} lies in an object store, where nothing can be renamed: let readers use "
                 f"{path_beside(self.uri, version)}"
             )
-        switch_folders(Path(self.uri.removeprefix("file://")), version)
+        switch_folders(path, version)
 
     @property
     def _where(self) -> str:
         return f"Delta table {self.uri}"
 
-    def _open(self) -> Any:
-        delta_table = extras.load("deltalake").DeltaTable
-        if not delta_table.is_deltatable(self.uri, dict(self.storage_options)):
-            return None
-        return delta_table(self.uri, storage_options=dict(self.storage_options))
+    def _place(self) -> Path | str:
+        path = local_path(self.uri)
+        return self.uri if path is None else live_folder(path)
 
     def _recorded(self, table: Any, query: str) -> list[Recorded]:
         """The log answers for an id we know, so the owner is kept as a number made of its query id."""
@@ -142,32 +142,24 @@ class DeltaSink:
         return f"headrace/{self.target.name}/query/{query}"
 
     def _marks(self, query: str, batch_id: int) -> Any:
-        deltalake = extras.load("deltalake")
-        return deltalake.CommitProperties(
+        return commit_properties(
+            {self._query_mark(query): batch_id, self._owner_id: _number(query), self._owner_last: batch_id},
             custom_metadata={
                 "headrace.sink": self.target.name,
                 "headrace.query": query,
                 "headrace.batch": str(batch_id),
             },
-            app_transactions=[
-                deltalake.Transaction(self._query_mark(query), batch_id),
-                deltalake.Transaction(self._owner_id, _number(query)),
-                deltalake.Transaction(self._owner_last, batch_id),
-            ],
         )
 
     def _write(self, table: Any, spool: Spool, step: Step, marks: Any) -> None:
-        if table is not None and self.target.keys and step is not Step.START_OVER:
+        """`table` is where one is to be, if there is none."""
+        is_new = isinstance(table, Path | str)
+        if not is_new and self.target.keys and step is not Step.START_OVER:
             self._merge(table, spool, marks)
             return
-        mode = "error" if table is None else "overwrite" if step is Step.START_OVER else "append"
-        extras.load("deltalake").write_deltalake(
-            table if table is not None else self.uri,
-            _living(spool) if self.target.keys else spool.reader(),
-            mode=mode,
-            commit_properties=marks,
-            storage_options=dict(self.storage_options) or None,
-        )
+        mode = "error" if is_new else "overwrite" if step is Step.START_OVER else "append"
+        rows = _living(spool) if self.target.keys else spool.reader()
+        write_rows(table, rows, marks, self.storage_options, mode=mode)
 
     def _merge(self, table: Any, spool: Spool, marks: Any) -> None:
         same = " AND ".join(f"t.`{key}` = s.`{key}`" for key in self.target.keys)
@@ -183,22 +175,6 @@ class DeltaSink:
             .when_not_matched_insert(columns, f"NOT s.`{DELETED}`")
             .execute()
         )
-
-    def _sync(self) -> None:
-        """What the last commits added, on a local disk; elsewhere the object store answers for it."""
-        if "://" in self.uri:
-            return
-        root = Path(self.uri)
-        commit = max((root / "_delta_log").glob("*.json"))
-        for line in commit.read_text(encoding="utf-8").splitlines():
-            added = json.loads(line).get("add")
-            if added is not None:
-                file = root / unquote(added["path"])
-                sync(file)
-                sync(file.parent)
-        sync(commit)
-        sync(commit.parent)
-        sync(root)
 
 
 def _number(query: str) -> int:

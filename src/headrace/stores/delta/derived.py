@@ -26,9 +26,10 @@ from headrace.stores.arrow_rows import (
     to_table,
     widened_schema,
 )
+from headrace.stores.delta import commit_properties, open_table, sync_commit, write_rows
 from headrace.stores.derived import ROW_COLUMN, ChangeBatch, Place, RowChange, StoredRow, Values, completed, other_key
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TakenOver, TargetReplaced
-from headrace.stores.folders import Generations, sync
+from headrace.stores.folders import Generations
 from headrace.stores.values import reader_of
 
 _GONE: Final = "__headrace_gone"
@@ -56,9 +57,9 @@ class DeltaSink:
         self._topic = topic
         self._path = path
         self._types = types
-        self._storage = dict(storage_options) or None
+        self._storage = storage_options
         self._built = folder
-        self._deltalake = extras.load("deltalake")
+        self._field = extras.load("deltalake").Field
         self._folder: Path | str = ""
         self._place: Place | None = None
         self._compared: pa.Schema | None = None
@@ -81,14 +82,10 @@ class DeltaSink:
             table = self._table()
             if self._place_of(table) != self._place:
                 raise TakenOver(self._name)
-            marks = self._deltalake.CommitProperties(
-                app_transactions=[
-                    self._deltalake.Transaction(self._mark(part), number)
-                    for part, number in _numbers(batch.place).items()
-                ]
-            )
-            self._write(table, batch, marks)
-            self._sync()
+            marks = {self._mark(part): number for part, number in _numbers(batch.place).items()}
+            self._write(table, batch, commit_properties(marks))
+            if isinstance(self._folder, Path):
+                sync_commit(self._folder)
             self._tidy()
             self._place = batch.place if self._table() is not None else None
 
@@ -102,7 +99,7 @@ class DeltaSink:
         if table is None:
             if living:
                 rows = self._first_rows(living)
-                self._add(str(self._folder), rows, marks, description=_described(list(living[0].key)))
+                self._add(self._folder, rows, marks, description=_described(list(living[0].key)))
             return  # a table without a column cannot be: until there is a row, the place is not worth keeping
         is_counted = ROW_COLUMN in self._schema(table).names
         others = [change for change in changes if (ROW_COLUMN in change.key) != is_counted]
@@ -122,7 +119,7 @@ class DeltaSink:
         schema = grown_schema(self._schema(table), changes, self._types)
         if new := [column for column in schema if column.name not in self._schema(table).names]:
             # In a commit of its own: it changes no row, so it may stay if the merge does not come about.
-            table.alter.add_columns([self._deltalake.Field.from_arrow(column) for column in new])
+            table.alter.add_columns([self._field.from_arrow(column) for column in new])
             table = self._table()
         try:
             rows = to_table(changes, schema, where)
@@ -158,7 +155,7 @@ class DeltaSink:
             return to_table(living, widened_schema(schema, living, self._types, lambda _: ()), where)
 
     def _add(self, table: Any, rows: pa.Table, marks: Any, **more: Any) -> None:
-        self._deltalake.write_deltalake(table, rows, commit_properties=marks, storage_options=self._storage, **more)
+        write_rows(table, rows, marks, self._storage, **more)
 
     def _held(self, table: Any, column: str) -> Iterator[pa.Array]:
         for batch in table.to_pyarrow_dataset().to_batches(columns=[column]):
@@ -182,10 +179,8 @@ class DeltaSink:
         return generations.ensure() if make else (generations.current() or "")
 
     def _table(self, folder: Path | str | None = None) -> Any:
-        delta_table, where = self._deltalake.DeltaTable, str(folder or self._folder)
-        if not where or not delta_table.is_deltatable(where, self._storage):
-            return None
-        return delta_table(where, storage_options=self._storage)
+        where = folder or self._folder
+        return open_table(where, self._storage) if where else None
 
     def _schema(self, table: Any) -> pa.Schema:
         return pa.schema(table.schema().to_arrow())
@@ -236,21 +231,6 @@ class DeltaSink:
         except (OSError, errors.DeltaError) as error:
             raise SinkUnavailable(f"Delta table {self._path}: {error}") from error
 
-    def _sync(self) -> None:
-        """What the last commit added, on a local disk; elsewhere the object store answers for it."""
-        if isinstance(self._folder, str):
-            return
-        log = self._folder / "_delta_log"
-        if not log.is_dir():
-            return
-        for line in max(log.glob("*.json")).read_text(encoding="utf-8").splitlines():
-            added = json.loads(line).get("add")
-            if added is not None:
-                sync(self._folder / added["path"])
-        sync(max(log.glob("*.json")))
-        sync(log)
-        sync(self._folder)
-
     # --- reading back
 
     def place(self) -> Place | None:
@@ -297,7 +277,7 @@ class DeltaSink:
                 "a new section, and let readers use that"
             )
         folder = Generations(Path(self._path)).prepare()
-        return DeltaSink(self._name, self._topic, self._path, self._types, self._storage or {}, folder)
+        return DeltaSink(self._name, self._topic, self._path, self._types, self._storage, folder)
 
     def switch(self) -> None:
         """The link points at the next generation."""

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from headrace.stores.batch import OnNewQuery, Recorded, Step, Target, next_step
 from headrace.stores.errors import SinkMisconfigured
-from headrace.stores.folders import make_folders, path_beside, replace_text, show_folder, switch_folders
+from headrace.stores.folders import live_folder, make_folders, path_beside, replace_text, show_folder, switch_folders
 from headrace.stores.frames import TableColumn, check_columns, query_id, reduced
 
 _PLACES = ("headrace_sink", "headrace_query", "headrace_batch")
@@ -39,6 +39,10 @@ class ParquetSink:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch, unless it is there already."""
+        path = live_folder(self.path)
+        if path != self.path:
+            replace(self, path=path)(df, batch_id)
+            return
         query = query_id(df)
         rows = reduced(df, self.target)
         owners = self._owners()

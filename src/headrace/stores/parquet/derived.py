@@ -9,7 +9,6 @@ The folder is a link to its present generation, and a rebuild points it at the n
 
 import base64
 import json
-import os
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ import pyarrow.parquet as pq
 from headrace.stores.arrow_rows import grown_schema, retyped, stored_row, to_table, widened_schema
 from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, completed
 from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkUnavailable, TakenOver, TargetReplaced
-from headrace.stores.folders import Generations, sync
+from headrace.stores.folders import Generations, replace_text, sync
 
 MANIFEST: Final = "manifest.json"
 _KEY: Final = "__headrace_key"
@@ -151,13 +150,7 @@ class ParquetSink:
     def _commit(self, manifest: dict[str, Any]) -> None:
         """The folder holds the old manifest or the new one, whatever happens."""
         manifest["token"] = uuid.uuid4().hex
-        fresh = self._folder / f".{manifest['token']}"
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(manifest, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._folder / MANIFEST)
-        sync(self._folder)
+        replace_text(self._folder / MANIFEST, json.dumps(manifest))
         self._manifest = manifest
         named = {*manifest["files"].values(), *manifest["kept"]}
         for file_path in self._folder.glob("*.parquet"):
