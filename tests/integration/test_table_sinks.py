@@ -409,8 +409,8 @@ def test_postgres_leaves_no_stage_behind(
     sink(spark.range(5), 0)
     assert stages() == 0
     # A crashed attempt: its stage is there and nobody drops it.
-    with psycopg.connect(server.url, autocommit=True) as db:
-        sink._stage(db, sink._lock(db), {"id": "bigint"}, exists=False)
+    with sink.opened() as (db, target):
+        sink._stage(db, target, {"id": "bigint"}, exists=False)
     assert stages() == 1
     sink(spark.range(5, 6), 1)
     assert stages() == 0

@@ -19,7 +19,7 @@ from headrace.pipelines.columns.protobuf import ProtobufDecoder
 from headrace.pipelines.sink.topic.outgoing import columns_of
 from headrace.records import Codec, records_of
 from headrace.stores.postgres.copy_text import copy_text
-from headrace.stores.sqlite.batch import cell_values
+from headrace.stores.sqlite.database import cell_values
 from tests.value_columns import rows_of, value_columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""DuckDB: rows go in as Arrow columns, in one transaction.
+"""DuckDB's derived tables: rows go in as Arrow columns, in one transaction.
 
 DuckDB locks its file for one process. So a sink lets go of it when there is nothing to do, and for a moment now and
 then when there is: others get at it then, if they try again for a while, as `headrace sync verify` does. While they
@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace import extras
+from headrace.stores.duckdb.database import DuckdbDatabase
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable
-from headrace.stores.sql.database import ColumnType, Rows, TableName, conflict_upsert, full_name
-from headrace.stores.sql.derived import ADD, SqlSink, TableOptions
+from headrace.stores.sql.database import ColumnType, Rows, TableDatabase, with_key
+from headrace.stores.sql.derived import SqlSink
+from headrace.stores.sql.growth import ADD, TableOptions
+from headrace.stores.sql.statements import TableName, quote, upsert_rows
 from headrace.stores.values import Family
 
 _STAGE: Final = "headrace_stage"
@@ -34,7 +37,6 @@ _FAMILIES: Final = {
 }  # fmt: skip
 _HELD_S: Final = 1.0  # then others have a turn
 _TURN_S: Final = 0.1
-_PATIENCE_S: Final = 10.0
 _MODIFIER: Final = re.compile(r"\([^)]*\)$")
 
 
@@ -50,18 +52,15 @@ def _as_text(column: str) -> str:
     return f"CASE WHEN {is_whole} THEN CAST(CAST({column} AS BIGINT) AS VARCHAR) ELSE CAST({column} AS VARCHAR) END"
 
 
-class DuckdbDatabase:
-    """A `Database`."""
+class DuckdbTables(DuckdbDatabase, TableDatabase):
+    """Several of one process have the file together: DuckDB lets them, and fails one of two that change one row."""
 
-    kind = "DuckDB"
-    lock = ""  # the file belongs to one process, and a conflict inside it fails one of the two
-    is_ddl_transactional = True
+    types = _TYPES
+    patience_s = 10.0
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._duckdb = extras.load("duckdb")
+        super().__init__(path)
         self._arrow = extras.load("pyarrow")
-        self._connection: Any = None
         self._since_s = 0.0  # when it was opened
         self._turn_s = 0.0  # not to be opened before
 
@@ -69,26 +68,16 @@ class DuckdbDatabase:
     def _open(self) -> Any:
         if self._connection is None:
             time.sleep(max(self._turn_s - time.monotonic(), 0.0))
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            until_s = time.monotonic() + _PATIENCE_S
-            while self._connection is None:
-                try:
-                    self._connection = self._duckdb.connect(str(self._path))
-                except self._duckdb.IOException as error:  # another process has it, perhaps for a moment
-                    if "lock" not in str(error) or time.monotonic() > until_s:
-                        raise
-                    time.sleep(0.01)
+            self._connection = self._take_file()
             self._connection.execute("SET TimeZone = 'UTC'")
             self._since_s = time.monotonic()
         return self._connection
 
     def connect(self) -> None:
-        """Open the file."""
         self.close()
         assert self._open is not None
 
     def close(self) -> None:
-        """Close it, and let others have it."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -116,35 +105,12 @@ class DuckdbDatabase:
         except self._arrow.ArrowInvalid as error:
             raise RowRefused(f"DuckDB refuses the row: {error}") from error
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing."""
-        self._open.begin()
-        try:
-            yield
-            self._open.commit()
-        except BaseException:
-            with suppress(self._duckdb.Error):
-                self._open.rollback()
-            raise
-
-    def quoted(self, name: str) -> str:
-        """In double quotes."""
-        return '"' + name.replace('"', '""') + '"'
-
-    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One statement."""
-        cursor = self._open.execute(statement, list(values))
-        return list(cursor.fetchall()) if cursor.description else []
-
     def stream(self, statement: str, chunk_rows: int) -> Iterator[Rows]:
-        """The result of one statement is of one moment."""
         self._open.execute(statement)
         while chunk := self._open.fetchmany(chunk_rows):
             yield chunk
 
     def columns(self, table: TableName) -> dict[str, ColumnType]:
-        """From the catalog."""
         found = self.run(
             "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = current_database() "
             "AND schema_name = ? AND table_name = ? ORDER BY column_index",
@@ -153,11 +119,10 @@ class DuckdbDatabase:
         return {name: ColumnType(spelling, _family(spelling)) for name, spelling in found}
 
     def readable(self, name: str, column: ColumnType) -> str:
-        """Types that the sink does not know are read as text."""
-        return f"CAST({self.quoted(name)} AS VARCHAR)" if column.family is Family.OTHER else self.quoted(name)
+        """Types that we do not know are read as text."""
+        return f"CAST({quote(name)} AS VARCHAR)" if column.family is Family.OTHER else quote(name)
 
     def key_columns(self, table: TableName) -> list[str]:
-        """In the key's order."""
         found = self.run(
             "SELECT constraint_column_names FROM duckdb_constraints() WHERE database_name = current_database() "
             "AND schema_name = ? AND table_name = ? AND constraint_type = 'PRIMARY KEY'",
@@ -165,64 +130,32 @@ class DuckdbDatabase:
         )
         return list(found[0][0]) if found else []
 
-    def type_for(self, family: Family, *, is_key: bool) -> str:  # noqa: ARG002 - the same for keys
-        """The type of a new column."""
-        return _TYPES[family]
-
     def retype(self, table: TableName, columns: Mapping[str, ColumnType], *, keys: Sequence[str]) -> None:
-        """Through a table beside it, because DuckDB alters no column of a table with a key."""
+        """DuckDB alters no column of a table with a key."""
         held = self.columns(table)
-        beside = table.with_suffix("retyped")
-        parts = [f"{self.quoted(name)} {columns.get(name, column).spelling}" for name, column in held.items()]
-        key = f", PRIMARY KEY ({', '.join(map(self.quoted, keys))})" if keys else ""
-        self.run(f"CREATE TABLE {full_name(self, beside)} ({', '.join(parts)}{key})")
-        chosen = ", ".join(
-            _as_text(self.quoted(name))
-            if name in columns and columns[name].family is Family.TEXT and column.family is Family.FLOAT
-            else self.quoted(name)
-            for name, column in held.items()
-        )
-        self.run(f"INSERT INTO {full_name(self, beside)} SELECT {chosen} FROM {full_name(self, table)}")  # noqa: S608
-        self.run(f"DROP TABLE {full_name(self, table)}")
-        self.run(f"ALTER TABLE {full_name(self, beside)} RENAME TO {self.quoted(table.name)}")
+        texts = [
+            name
+            for name, column in columns.items()
+            if column.family is Family.TEXT and held[name].family is Family.FLOAT
+        ]
+        self.retype_beside(table, columns, keys, {name: _as_text(quote(name)) for name in texts})
 
     def create_like(self, table: TableName, model: TableName) -> None:
-        """Columns and key."""
-        parts = [f"{self.quoted(name)} {column.spelling}" for name, column in self.columns(model).items()]
-        if keys := self.key_columns(model):
-            parts.append(f"PRIMARY KEY ({', '.join(map(self.quoted, keys))})")
-        self.run(f"CREATE TABLE {full_name(self, table)} ({', '.join(parts)})")
-
-    def rename(self, moves: Sequence[tuple[TableName, TableName]]) -> None:
-        """In the caller's transaction."""
-        for old, new in moves:
-            self.run(f"ALTER TABLE {full_name(self, old)} RENAME TO {self.quoted(new.name)}")
-
-    def bind(self, value: Any, family: Family) -> Any:  # noqa: ARG002 - Arrow knows them all
-        """As it is."""
-        return value
+        parts = [f"{quote(name)} {column.spelling}" for name, column in self.columns(model).items()]
+        self.run(f"CREATE TABLE {table} ({', '.join(with_key(parts, self.key_columns(model)))})")
 
     def upsert(self, table: TableName, columns: Mapping[str, ColumnType], keys: Sequence[str], rows: Rows) -> None:
         """From the stage, each column cast to the table's type."""
         with self._staged(columns, rows):
-            chosen = ", ".join(f"CAST({self.quoted(name)} AS {column.spelling})" for name, column in columns.items())
-            statement = conflict_upsert(
-                self.quoted,
-                full_name(self, table),
-                list(columns),
-                keys,
-                f"SELECT {chosen} FROM {_STAGE}",  # noqa: S608
-            )
-            self.run(statement)
+            chosen = ", ".join(f"CAST({quote(name)} AS {column.spelling})" for name, column in columns.items())
+            self.run(upsert_rows(table, list(columns), keys, f"SELECT {chosen} FROM {_STAGE}"))  # noqa: S608
 
     def delete(self, table: TableName, columns: Mapping[str, ColumnType], rows: Rows) -> None:
-        """By a join with the keys."""
         with self._staged(columns, rows):
             same = " AND ".join(
-                f"t.{self.quoted(name)} = CAST(s.{self.quoted(name)} AS {column.spelling})"
-                for name, column in columns.items()
+                f"t.{quote(name)} = CAST(s.{quote(name)} AS {column.spelling})" for name, column in columns.items()
             )
-            self.run(f"DELETE FROM {full_name(self, table)} t USING {_STAGE} s WHERE {same}")  # noqa: S608
+            self.run(f"DELETE FROM {table} t USING {_STAGE} s WHERE {same}")  # noqa: S608
 
     @contextmanager
     def _staged(self, columns: Mapping[str, ColumnType], rows: Rows) -> Iterator[None]:
@@ -246,4 +179,4 @@ def duckdb(
 ) -> SqlSink:
     """A sink to a table in a DuckDB file; `types` are those of columns that it makes."""
     options = TableOptions(TableName.parse(table), dict(types or {}), new_columns)
-    return SqlSink(name, topic, partial(DuckdbDatabase, Path(path)), options)
+    return SqlSink(name, topic, partial(DuckdbTables, Path(path)), options)

@@ -1,4 +1,4 @@
-"""MariaDB, and MySQL: rows go in as many-valued inserts.
+"""Derived tables of MariaDB and MySQL: rows go in as many-valued inserts.
 
 Definitions of tables end a transaction there, so the table is made, and columns are added, before the transaction
 that needs them: a crash in between leaves an empty column, which the next try finds. A switch is one `RENAME TABLE`,
@@ -17,8 +17,10 @@ from urllib.parse import unquote, urlsplit
 
 from headrace import extras
 from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkRefused, SinkUnavailable
-from headrace.stores.sql.database import ColumnType, Rows, TableName, full_name, listed
-from headrace.stores.sql.derived import ADD, SqlSink, TableOptions
+from headrace.stores.sql.database import ColumnType, Rows, TableDatabase, with_format_marks
+from headrace.stores.sql.derived import SqlSink
+from headrace.stores.sql.growth import ADD, TableOptions
+from headrace.stores.sql.statements import TableName, list_names, quote
 from headrace.stores.values import Family, Misfit
 
 _CONNECT_S: Final = 10
@@ -51,10 +53,10 @@ def _family(spelling: str) -> Family:
     return _FAMILIES.get(spelling) or _FAMILIES.get(word[0] if word else "") or Family.TEXT
 
 
-class MariadbDatabase:
-    """A `Database`."""
-
+class MariadbTables(TableDatabase):
     kind = "MariaDB"
+    moment = "DATETIME(6)"
+    types = _TYPES
     lock = " FOR UPDATE"
     is_ddl_transactional = False
 
@@ -84,14 +86,10 @@ class MariadbDatabase:
         )
 
     def close(self) -> None:
-        """End the session."""
         if self._open is not None:
             with suppress(self._pymysql.Error, OSError):
                 self._open.close()
             self._open = None
-
-    def rest(self, *, is_idle: bool) -> None:
-        """Others are not kept from anything."""
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -106,7 +104,7 @@ class MariadbDatabase:
             # Numbers from 2000 on are the client's own: it is the connection that failed.
             if code in _PASSING_CODES or 2000 <= code < 3000 or code == 0:
                 raise SinkUnavailable(f"MariaDB cannot be reached: {text}") from error
-            raise SinkRefused(f"MariaDB says no: {text}") from error
+            raise SinkRefused(f"MariaDB refuses: {text}") from error
         except OSError as error:
             raise SinkUnavailable(f"MariaDB cannot be reached: {error}") from error
 
@@ -122,16 +120,9 @@ class MariadbDatabase:
                 self._open.rollback()
             raise
 
-    def quoted(self, name: str) -> str:
-        """In double quotes, as the session is told to read them."""
-        return '"' + name.replace('"', '""') + '"'
-
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One statement."""
-        if values:
-            statement = statement.replace("%", "%%").replace("?", "%s")
         with self._open.cursor() as cursor:
-            cursor.execute(statement, tuple(values) or None)
+            cursor.execute(with_format_marks(statement) if values else statement, tuple(values) or None)
             return list(cursor.fetchall())
 
     def stream(self, statement: str, chunk_rows: int) -> Iterator[Rows]:
@@ -153,12 +144,7 @@ class MariadbDatabase:
         )
         return {name: ColumnType(kind, Family.JSON if is_json else _family(kind)) for name, kind, is_json in found}
 
-    def readable(self, name: str, column: ColumnType) -> str:  # noqa: ARG002 - the same for all types
-        """As it is."""
-        return self.quoted(name)
-
     def key_columns(self, table: TableName) -> list[str]:
-        """In the key's order."""
         found = self.run(
             "SELECT column_name FROM information_schema.key_column_usage WHERE table_schema = ? AND table_name = ? "
             "AND constraint_name = 'PRIMARY' ORDER BY ordinal_position",
@@ -177,18 +163,16 @@ class MariadbDatabase:
     def retype(self, table: TableName, columns: Mapping[str, ColumnType], *, keys: Sequence[str]) -> None:
         """In one statement, before the transaction that needs it."""
         parts = [
-            f"MODIFY {self.quoted(name)} {column.spelling}{' NOT NULL' if name in keys else ''}"
+            f"MODIFY {quote(name)} {column.spelling}{' NOT NULL' if name in keys else ''}"
             for name, column in columns.items()
         ]
-        self.run(f"ALTER TABLE {full_name(self, table)} {', '.join(parts)}")
+        self.run(f"ALTER TABLE {table} {', '.join(parts)}")
 
     def create_like(self, table: TableName, model: TableName) -> None:
-        """With keys and indexes."""
-        self.run(f"CREATE TABLE {full_name(self, table)} LIKE {full_name(self, model)}")
+        self.run(f"CREATE TABLE {table} LIKE {model}")
 
     def rename(self, moves: Sequence[tuple[TableName, TableName]]) -> None:
-        """In one statement."""
-        self.run("RENAME TABLE " + ", ".join(f"{full_name(self, a)} TO {full_name(self, b)}" for a, b in moves))
+        self.run("RENAME TABLE " + ", ".join(f"{a} TO {b}" for a, b in moves))
 
     def bind(self, value: Any, family: Family) -> Any:
         """Times in UTC, which is the session's zone; arrays have no type here and become JSON."""
@@ -199,18 +183,16 @@ class MariadbDatabase:
         return value
 
     def upsert(self, table: TableName, columns: Mapping[str, ColumnType], keys: Sequence[str], rows: Rows) -> None:
-        """Many rows in a statement."""
         names = list(columns)
         rest = [name for name in names if name not in keys] or [keys[0]]
-        sets = ", ".join(f"{self.quoted(name)} = VALUES({self.quoted(name)})" for name in rest)
-        head = f"INSERT INTO {full_name(self, table)} ({listed(self.quoted, names)}) VALUES ".replace("%", "%%")  # noqa: S608
+        sets = ", ".join(f"{quote(name)} = VALUES({quote(name)})" for name in rest)
+        head = f"INSERT INTO {table} ({list_names(names)}) VALUES ".replace("%", "%%")  # noqa: S608
         tail = f" ON DUPLICATE KEY UPDATE {sets}".replace("%", "%%")
         row_marks = f"({', '.join(['%s'] * len(names))})"
         self._in_chunks(head, row_marks, tail, rows, _ROWS_AT_ONCE)
 
     def delete(self, table: TableName, columns: Mapping[str, ColumnType], rows: Rows) -> None:
-        """Many keys in a statement."""
-        head = f"DELETE FROM {full_name(self, table)} WHERE ({listed(self.quoted, list(columns))}) IN ("  # noqa: S608
+        head = f"DELETE FROM {table} WHERE ({list_names(columns)}) IN ("  # noqa: S608
         self._in_chunks(head.replace("%", "%%"), f"({', '.join(['%s'] * len(columns))})", ")", rows, _KEYS_AT_ONCE)
 
     def _in_chunks(self, head: str, row_marks: str, tail: str, rows: Rows, size: int) -> None:
@@ -235,4 +217,4 @@ def mariadb(
     if parts.scheme not in ("mariadb", "mysql") or not parts.path.strip("/"):
         raise InvalidConnectSetting("url", url.split("@")[-1], "write mariadb://USER:PASSWORD@HOST:PORT/DATABASE")
     options = TableOptions(TableName.parse(table), dict(types or {}), new_columns)
-    return SqlSink(name, topic, partial(MariadbDatabase, url), options)
+    return SqlSink(name, topic, partial(MariadbTables, url), options)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.stores.sql.statements import TableName, list_names, quote
 from headrace.stores.views.question import Condition, Order, Question
 from headrace.stores.views.shape import Column, Shape
 
@@ -12,13 +13,12 @@ _SIGNS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a store writes what differs: names, values, and a column where its order counts."""
+    """Where a store differs: its values, and a column where its order counts."""
 
-    mark: str
-    name: Callable[[str], str]
-    compared: Callable[[Column], str]  # the column in an order or a comparison by size
-    bound: Callable[[Column, Any], Any]  # a value for `compared`
-    exact: Callable[[Column, Any], Any]  # a value for the column as it is
+    compared: Callable[[Column], str] = lambda column: quote(column.name)  # in an order or a comparison by size
+    bound: Callable[[Column, Any], Any] = lambda _, value: value  # a value for `compared`
+    exact: Callable[[Column, Any], Any] = lambda _, value: value  # a value for the column as it is
+    loaded: Callable[[Column, Any], Any] = lambda _, value: value  # a stored value as Python has it
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Statement:
     values: tuple[Any, ...] = ()
 
 
-def select(table: str, shape: Shape, question: Question, dialect: Dialect) -> Statement:
+def select(table: TableName, shape: Shape, question: Question, dialect: Dialect) -> Statement:
     """The page that a question asks for."""
     parts = [_condition(condition, dialect) for condition in question.conditions]
     if question.after is not None:
@@ -37,39 +37,35 @@ def select(table: str, shape: Shape, question: Question, dialect: Dialect) -> St
     where = " AND ".join(f"({part.text})" for part in parts) or "1 = 1"
     order = ", ".join(_ordered(shape, order, dialect) for order in question.order)
     return Statement(
-        f"SELECT {_names(shape, dialect)} FROM {table} WHERE {where} ORDER BY {order} LIMIT {question.limit}",  # noqa: S608
+        f"SELECT {list_names(shape.names)} FROM {table} WHERE {where} ORDER BY {order} LIMIT {question.limit}",  # noqa: S608
         tuple(value for part in parts for value in part.values),
     )
 
 
-def by_key(table: str, shape: Shape, values: Sequence[Any], dialect: Dialect) -> Statement:
+def by_key(table: TableName, shape: Shape, values: Sequence[Any], dialect: Dialect) -> Statement:
     """One row."""
-    where = " AND ".join(f"{dialect.name(name)} = {dialect.mark}" for name in shape.key)
+    where = " AND ".join(f"{quote(name)} = ?" for name in shape.key)
     bound = tuple(dialect.exact(column, value) for column, value in zip(shape.key_columns, values, strict=True))
-    return Statement(f"SELECT {_names(shape, dialect)} FROM {table} WHERE {where}", bound)  # noqa: S608
-
-
-def _names(shape: Shape, dialect: Dialect) -> str:
-    return ", ".join(dialect.name(name) for name in shape.names)
+    return Statement(f"SELECT {list_names(shape.names)} FROM {table} WHERE {where}", bound)  # noqa: S608
 
 
 def _condition(condition: Condition, dialect: Dialect) -> Statement:
-    column, name = condition.column, dialect.name(condition.column.name)
+    column, name = condition.column, quote(condition.column.name)
     if condition.operator == "null":
         return Statement(f"{name} IS {'' if condition.value else 'NOT '}NULL")
     if condition.operator == "in":
-        marks = ", ".join([dialect.mark] * len(condition.value))
+        marks = ", ".join(["?"] * len(condition.value))
         return Statement(f"{name} IN ({marks})", tuple(dialect.exact(column, value) for value in condition.value))
     sign = _SIGNS[condition.operator]
     if condition.operator in ("eq", "ne"):
-        return Statement(f"{name} {sign} {dialect.mark}", (dialect.exact(column, condition.value),))
-    return Statement(f"{dialect.compared(column)} {sign} {dialect.mark}", (dialect.bound(column, condition.value),))
+        return Statement(f"{name} {sign} ?", (dialect.exact(column, condition.value),))
+    return Statement(f"{dialect.compared(column)} {sign} ?", (dialect.bound(column, condition.value),))
 
 
 def _ordered(shape: Shape, order: Order, dialect: Dialect) -> str:
     """A column of the key is never null, and by itself it is in the order of the store's own index."""
     way = " DESC" if order.descending else ""
-    last = "" if order.column.name in shape.key else f"({dialect.name(order.column.name)} IS NULL), "
+    last = "" if order.column.name in shape.key else f"({quote(order.column.name)} IS NULL), "
     return f"{last}{dialect.compared(order.column)}{way}"
 
 
@@ -78,16 +74,16 @@ def _behind(shape: Shape, order: Sequence[Order], last: Sequence[Any], dialect: 
     alternatives: list[Statement] = []
     equal: list[Statement] = []
     for one, value in zip(order, last, strict=True):
-        name, compared = dialect.name(one.column.name), dialect.compared(one.column)
+        name, compared = quote(one.column.name), dialect.compared(one.column)
         if value is None:  # nothing is behind it in this column
             equal.append(Statement(f"{name} IS NULL"))
             continue
         bound = (dialect.bound(one.column, value),)
-        further = f"{compared} {'<' if one.descending else '>'} {dialect.mark}"
+        further = f"{compared} {'<' if one.descending else '>'} ?"
         if one.column.name not in shape.key:
             further = f"({further} OR {name} IS NULL)"
         alternatives.append(_all([*equal, Statement(further, bound)]))
-        equal.append(Statement(f"{compared} = {dialect.mark}", bound))
+        equal.append(Statement(f"{compared} = ?", bound))
     behind = Statement(
         " OR ".join(f"({part.text})" for part in alternatives) or "1 = 0",
         tuple(value for part in alternatives for value in part.values),
@@ -97,9 +93,7 @@ def _behind(shape: Shape, order: Sequence[Order], last: Sequence[Any], dialect: 
         return behind
     # The first column alone says where in the index to begin.
     sign = "<=" if first.descending else ">="
-    begin = Statement(
-        f"{dialect.compared(first.column)} {sign} {dialect.mark}", (dialect.bound(first.column, last[0]),)
-    )
+    begin = Statement(f"{dialect.compared(first.column)} {sign} ?", (dialect.bound(first.column, last[0]),))
     return _all([begin, Statement(f"({behind.text})", behind.values)])
 
 

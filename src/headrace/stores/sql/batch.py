@@ -1,95 +1,126 @@
-"""What happens inside the one transaction, the same for every SQL store, which brings `run` and opens and ends it."""
+"""The batch sinks of SQL databases: a batch's rows and its number in one transaction.
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+A database brings its types, what a table of its has, and the way rows get to it. Where it is a file the rows are
+spooled and loaded by this process; PostgreSQL has them copied by the tasks.
+"""
 
-from headrace.stores.batch import Numbered, Recorded, Step, Target, next_step
-from headrace.stores.errors import SinkMisconfigured
-from headrace.stores.sql.statements import BATCHES, Merge, TableName, create_table, quoted
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self
 
-Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType
 
-
-def step_of(run: Run, batches: TableName, target: Target, batch: Numbered, mark: str) -> Step:
-    """What to do with the batch, from what the store remembers; `mark` is the store's placeholder."""
-    rows = run(f"SELECT query_id, batch_id, superseded FROM {batches} WHERE sink = {mark}", (target.name,))  # noqa: S608
-    recorded = (Recorded(query, number, bool(superseded)) for query, number, superseded in rows)
-    return next_step(target.name, recorded, batch.query_id, batch.batch_id, target.on_new_query)
-
-
-def write_batch(
-    run: Run,
-    batches: TableName,
-    target: Target,
-    batch: Numbered,
-    mark: str,
-    types: dict[str, str],
-    merge: Merge,
-    now: Any,
-) -> bool:
-    """Check, merge and record; False if the batch is there already. The caller commits, or rolls back on an error."""
-    step = step_of(run, batches, target, batch, mark)
-    if step is Step.SKIP:
-        return False
-    if target.create:
-        run(create_table(merge.table, list(types.items()), target.keys), ())
-    if merge.deletes and merge.version is not None:
-        remembered = [(name, types[name]) for name in (*target.keys, merge.version)]
-        run(create_table(merge.table.tombstones, remembered, target.keys), ())
-    if step is Step.START_OVER:
-        run(f"DELETE FROM {merge.table}", ())  # noqa: S608
-        if merge.deletes and merge.version is not None:
-            run(f"DELETE FROM {merge.table.tombstones}", ())  # noqa: S608
-    for statement in merge.statements():
-        run(statement, ())
-    record_batch(run, batches, target, batch, mark, step, now)
-    return True
+from headrace.stores.batch import Numbered, Step, Target
+from headrace.stores.frames import (
+    TableColumn,
+    check_columns,
+    check_unique,
+    query_id,
+    reduced,
+    refuse_missing,
+    spooled,
+    types_by_field,
+)
+from headrace.stores.sql.database import Database, StagingDatabase
+from headrace.stores.sql.statements import Merge, TableName
+from headrace.stores.sql.transaction import create_batches, read_step, switch_tables, target_beside, write_batch
 
 
-def record_batch(
-    run: Run, batches: TableName, target: Target, batch: Numbered, mark: str, step: Step, now: Any
-) -> None:
-    """The batch's number in the memory of the sink, and with a new query the end of the old one."""
-    if step is not Step.WRITE:
-        run(f"UPDATE {batches} SET superseded = true WHERE sink = {mark}", (target.name,))  # noqa: S608
-    run(
-        f"INSERT INTO {batches} (sink, query_id, batch_id, superseded, written_at) "  # noqa: S608
-        f"VALUES ({mark}, {mark}, {mark}, false, {mark}) ON CONFLICT (sink, query_id) "
-        "DO UPDATE SET batch_id = excluded.batch_id, written_at = excluded.written_at",
-        (target.name, batch.query_id, batch.batch_id, now),
-    )
+@dataclass(frozen=True)
+class SqlBatchSink(ABC):
+    """Given to `foreachBatch`."""
+
+    target: Target
+    store: ClassVar[str]  # its name, for people
+    json_type: ClassVar[str]  # of nested columns that are kept as JSON
+
+    @abstractmethod
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one batch, unless it is there already."""
+
+    @abstractmethod
+    def opened(self) -> AbstractContextManager[tuple[Database, TableName]]:
+        """The database, with its memory of batches, and the target; no other writes under this name meanwhile."""
+
+    @abstractmethod
+    def describe(self, db: Database, table: TableName) -> tuple[list[TableColumn], Iterable[Iterable[str]]]:
+        """A table's columns, none if it is not there, and the sets of columns that are unique in it."""
+
+    @abstractmethod
+    def type_of(self, kind: DataType) -> str | None:
+        """The type of a column in a new table; None if there is none."""
+
+    def fits(self, wanted: str, found: str) -> bool:  # noqa: ARG002 - any column of SQLite takes any value
+        """Whether a column takes every value of the type without loss."""
+        return True
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """The columns as the store wants them."""
+        return rows
+
+    def beside(self, version: int) -> Self:
+        """The same sink for a version that is built beside the one in use."""
+        return replace(self, target=target_beside(self.target, version))
+
+    def switch(self, version: int) -> None:
+        """Let that version take the table's name."""
+        with self.opened() as (db, table), db.transaction():
+            switch_tables(db, table, self.target.name, version)
+
+    @property
+    def where(self) -> str:
+        return f"{self.store} table {self.target.table}"
+
+    def read_batch(self, df: DataFrame, batch_id: int) -> tuple[Numbered, DataFrame, dict[str, str]]:
+        """A batch as Spark counts it, its rows, and the store's types of their columns."""
+        rows = self.prepare(reduced(df, self.target))
+        types = types_by_field(rows.schema, self.target, self.type_of, self.where, self.json_type)
+        return Numbered(query_id(df), batch_id), rows, types
+
+    def check_table(self, db: Database, table: TableName, types: dict[str, str]) -> bool:
+        """Whether the table exists; if it does, it fits."""
+        columns, uniques = self.describe(db, table)
+        if not columns:
+            refuse_missing(self.where, self.target.create)
+            return False
+        check_columns(self.where, types, columns, self.fits)
+        check_unique(self.where, self.target.keys, map(frozenset, uniques))
+        return True
+
+    def merge(self, table: TableName, stage: str, types: dict[str, str], stage_where: str = "true") -> Merge:
+        target = self.target
+        has_deletes = target.delete_when is not None
+        return Merge(table, stage, tuple(types), target.keys, target.version, has_deletes, stage_where)
 
 
-def target_beside(target: Target, version: int) -> Target:
-    """Where a version is written until it takes over."""
-    return replace(target, table=_table_name(target.table, version), name=_sink_name(target.name, version))
+@dataclass(frozen=True)
+class FileBatchSink(SqlBatchSink):
+    """Into a database that is a file."""
 
+    path: Path
 
-def _table_name(table: str, version: int) -> str:
-    return f"{table}__v{version}"
+    @abstractmethod
+    def database(self) -> StagingDatabase:
+        """The file, not opened yet."""
 
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        batch, rows, types = self.read_batch(df, batch_id)
+        with self.opened() as (db, table):
+            if read_step(db, table, self.target, batch) is Step.SKIP:
+                return
+            self.check_table(db, table, types)
+        with spooled(rows) as spool, self.opened() as (db, table):
+            stage = db.stage(spool, types)  # outside of the transaction, which holds the lock of a file
+            with db.transaction():
+                write_batch(db, self.target, batch, types, self.merge(table, stage, types))
 
-def _sink_name(name: str, version: int) -> str:
-    return f"{name}@v{version}"
-
-
-def switch_tables(
-    run: Run, exists: Callable[[TableName], bool], table: TableName, name: str, version: int, mark: str
-) -> None:
-    """Put the tables of a version in place, inside a transaction of the caller's."""
-    built = table.sibling(_table_name(table.name, version))
-    kept = table.sibling(_table_name(table.name, version - 1))
-    if not exists(built):
-        if exists(table):
-            return  # it was done before
-        raise SinkMisconfigured(f"{built} is not there: build version {version} before switching to it")
-    if exists(kept):
-        raise SinkMisconfigured(f"{kept} is in the way of the version that is replaced: drop or rename it")
-    for old, new in ((table, kept), (built, table)):
-        for source, goal in ((old, new), (old.tombstones, new.tombstones)):
-            if exists(source):
-                run(f"ALTER TABLE {source} RENAME TO {quoted(goal.name)}", ())
-    batches = table.sibling(BATCHES)
-    for before, after in ((name, _sink_name(name, version - 1)), (_sink_name(name, version), name)):
-        run(f"UPDATE {batches} SET sink = {mark} WHERE sink = {mark}", (after, before))  # noqa: S608
+    @contextmanager
+    def opened(self) -> Iterator[tuple[StagingDatabase, TableName]]:
+        table = TableName.parse(self.target.table)
+        with self.database().opened() as db:
+            create_batches(db, table)
+            yield db, table

@@ -1,43 +1,92 @@
-"""What the SQL sink asks of a database. Statements are the database's own; the order of things is the sink's."""
+"""What the faces ask of a database. Statements are the database's own; the order of things is the faces'.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+`Database` is a connection with transactions, and all faces use it. `TableDatabase` is what a derived table needs
+besides: rows put and removed by key, and a table that grows with its rows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from datetime import UTC, datetime
+from functools import lru_cache
+from re import sub
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
-from headrace.stores.errors import InvalidConnectSetting
+from headrace.stores.sql.statements import TableName, list_names, quote
 from headrace.stores.values import Family
 
+if TYPE_CHECKING:
+    from headrace.stores.frames import Spool
+
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
-_LONGEST = 48  # PostgreSQL cuts names at 63 bytes, and ours are longer than the user's
 
 
-@dataclass(frozen=True, slots=True)
-class TableName:
-    """A table, perhaps in a schema."""
+class Database(ABC):
+    """One database, one connection. Between `connect` and `close` it belongs to one thread."""
 
-    name: str
-    schema: str = ""
+    kind: ClassVar[str]
+    moment: ClassVar[str]  # the type of an instant
 
-    @classmethod
-    def parse(cls, text: str) -> "TableName":
-        """`table` or `schema.table`."""
-        schema, _, name = text.rpartition(".")
-        if not name or len(name.encode()) > _LONGEST:
-            raise InvalidConnectSetting("table", text, f"a name has 1 to {_LONGEST} bytes")
-        return cls(name, schema)
+    @abstractmethod
+    def connect(self) -> None:
+        """Connect, or connect again."""
 
-    def with_suffix(self, suffix: str) -> "TableName":
-        """A table beside it."""
-        return TableName(f"{self.name}__{suffix}", self.schema)
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect; whatever is not committed is gone."""
 
     @property
-    def state(self) -> "TableName":
-        """Where the place in the log stands."""
-        return self.with_suffix("sync")
+    def is_broken(self) -> bool:
+        """Whether the connection ended."""
+        return False
 
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.name}" if self.schema else self.name
+    @contextmanager
+    def opened(self) -> Iterator[Self]:
+        """Connected while the block runs."""
+        self.connect()
+        try:
+            yield self
+        finally:
+            self.close()
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """All or nothing."""
+
+    @abstractmethod
+    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """One statement, with `?` where values go."""
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """The statement once for each row."""
+        for row in rows:
+            self.run(statement, row)
+
+    @abstractmethod
+    def exists(self, table: TableName) -> bool: ...
+
+    def guard_definitions(self) -> None:  # noqa: B027 - only PostgreSQL's race
+        """In a transaction: no other makes tables until its end, where CREATE IF NOT EXISTS races with itself."""
+
+    def instant(self, ms: int | None = None) -> Any:
+        """A time, or now, as a column of the type `moment` takes it."""
+        return datetime.now(UTC) if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+class StagingDatabase(Database):
+    """A database that takes a batch of Spark's whole."""
+
+    @abstractmethod
+    def stage(self, spool: "Spool", types: Mapping[str, str]) -> str:
+        """The rows, with their flags, in a table that is gone with the connection; its name."""
+
+
+@lru_cache(maxsize=512)
+def with_format_marks(statement: str) -> str:
+    """`?` as `%s`, for drivers that take that; names and texts in quotes stay what they are."""
+    marked = r""""[^"]*"|'[^']*'|\?|%"""
+    return sub(marked, lambda found: "%s" if found[0] == "?" else found[0].replace("%", "%%"), statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,103 +97,86 @@ class ColumnType:
     family: Family
 
 
-class Database(Protocol):
-    """One database, one connection. Between `connect` and `close` it belongs to one thread."""
+class TableDatabase(Database):
+    """A database with derived tables."""
 
-    kind: str
-    lock: str  # what makes a SELECT hold a row until the end of the transaction
-    is_ddl_transactional: bool
-
-    def connect(self) -> None:
-        """Connect, or connect again."""
-        ...
-
-    def close(self) -> None:
-        """Disconnect; whatever is not committed is gone."""
-        ...
+    lock: ClassVar[str] = ""  # what makes a SELECT hold a row until the end of the transaction
+    is_ddl_transactional: ClassVar[bool] = True
+    types: ClassVar[Mapping[Family, str]]  # of new columns
 
     def rest(self, *, is_idle: bool) -> None:
         """Between batches: let others have what only one may hold; the next statement takes it again."""
-        ...
 
+    def defining(self) -> AbstractContextManager[None]:
+        """Around changes of tables: a transaction, where it holds for them."""
+        return self.transaction() if self.is_ddl_transactional else nullcontext()
+
+    @abstractmethod
     def translated(self) -> AbstractContextManager[None]:
         """Turns the driver's errors into `SinkUnavailable`, `SinkRefused` and `RowRefused`."""
-        ...
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing."""
-        ...
-
-    def quoted(self, name: str) -> str:
-        """A name as SQL takes it, whatever it holds."""
-        ...
-
-    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One statement, with `?` where values go."""
-        ...
-
+    @abstractmethod
     def stream(self, statement: str, chunk_rows: int) -> Iterator[Rows]:
-        """What a query finds, in chunks, as of one moment."""
-        ...
+        """The rows of a query, in chunks, as of one moment."""
 
+    @abstractmethod
     def columns(self, table: TableName) -> dict[str, ColumnType]:
         """A table's columns; none if it is not there."""
-        ...
 
-    def readable(self, name: str, column: ColumnType) -> str:
-        """What to select so that the column's values can be compared with the log's."""
-        ...
-
+    @abstractmethod
     def key_columns(self, table: TableName) -> list[str]:
-        """The columns of a table's primary key."""
-        ...
+        """The columns of a table's primary key, in its order."""
 
-    def type_for(self, family: Family, *, is_key: bool) -> str:
+    def exists(self, table: TableName) -> bool:
+        return bool(self.columns(table))
+
+    def readable(self, name: str, column: ColumnType) -> str:  # noqa: ARG002 - for some types, in some databases
+        """What to select so that the column's values can be compared with the log's."""
+        return quote(name)
+
+    def type_for(self, family: Family, *, is_key: bool) -> str:  # noqa: ARG002 - the same for keys, in most
         """The type of a new column."""
-        ...
+        return self.types[family]
 
+    @abstractmethod
     def retype(self, table: TableName, columns: Mapping[str, ColumnType], *, keys: Sequence[str]) -> None:
         """Give columns other types, which hold what the columns have."""
-        ...
 
+    def retype_beside(
+        self, table: TableName, columns: Mapping[str, ColumnType], keys: Sequence[str], texts: Mapping[str, str]
+    ) -> None:
+        """Through a table beside it, for databases that change no type; `texts` are expressions for new texts."""
+        held = self.columns(table)
+        beside = table.with_suffix("retyped")
+        parts = [f"{quote(name)} {columns.get(name, column).spelling}" for name, column in held.items()]
+        self.run(f"CREATE TABLE {beside} ({', '.join(with_key(parts, keys))})")
+        chosen = ", ".join(texts.get(name, quote(name)) for name in held)
+        self.run(f"INSERT INTO {beside} SELECT {chosen} FROM {table}")  # noqa: S608
+        self.run(f"DROP TABLE {table}")
+        self.run(f"ALTER TABLE {beside} RENAME TO {quote(table.name)}")
+
+    @abstractmethod
     def create_like(self, table: TableName, model: TableName) -> None:
         """A table of the same shape."""
-        ...
 
     def rename(self, moves: Sequence[tuple[TableName, TableName]]) -> None:
-        """Rename tables, all at once."""
-        ...
+        """Rename tables, all at once: in the caller's transaction where definitions have one."""
+        for old, new in moves:
+            self.run(f"ALTER TABLE {old} RENAME TO {quote(new.name)}")
 
-    def bind(self, value: Any, family: Family) -> Any:
+    def bind(self, value: Any, family: Family) -> Any:  # noqa: ARG002 - for some types, in some databases
         """A converted value as the driver takes it."""
-        ...
+        return value
 
+    @abstractmethod
     def upsert(self, table: TableName, columns: Mapping[str, ColumnType], keys: Sequence[str], rows: Rows) -> None:
         """Insert rows with these columns, or update them by key."""
-        ...
 
+    @abstractmethod
     def delete(self, table: TableName, columns: Mapping[str, ColumnType], rows: Rows) -> None:
         """Delete by key; `columns` are the key's."""
-        ...
 
 
-def listed(quoted: Callable[[str], str], names: Sequence[str], prefix: str = "") -> str:
-    """Names, quoted, with commas between."""
-    return ", ".join(prefix + quoted(name) for name in names)
-
-
-def full_name(database: Database, table: TableName) -> str:
-    """A table as SQL takes it."""
-    name = database.quoted(table.name)
-    return f"{database.quoted(table.schema)}.{name}" if table.schema else name
-
-
-def conflict_upsert(
-    quoted: Callable[[str], str], table: str, columns: Sequence[str], keys: Sequence[str], source: str
-) -> str:
-    """`INSERT … ON CONFLICT`, which three of the four databases have."""
-    rest = [name for name in columns if name not in keys]
-    sets = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in rest)
-    action = f"DO UPDATE SET {sets}" if rest else "DO NOTHING"
-    into = listed(quoted, columns)
-    return f"INSERT INTO {table} ({into}) {source} ON CONFLICT ({listed(quoted, keys)}) {action}"
+def with_key(parts: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """The parts of a CREATE TABLE, and its primary key if there is one."""
+    return [*parts, f"PRIMARY KEY ({list_names(keys)})"] if keys else list(parts)

@@ -1,34 +1,40 @@
-"""The merge of a staged batch as SQL, for the stores that speak it: pure text.
+"""Statements for the stores that speak SQL: names, and the merge of a staged batch. Pure text.
 
-All three take `INSERT … ON CONFLICT`. With a version, what was deleted is remembered with its version in a table
+All but MariaDB take `INSERT … ON CONFLICT`. With a version, what was deleted is remembered with its version in a table
 beside the target, in the same transaction: otherwise an older row that comes late would bring a deleted one back.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.stores.batch import DELETED
 
-BATCHES = "headrace_batches"
-
 
 @dataclass(frozen=True)
 class TableName:
-    """A table, perhaps in a schema."""
+    """A table, perhaps in a schema. As a text it is what SQL takes; `plain` is for people."""
 
     name: str
-    schema: str | None = None
+    schema: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "TableName":
         """`table` or `schema.table`."""
-        schema, dot, name = text.rpartition(".")
-        return cls(name, schema if dot else None)
+        schema, _, name = text.rpartition(".")
+        return cls(name, schema)
 
     def sibling(self, name: str) -> "TableName":
         """Another table in the same schema."""
         return TableName(name, self.schema)
+
+    def with_suffix(self, suffix: str) -> "TableName":
+        return self.sibling(f"{self.name}__{suffix}")
+
+    @property
+    def state(self) -> "TableName":
+        """Where a derived table's place in the log stands."""
+        return self.with_suffix("sync")
 
     @property
     def tombstones(self) -> "TableName":
@@ -38,18 +44,29 @@ class TableName:
             name = f"headrace_deleted_{hashlib.sha256(self.name.encode()).hexdigest()[:32]}"
         return self.sibling(name)
 
+    @property
+    def plain(self) -> str:
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
     def __str__(self) -> str:
-        return f"{quoted(self.schema)}.{quoted(self.name)}" if self.schema else quoted(self.name)
+        return f"{quote(self.schema)}.{quote(self.name)}" if self.schema else quote(self.name)
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name as SQL takes it, whatever it holds."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def listed(names: Sequence[str], prefix: str = "") -> str:
+def list_names(names: Iterable[str], prefix: str = "") -> str:
     """Names, quoted, with commas between."""
-    return ", ".join(prefix + quoted(name) for name in names)
+    return ", ".join(prefix + quote(name) for name in names)
+
+
+def upsert_rows(table: TableName, columns: Sequence[str], keys: Sequence[str], source: str) -> str:
+    """`INSERT … ON CONFLICT`, which all but MariaDB have."""
+    sets = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in columns if name not in keys)
+    action = f"DO UPDATE SET {sets}" if sets else "DO NOTHING"
+    return f"INSERT INTO {table} ({list_names(columns)}) {source} ON CONFLICT ({list_names(keys)}) {action}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,7 @@ class Merge:
     def statements(self) -> list[str]:
         """To be run in this order, in one transaction."""
         if not self.keys:
-            chosen = listed(self.columns)
+            chosen = list_names(self.columns)
             return [
                 f"INSERT INTO {self.table} ({chosen}) SELECT {chosen} FROM {self.stage} s WHERE {self.stage_where}"  # noqa: S608
             ]
@@ -78,20 +95,20 @@ class Merge:
         return [self._bury(self.version), self._delete(), self._upsert(), self._unbury(self.version)]
 
     def _same_key(self, one: str, other: str) -> str:
-        return " AND ".join(f"{one}.{quoted(key)} = {other}.{quoted(key)}" for key in self.keys)
+        return " AND ".join(f"{one}.{quote(key)} = {other}.{quote(key)}" for key in self.keys)
 
     def _delete(self) -> str:
         if self.version is None:
             # Not EXISTS: SQLite would go through the whole stage for each row of the table.
             return (
-                f"DELETE FROM {self.table} WHERE ({listed(self.keys)}) IN (SELECT {listed(self.keys)} "  # noqa: S608
-                f"FROM {self.stage} s WHERE {self.stage_where} AND s.{quoted(DELETED)})"
+                f"DELETE FROM {self.table} WHERE ({list_names(self.keys)}) IN (SELECT {list_names(self.keys)} "  # noqa: S608
+                f"FROM {self.stage} s WHERE {self.stage_where} AND s.{quote(DELETED)})"
             )
-        version = quoted(self.version)
+        version = quote(self.version)
         newer = f" AND (t.{version} IS NULL OR s.{version} >= t.{version})"
         return (
             f"DELETE FROM {self.table} AS t WHERE EXISTS (SELECT 1 FROM {self.stage} s WHERE {self.stage_where} "  # noqa: S608
-            f"AND s.{quoted(DELETED)} AND {self._same_key('s', 't')}{newer})"
+            f"AND s.{quote(DELETED)} AND {self._same_key('s', 't')}{newer})"
         )
 
     def _upsert(self) -> str:
@@ -99,50 +116,43 @@ class Merge:
         buried = ""
         newer = ""
         if self.version is not None:
-            version = quoted(self.version)
+            version = quote(self.version)
             newer = f" WHERE t.{version} IS NULL OR excluded.{version} >= t.{version}"
             if self.deletes:
                 buried = (
                     f" AND NOT EXISTS (SELECT 1 FROM {self.table.tombstones} d WHERE {self._same_key('d', 's')} "  # noqa: S608
                     f"AND (s.{version} IS NULL OR d.{version} > s.{version}))"
                 )
-        sets = ", ".join(f"{quoted(column)} = excluded.{quoted(column)}" for column in rest)
+        sets = ", ".join(f"{quote(column)} = excluded.{quote(column)}" for column in rest)
         action = f"DO UPDATE SET {sets}{newer}" if rest else "DO NOTHING"
-        alive = f" AND NOT s.{quoted(DELETED)}" if self.deletes else ""
+        alive = f" AND NOT s.{quote(DELETED)}" if self.deletes else ""
         return (
-            f"INSERT INTO {self.table} AS t ({listed(self.columns)}) SELECT {listed(self.columns, 's.')} "  # noqa: S608
-            f"FROM {self.stage} s WHERE {self.stage_where}{alive}{buried} ON CONFLICT ({listed(self.keys)}) {action}"
+            f"INSERT INTO {self.table} AS t ({list_names(self.columns)}) SELECT {list_names(self.columns, 's.')} "  # noqa: S608
+            f"FROM {self.stage} s WHERE {self.stage_where}{alive}{buried} "
+            f"ON CONFLICT ({list_names(self.keys)}) {action}"
         )
 
     def _bury(self, version: str) -> str:
         columns = (*self.keys, version)
         return (
-            f"INSERT INTO {self.table.tombstones} AS t ({listed(columns)}) SELECT {listed(columns, 's.')} "  # noqa: S608
-            f"FROM {self.stage} s WHERE {self.stage_where} AND s.{quoted(DELETED)} AND s.{quoted(version)} IS NOT NULL "
-            f"ON CONFLICT ({listed(self.keys)}) DO UPDATE SET {quoted(version)} = excluded.{quoted(version)} "
-            f"WHERE excluded.{quoted(version)} >= t.{quoted(version)}"
+            f"INSERT INTO {self.table.tombstones} AS t ({list_names(columns)}) SELECT {list_names(columns, 's.')} "  # noqa: S608
+            f"FROM {self.stage} s WHERE {self.stage_where} AND s.{quote(DELETED)} AND s.{quote(version)} IS NOT NULL "
+            f"ON CONFLICT ({list_names(self.keys)}) DO UPDATE SET {quote(version)} = excluded.{quote(version)} "
+            f"WHERE excluded.{quote(version)} >= t.{quote(version)}"
         )
 
     def _unbury(self, version: str) -> str:
         """A key that lives again needs no tombstone: the row's own version guards it."""
         return (
             f"DELETE FROM {self.table.tombstones} AS d WHERE EXISTS (SELECT 1 FROM {self.stage} s "  # noqa: S608
-            f"WHERE {self.stage_where} AND NOT s.{quoted(DELETED)} AND {self._same_key('s', 'd')} "
-            f"AND s.{quoted(version)} >= d.{quoted(version)})"
+            f"WHERE {self.stage_where} AND NOT s.{quote(DELETED)} AND {self._same_key('s', 'd')} "
+            f"AND s.{quote(version)} >= d.{quote(version)})"
         )
 
 
 def create_table(table: TableName, columns: Sequence[tuple[str, str]], keys: Sequence[str]) -> str:
     """A table with these columns and types, and the keys as its primary key."""
-    parts = [f"{quoted(name)} {kind}" for name, kind in columns]
+    parts = [f"{quote(name)} {kind}" for name, kind in columns]
     if keys:
-        parts.append(f"PRIMARY KEY ({listed(keys)})")
+        parts.append(f"PRIMARY KEY ({list_names(keys)})")
     return f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(parts)})"
-
-
-def create_batches(table: TableName, moment: str) -> str:
-    """The memory of what was written; `moment` is the store's type for an instant."""
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table} (sink VARCHAR(500) NOT NULL, query_id VARCHAR(100) NOT NULL, batch_id "
-        f"BIGINT NOT NULL, superseded BOOLEAN NOT NULL, written_at {moment} NOT NULL, PRIMARY KEY (sink, query_id))"
-    )

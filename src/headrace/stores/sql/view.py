@@ -1,22 +1,24 @@
-"""What SQL stores share: a batch's rows, its number and its freshness in one transaction, and reading of whole batches.
+"""Views in SQL databases: a batch's rows, its number and its freshness in one transaction, and whole batches read.
 
-A store brings the connection (`sqlite.py`, `postgres.py`, `duckdb.py`); the merge is that of the table sinks.
+A store brings the connection, and how its readers wait; the merge is that of the batch sinks.
 """
 
 import json
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from headrace.stores.batch import Numbered, Step, Target
 from headrace.stores.sql.answer import Dialect, Statement, by_key, select
-from headrace.stores.sql.batch import Run, record_batch, step_of, switch_tables, target_beside
-from headrace.stores.sql.statements import BATCHES, Merge, TableName, create_batches, create_table, listed, quoted
+from headrace.stores.sql.database import Database, StagingDatabase
+from headrace.stores.sql.statements import Merge, TableName, create_table, list_names, quote
+from headrace.stores.sql.transaction import create_batches, read_step, record_batch, switch_tables, target_beside
 from headrace.stores.views.freshness import Freshness, Standing
 from headrace.stores.views.question import Question
-from headrace.stores.views.shape import Column, Shape, check_same
+from headrace.stores.views.shape import Shape, check_same
 from headrace.stores.views.store import (
     FLAGS,
     MOST_LOGGED,
@@ -35,89 +37,79 @@ from headrace.stores.views.store import (
 from headrace.stores.views.values import loaded_key
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
 
-    from headrace.stores.frames import Spool
-
-
-class Writing(Protocol):
-    """A connection that writes; no other writes the same view meanwhile."""
-
-    run: Run
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        """What is done inside is done whole, or not at all."""
-        ...
-
-    def stage(self, spool: "Spool", types: Mapping[str, str]) -> str:
-        """Load the rows, with their flags, into a table that is gone with the connection; its name."""
-        ...
-
-    def exists(self, table: TableName) -> bool:
-        """Whether a table is there."""
-        ...
-
-    def tell(self, label: Label, revision: int) -> None:
-        """Let readers know, once the transaction is done."""
-        ...
+Run: TypeAlias = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+D = TypeVar("D", bound=Database)
+VIEWS, CHANGES = "headrace_views", "headrace_view_changes"
+_COLUMNS = "shape, revision, batch_id, row_count, written_ms, offsets, watermark_ms, logged_from"
 
 
 class SqlStore(ABC):
     """Keeps each view as a table of its name."""
 
-    mark: str
-    moment: str  # the type of an instant
+    name: ClassVar[str]  # for people
+    json_type: ClassVar[str]  # of nested columns that are kept as JSON
 
     @abstractmethod
-    def writing(self, label: Label) -> AbstractContextManager[Writing]:
-        """A connection for one view."""
+    def writing(self, label: Label) -> AbstractContextManager[StagingDatabase]:
+        """A connection for one view, with the tables that stand beside it; no other writes the view meanwhile."""
 
     @abstractmethod
+    def type_of(self) -> "Callable[[DataType], str | None]":
+        """What says the store's type for one of Spark's."""
+
     def types(self, schema: "StructType", target: Target) -> dict[str, str]:
         """The store's types of the columns that are spooled, flags included."""
+        from headrace.stores.frames import types_by_field
 
-    @abstractmethod
+        return types_by_field(schema, target, self.type_of(), f"{self.name} view {target.table}", self.json_type)
+
+    def prepared(self, found: "DataFrame") -> "DataFrame":
+        """The columns as the store wants them."""
+        return found
+
     def table(self, view: str) -> TableName:
         """The table of a view."""
+        return TableName(view)
 
-    @abstractmethod
-    def now(self, ms: int) -> Any:
-        """An instant as the memory of batches keeps it."""
+    def announce(self, db: Database, label: Label, revision: int) -> None:  # noqa: B027 - most say nothing
+        """Let readers know, once the transaction is done; where nothing is said they look for themselves."""
 
     def write(self, batch: ViewBatch) -> Freshness | None:
         """Write a batch and its freshness as one; None if it is there already."""
         target = self._target(batch)
         types = self.types(batch.schema, target)
         numbered = Numbered(batch.query_id, batch.batch_id)
+        table = self.table(batch.label.view).sibling(target.table)
         with self.writing(batch.label) as db:
-            table = TableName.parse(target.table)
-            table = replace(table, schema=self.table(batch.label.view).schema)
-            batches, books = table.sibling(BATCHES), Books(db.run, table, self.mark)
+            books = Books(db.run, table)
             with db.transaction():
-                step = step_of(db.run, batches, target, numbered, self.mark)
+                step = read_step(db, table, target, numbered)
                 if step is Step.SKIP:
                     return None
                 before = books.kept(batch.label)
                 fresh_start = step is Step.START_OVER
                 if fresh_start:
-                    db.run(f"DROP TABLE IF EXISTS {table}", ())
+                    db.run(f"DROP TABLE IF EXISTS {table}")
                 elif before:
                     check_same(str(batch.label), before.shape, batch.shape)
                 rows = {name: kind for name, kind in types.items() if name not in FLAGS}
-                db.run(create_table(table, list(rows.items()), target.keys), ())
+                db.run(create_table(table, list(rows.items()), target.keys))
                 stage = db.stage(batch.spool, types)
-                tally = read_tally(db.run(tally_statement(table, stage, target.keys), ()))
+                tally = Tally(*db.run(tally_statement(table, stage, target.keys))[0])
                 check_tally(batch.label, target.keys, tally, upserts=batch.upserts)
                 _, upsert = Merge(table, stage, tuple(rows), target.keys, deletes=True).statements()
                 for statement in (delete_statement(table, stage, target.keys), upsert):
-                    db.run(statement, ())
-                record_batch(db.run, batches, target, numbered, self.mark, step, self.now(batch.now_ms))
+                    db.run(statement)
+                record_batch(db, table, target, numbered, step, batch.now_ms)
                 is_logged = tally.changed <= MOST_LOGGED
                 kept = follows(before, batch, tally, logged=is_logged, fresh_start=fresh_start)
                 if is_logged:
-                    books.log(batch.label, kept.freshness.revision, stage, "1 = 1")
+                    books.log(batch.label, kept.freshness.revision, stage)
                 books.write(batch.label, kept)
-                db.tell(batch.label, kept.freshness.revision)
+                self.announce(db, batch.label, kept.freshness.revision)
         return kept.freshness
 
     def switch(self, view: str, version: int) -> None:
@@ -125,9 +117,9 @@ class SqlStore(ABC):
         new, live = Label(view, version), Label(view)
         with self.writing(live) as db:
             table = self.table(view)
-            books = Books(db.run, table, self.mark)
+            books = Books(db.run, table)
             with db.transaction():
-                switch_tables(db.run, db.exists, table, f"view:{view}", version, self.mark)
+                switch_tables(db, table, f"view:{view}", version)
                 built = books.kept(new)
                 if built is None:
                     return  # it was done before
@@ -136,12 +128,12 @@ class SqlStore(ABC):
                 for label in (new, live):
                     books.forget(label)
                 books.write(live, Kept(built.shape, replace(built.freshness, revision=revision), revision))
-                db.tell(live, revision)
+                self.announce(db, live, revision)
 
-    def bookkeeping(self, run: Run, table: TableName) -> None:
+    def make_books(self, db: Database, view: str) -> None:
         """Make the tables that stand beside views."""
-        run(create_batches(table.sibling(BATCHES), self.moment), ())
-        Books(run, table, self.mark).create()
+        create_batches(db, self.table(view))
+        Books(db.run, self.table(view)).create()
 
     def _target(self, batch: ViewBatch) -> Target:
         view = batch.label.view
@@ -150,6 +142,34 @@ class SqlStore(ABC):
             on_new_query=batch.on_new_query,
         )  # fmt: skip
         return target if batch.label.version is None else target_beside(target, batch.label.version)
+
+
+class Connections(Generic[D]):
+    """A connection for each thread that reads."""
+
+    def __init__(self, make: Callable[[], D]) -> None:
+        self._make = make
+        self._own = threading.local()
+        self._all: list[D] = []
+        self.is_closed = False
+
+    def get(self) -> D:
+        """The thread's own."""
+        db: D | None = getattr(self._own, "db", None)
+        if db is None or db.is_broken:
+            db = self._own.db = self._make()
+            self._all.append(db)
+        return db
+
+    def drop(self) -> None:
+        """The thread's own is of no use any more."""
+        if getattr(self._own, "db", None) is not None:
+            self._own.db.close()
+
+    def close(self) -> None:
+        self.is_closed = True
+        for db in self._all:
+            db.close()
 
 
 class SqlReader:
@@ -161,14 +181,13 @@ class SqlReader:
         table: TableName,
         snapshot: Callable[[], AbstractContextManager[Run]],
         dialect: Dialect,
-        value: Callable[[Column, Any], Any],
         *,
         wait: Callable[[int, float], None],
         close: Callable[[], None],
     ) -> None:
-        """`snapshot` gives a connection that sees one moment; `value` makes a stored value one of Python's."""
+        """`snapshot` runs statements that see one moment."""
         self._label, self._table = Label(view), table
-        self._snapshot, self._dialect, self._value = snapshot, dialect, value
+        self._snapshot, self._dialect = snapshot, dialect
         self.wait, self.close = wait, close
 
     def kept(self) -> Kept:
@@ -180,13 +199,13 @@ class SqlReader:
         """The row with this key, or none."""
         with self._read() as (kept, run):
             shape = kept.shape
-            asked = by_key(str(self._table), shape, values, self._dialect)
+            asked = by_key(self._table, shape, values, self._dialect)
             return Answer(kept, self._rows(kept, run, asked))
 
     def page(self, question: Question) -> Answer:
         """The rows that a question asks for."""
         with self._read() as (kept, run):
-            return Answer(kept, self._rows(kept, run, select(str(self._table), kept.shape, question, self._dialect)))
+            return Answer(kept, self._rows(kept, run, select(self._table, kept.shape, question, self._dialect)))
 
     def changes(self, since: int) -> Changes:
         """What changed since a revision."""
@@ -194,13 +213,13 @@ class SqlReader:
             if not kept.logged_from <= since <= kept.freshness.revision:
                 return Changes(kept, None)
             shape = kept.shape
-            texts = Books(run, self._table, self._dialect.mark).changed(self._label, since)
+            texts = Books(run, self._table).changed(self._label, since)
             if len(texts) > MOST_LOGGED:  # the whole view comes faster than so many rows one by one
                 return Changes(kept, None)
             keys = {text: loaded_key(shape, text) for text in texts}
             rows: dict[str, Row] = {}
             for text, key in keys.items():
-                asked = by_key(str(self._table), shape, list(key.values()), self._dialect)
+                asked = by_key(self._table, shape, list(key.values()), self._dialect)
                 found = self._rows(kept, run, asked)
                 if found:
                     rows[text] = found[0]
@@ -209,7 +228,7 @@ class SqlReader:
     @contextmanager
     def _read(self) -> Iterator[tuple[Kept, Run]]:
         with self._snapshot() as run:
-            kept = Books(run, self._table, self._dialect.mark).kept(self._label)
+            kept = Books(run, self._table).kept(self._label)
             if kept is None:
                 raise never_written(self._label.view)
             yield kept, run
@@ -217,22 +236,21 @@ class SqlReader:
     def _rows(self, kept: Kept, run: Run, asked: Statement) -> list[Row]:
         columns = kept.shape.columns
         return [
-            {column.name: self._value(column, value) for column, value in zip(columns, row, strict=True)}
+            {column.name: self._dialect.loaded(column, value) for column, value in zip(columns, row, strict=True)}
             for row in run(asked.text, asked.values)
         ]
 
 
-VIEWS, CHANGES = "headrace_views", "headrace_view_changes"
-_COLUMNS = "shape, revision, batch_id, row_count, written_ms, offsets, watermark_ms, logged_from"
-
-
 class Books:
-    """The two tables in one store; `mark` is its placeholder."""
+    """What stands beside a view's rows: its shape and freshness, and which keys the last batches changed.
 
-    def __init__(self, run: Run, table: TableName, mark: str) -> None:
+    Two tables: `headrace_views`, a row for each view, and `headrace_view_changes`. Both change in the transaction that
+    changes the rows.
+    """
+
+    def __init__(self, run: Run, table: TableName) -> None:
         self._run = run
         self._views, self._changes = table.sibling(VIEWS), table.sibling(CHANGES)
-        self._mark = mark
 
     def create(self) -> None:
         """Make the tables where they are not there."""
@@ -251,7 +269,7 @@ class Books:
     def kept(self, label: Label) -> Kept | None:
         """What is known of a view."""
         found = self._run(
-            f"SELECT {_COLUMNS} FROM {self._views} WHERE name = {self._mark}",  # noqa: S608
+            f"SELECT {_COLUMNS} FROM {self._views} WHERE name = ?",  # noqa: S608
             (str(label),),
         )
         if not found:
@@ -269,27 +287,27 @@ class Books:
         )  # fmt: skip
         names = _COLUMNS.split(", ")
         self._run(
-            f"INSERT INTO {self._views} (name, {_COLUMNS}) VALUES ({', '.join([self._mark] * len(values))}) "  # noqa: S608
+            f"INSERT INTO {self._views} (name, {_COLUMNS}) VALUES ({', '.join(['?'] * len(values))}) "  # noqa: S608
             f"ON CONFLICT (name) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}",
             values,
         )
         self._run(
-            f"DELETE FROM {self._changes} WHERE name = {self._mark} AND revision <= {self._mark}",  # noqa: S608
+            f"DELETE FROM {self._changes} WHERE name = ? AND revision <= ?",  # noqa: S608
             (str(label), kept.logged_from),
         )
 
-    def log(self, label: Label, revision: int, stage: str, where: str) -> None:
+    def log(self, label: Label, revision: int, stage: str) -> None:
         """Remember which keys a batch changed."""
         self._run(
             f"INSERT INTO {self._changes} (name, revision, row_key) "  # noqa: S608
-            f"SELECT {self._mark}, {self._mark}, s.headrace_key FROM {stage} s WHERE {where}",
+            f"SELECT ?, ?, s.headrace_key FROM {stage} s",
             (str(label), revision),
         )
 
     def changed(self, label: Label, since: int) -> list[str]:
         """The keys that changed after a revision."""
         found = self._run(
-            f"SELECT DISTINCT row_key FROM {self._changes} WHERE name = {self._mark} AND revision > {self._mark} "  # noqa: S608
+            f"SELECT DISTINCT row_key FROM {self._changes} WHERE name = ? AND revision > ? "  # noqa: S608
             "ORDER BY row_key",
             (str(label), since),
         )
@@ -298,13 +316,13 @@ class Books:
     def forget(self, label: Label) -> None:
         """Strike a view out."""
         for table in (self._views, self._changes):
-            self._run(f"DELETE FROM {table} WHERE name = {self._mark}", (str(label),))  # noqa: S608
+            self._run(f"DELETE FROM {table} WHERE name = ?", (str(label),))  # noqa: S608
 
 
 def tally_statement(table: TableName, stage: str, keys: Sequence[str]) -> str:
     """How the staged rows meet those that are there; to be asked before the merge."""
-    same = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
-    there, gone = f"t.{quoted(keys[0])} IS NOT NULL", "s.headrace_deleted"
+    same = " AND ".join(f"t.{quote(key)} = s.{quote(key)}" for key in keys)
+    there, gone = f"t.{quote(keys[0])} IS NOT NULL", "s.headrace_deleted"
     clash = f"NOT {gone} AND NOT s.headrace_known AND {there}"
     strange = f"s.headrace_known AND NOT {there}"
     return (
@@ -316,11 +334,6 @@ def tally_statement(table: TableName, stage: str, keys: Sequence[str]) -> str:
 
 def delete_statement(table: TableName, stage: str, keys: Sequence[str]) -> str:
     """What removes the rows that are gone: found by the view's own key, so that its size does not count."""
-    names = listed(keys)
+    names = list_names(keys)
     chosen = names if len(keys) == 1 else f"({names})"
     return f"DELETE FROM {table} WHERE {chosen} IN (SELECT {names} FROM {stage} s WHERE s.headrace_deleted)"  # noqa: S608
-
-
-def read_tally(rows: Sequence[tuple[Any, ...]]) -> Tally:
-    """The answer to it."""
-    return Tally(*rows[0])

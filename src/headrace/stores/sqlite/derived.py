@@ -1,8 +1,4 @@
-"""SQLite: one file, one writer.
-
-SQLite asks no column for its values' type; what a column was declared as decides how the log's values are stored:
-times as ISO 8601 text, decimals and JSON as text so that no digit is lost, truth values as 0 and 1.
-"""
+"""SQLite's derived tables. What a column was declared as decides how the log's values are stored in it."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable
-from headrace.stores.sql.database import ColumnType, Rows, TableName, conflict_upsert, full_name
-from headrace.stores.sql.derived import ADD, SqlSink, TableOptions
+from headrace.stores.sql.database import ColumnType, Rows, TableDatabase, with_key
+from headrace.stores.sql.derived import SqlSink
+from headrace.stores.sql.growth import ADD, TableOptions
+from headrace.stores.sql.statements import TableName, quote, upsert_rows
+from headrace.stores.sqlite.database import SqliteDatabase
 from headrace.stores.values import Family, Misfit
 
 _BUSY_S: Final = 30.0  # how long to wait for another writer of the same file
@@ -49,37 +48,11 @@ def _as_text(column: str, family: Family) -> str:
     return f"CASE WHEN {is_whole} THEN CAST(CAST({column} AS INTEGER) AS TEXT) ELSE CAST({column} AS TEXT) END"
 
 
-class SqliteDatabase:
-    """A `Database`."""
-
-    kind = "SQLite"
-    lock = ""  # a transaction of ours holds the whole file
-    is_ddl_transactional = True
+class SqliteTables(SqliteDatabase, TableDatabase):
+    types = _TYPES
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._open: sqlite3.Connection | None = None
-
-    @property
-    def _db(self) -> sqlite3.Connection:
-        assert self._open is not None
-        return self._open
-
-    def connect(self) -> None:
-        """Open the file."""
-        self.close()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._open = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-        self._open.execute("PRAGMA synchronous = FULL")
-
-    def close(self) -> None:
-        """Close it."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
-
-    def rest(self, *, is_idle: bool) -> None:
-        """Others are not kept from anything."""
+        super().__init__(path, busy_s=_BUSY_S)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -102,96 +75,51 @@ class SqliteDatabase:
         except OverflowError as error:
             raise RowRefused(f"SQLite refuses the row: {error}") from error
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """The writer's lock is taken at the start."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
-
-    def quoted(self, name: str) -> str:
-        """In double quotes."""
-        return '"' + name.replace('"', '""') + '"'
-
-    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One statement."""
-        return self._db.execute(statement, tuple(values)).fetchall()
-
     def stream(self, statement: str, chunk_rows: int) -> Iterator[Rows]:
-        """A read transaction sees one moment."""
         cursor = self._db.execute(statement)
         while chunk := cursor.fetchmany(chunk_rows):
             yield chunk
 
-    def columns(self, table: TableName) -> dict[str, ColumnType]:
-        """As they were declared."""
-        found = self._db.execute(f"PRAGMA table_info({self.quoted(table.name)})").fetchall()
-        return {name: ColumnType(declared, _family(declared)) for _, name, declared, *_ in found}
+    def _info(self, table: TableName) -> list[tuple[Any, ...]]:
+        return self.run(f"PRAGMA table_info({quote(table.name)})")
 
-    def readable(self, name: str, column: ColumnType) -> str:  # noqa: ARG002 - the same for all types
-        """As it is."""
-        return self.quoted(name)
+    def _indexes(self, table: TableName) -> list[tuple[Any, ...]]:
+        return self.run(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL",
+            (table.name,),
+        )
+
+    def columns(self, table: TableName) -> dict[str, ColumnType]:
+        return {name: ColumnType(declared, _family(declared)) for _, name, declared, *_ in self._info(table)}
 
     def key_columns(self, table: TableName) -> list[str]:
-        """In the key's order."""
-        found = self._db.execute(f"PRAGMA table_info({self.quoted(table.name)})").fetchall()
-        return [row[1] for row in sorted((row for row in found if row[5]), key=lambda row: row[5])]
-
-    def type_for(self, family: Family, *, is_key: bool) -> str:  # noqa: ARG002 - the same for keys
-        """The type of a new column."""
-        return _TYPES[family]
+        return [row[1] for row in sorted((row for row in self._info(table) if row[5]), key=lambda row: row[5])]
 
     def retype(self, table: TableName, columns: Mapping[str, ColumnType], *, keys: Sequence[str]) -> None:
-        """Through a table beside it, because SQLite changes no declared type; indexes are made again."""
-        indexes = self._db.execute(
-            "SELECT sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL", (table.name,)
-        ).fetchall()
-        held = self.columns(table)
-        beside, there = table.with_suffix("retyped"), self.quoted(table.name)
-        parts = [f"{self.quoted(name)} {columns.get(name, column).spelling}" for name, column in held.items()]
-        chosen = [
-            _as_text(self.quoted(name), column.family) if name in columns and columns[name].family is Family.TEXT
-            else self.quoted(name)
-            for name, column in held.items()
-        ]  # fmt: skip
-        key = f", PRIMARY KEY ({', '.join(map(self.quoted, keys))})" if keys else ""
-        self._db.execute(f"CREATE TABLE {self.quoted(beside.name)} ({', '.join(parts)}{key})")
-        self._db.execute(f"INSERT INTO {self.quoted(beside.name)} SELECT {', '.join(chosen)} FROM {there}")  # noqa: S608
-        self._db.execute(f"DROP TABLE {there}")
-        self._db.execute(f"ALTER TABLE {self.quoted(beside.name)} RENAME TO {there}")
-        for (statement,) in indexes:
-            self._db.execute(statement)
+        """SQLite changes no declared type; indexes are made again."""
+        indexes, held = self._indexes(table), self.columns(table)
+        texts = [name for name, column in columns.items() if column.family is Family.TEXT]
+        self.retype_beside(table, columns, keys, {name: _as_text(quote(name), held[name].family) for name in texts})
+        for _, statement in indexes:
+            self.run(statement)
 
     def create_like(self, table: TableName, model: TableName) -> None:
-        """From the statement's parts; SQLite has no LIKE for tables."""
-        found = self._db.execute(f"PRAGMA table_info({self.quoted(model.name)})").fetchall()
+        """From the columns; SQLite has no LIKE for tables, and indexes come with the switch."""
         parts = [
-            f"{self.quoted(name)} {declared}{' NOT NULL' if required else ''}"
+            f"{quote(name)} {declared}{' NOT NULL' if required else ''}"
             f"{f' DEFAULT {default}' if default is not None else ''}"
-            for _, name, declared, required, default, _ in found
+            for _, name, declared, required, default, _ in self._info(model)
         ]
-        if keys := self.key_columns(model):
-            parts.append(f"PRIMARY KEY ({', '.join(map(self.quoted, keys))})")
-        self._db.execute(f"CREATE TABLE {full_name(self, table)} ({', '.join(parts)})")
+        self.run(f"CREATE TABLE {table} ({', '.join(with_key(parts, self.key_columns(model)))})")
 
     def rename(self, moves: Sequence[tuple[TableName, TableName]]) -> None:
         """Indexes go over to the table that takes the name."""
-        (replaced, _), *_ = moves
-        indexes = self._db.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL",
-            (replaced.name,),
-        ).fetchall()
+        indexes = self._indexes(moves[0][0])
         for name, _ in indexes:
-            self._db.execute(f"DROP INDEX {self.quoted(name)}")
-        for old, new in moves:
-            self._db.execute(f"ALTER TABLE {self.quoted(old.name)} RENAME TO {self.quoted(new.name)}")
+            self.run(f"DROP INDEX {quote(name)}")
+        super().rename(moves)
         for _, statement in indexes:
-            self._db.execute(statement)
+            self.run(statement)
 
     def bind(self, value: Any, family: Family) -> Any:
         """SQLite holds numbers, texts and bytes; what is not a number would become null."""
@@ -206,15 +134,12 @@ class SqliteDatabase:
         return int(value) if family is Family.BOOLEAN else value
 
     def upsert(self, table: TableName, columns: Mapping[str, ColumnType], keys: Sequence[str], rows: Rows) -> None:
-        """One prepared statement for all rows."""
-        names = list(columns)
-        marks = f"VALUES ({', '.join('?' * len(names))})"
-        self._db.executemany(conflict_upsert(self.quoted, full_name(self, table), names, keys, marks), rows)
+        marks = f"VALUES ({', '.join('?' * len(columns))})"
+        self.run_many(upsert_rows(table, list(columns), keys, marks), rows)
 
     def delete(self, table: TableName, columns: Mapping[str, ColumnType], rows: Rows) -> None:
-        """One prepared statement for all keys."""
-        same = " AND ".join(f"{self.quoted(name)} = ?" for name in columns)
-        self._db.executemany(f"DELETE FROM {full_name(self, table)} WHERE {same}", rows)  # noqa: S608
+        same = " AND ".join(f"{quote(name)} = ?" for name in columns)
+        self.run_many(f"DELETE FROM {table} WHERE {same}", rows)  # noqa: S608
 
 
 def sqlite(
@@ -229,4 +154,4 @@ def sqlite(
     """A sink to a table in a SQLite file; `types` are those of columns that it makes."""
     # The dot of a schema means nothing here: the file is the schema.
     options = TableOptions(TableName.parse(table.replace(".", "_")), dict(types or {}), new_columns)
-    return SqlSink(name, topic, partial(SqliteDatabase, Path(path)), options)
+    return SqlSink(name, topic, partial(SqliteTables, Path(path)), options)

@@ -1,0 +1,101 @@
+"""SQLite: one file, one writer, for all of its faces.
+
+SQLite asks no column for its values' type. Values are kept so that nothing is lost: decimals, dates and times as text
+(instants in UTC), truth values as 0 and 1.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.stores.sql.database import StagingDatabase
+from headrace.stores.sql.statements import TableName, list_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.stores.frames import Spool
+
+BUSY_S = 120.0  # how long to wait for another writer of the same file
+
+
+class SqliteDatabase(StagingDatabase):
+    """With `has_wal` readers see the last whole transaction while the next one is written."""
+
+    kind: ClassVar[str] = "SQLite"
+    moment: ClassVar[str] = "TEXT"
+
+    def __init__(self, path: Path, *, busy_s: float = BUSY_S, has_wal: bool = False) -> None:
+        self._path, self._busy_s, self._has_wal = path, busy_s, has_wal
+        self._open: sqlite3.Connection | None = None
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        if self._open is None:  # perhaps by another thread, which closed it
+            raise sqlite3.ProgrammingError("the database is closed")
+        return self._open
+
+    def connect(self) -> None:
+        self.close()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Transactions are ours to open and end.
+        self._open = sqlite3.connect(self._path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
+        if self._has_wal:
+            self._open.execute("PRAGMA journal_mode = WAL")
+        self._open.execute("PRAGMA synchronous = FULL")
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    @contextmanager
+    def transaction(self, start: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+        """The writer's lock is taken at the start."""
+        self._db.execute(start)
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._db.execute(statement, tuple(values)).fetchall()
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._db.executemany(statement, rows)
+
+    def exists(self, table: TableName) -> bool:
+        return bool(self.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table.name,)))
+
+    def instant(self, ms: int | None = None) -> str:
+        return str(super().instant(ms).isoformat())
+
+    def stage(self, spool: "Spool", types: Mapping[str, str]) -> str:  # noqa: ARG002 - it needs none
+        names = spool.schema.names
+        self.run(f"CREATE TEMP TABLE headrace_stage ({list_names(names)})")
+        statement = f"INSERT INTO temp.headrace_stage VALUES ({', '.join('?' * len(names))})"  # noqa: S608
+        for part in spool.batches():
+            columns = [cell_values(part.column(index)) for index in range(part.num_columns)]
+            self.run_many(statement, zip(*columns, strict=True))
+        return "temp.headrace_stage"
+
+
+def cell_values(column: "pa.Array") -> list[Any]:
+    """Python values that SQLite keeps without loss."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        text = pc.strftime(column.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%S")
+        if kind.tz is not None:
+            text = pc.binary_join_element_wise(text, "+00:00", "")
+        return text.to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_decimal(kind) or pa.types.is_date(kind):
+        return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]
