@@ -4,16 +4,16 @@ It adds the group's partition of the offsets topic to the transaction. 2 may ans
 TRANSACTION_ABORTABLE (KIP-890); 3 is flexible.
 """
 
-from headrace.protocol.schema import Message, int16, int32, int64, string
+from headrace.protocol import schema as wire
 
 
-class AddOffsetsToTxnRequest(Message, api_key=25, versions=range(5), flexible_since=3):
-    transactional_id: str = string()
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    group_id: str = string()
+class AddOffsetsToTxnRequest(wire.Message, api_key=25, versions=range(5), flexible_since=3):
+    transactional_id: str = wire.string()
+    producer_id: int = wire.int64()
+    producer_epoch: int = wire.int16()
+    group_id: str = wire.string()
 
 
-class AddOffsetsToTxnResponse(Message, api_key=25, versions=range(5), flexible_since=3):
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
+class AddOffsetsToTxnResponse(wire.Message, api_key=25, versions=range(5), flexible_since=3):
+    throttle_time_ms: int = wire.int32()
+    error_code: int = wire.int16()

@@ -4,49 +4,51 @@ Clients use versions 0 to 3, with one transaction in the message itself; brokers
 verify that a partition belongs to one (KIP-890). 2 may answer PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
 """
 
-from headrace.protocol.schema import INT32, Message, Struct, array, boolean, int16, int32, int64, string
+from headrace.protocol import schema as wire
 
 
-class AddPartitionsToTxnTopic(Struct):
-    name: str = string()
-    partitions: list[int] = array(INT32)
+class AddPartitionsToTxnTopic(wire.Struct):
+    name: str = wire.string()
+    partitions: list[int] = wire.array(wire.INT32)
 
 
-class AddPartitionsToTxnTransaction(Struct):
-    transactional_id: str = string()
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    verify_only: bool = boolean()
-    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
+class AddPartitionsToTxnTransaction(wire.Struct):
+    transactional_id: str = wire.string()
+    producer_id: int = wire.int64()
+    producer_epoch: int = wire.int16()
+    verify_only: bool = wire.boolean()
+    topics: list[AddPartitionsToTxnTopic] = wire.array(AddPartitionsToTxnTopic)
 
 
-class AddPartitionsToTxnRequest(Message, api_key=24, versions=range(6), flexible_since=3):
+class AddPartitionsToTxnRequest(wire.Message, api_key=24, versions=range(6), flexible_since=3):
     """The partitions: of one transaction until version 3, of many since 4."""
 
-    transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, since=4)
-    v3_and_below_transactional_id: str = string(until=3)
-    v3_and_below_producer_id: int = int64(until=3)
-    v3_and_below_producer_epoch: int = int16(until=3)
-    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, until=3)
+    transactions: list[AddPartitionsToTxnTransaction] = wire.array(AddPartitionsToTxnTransaction, since=4)
+    v3_and_below_transactional_id: str = wire.string(until=3)
+    v3_and_below_producer_id: int = wire.int64(until=3)
+    v3_and_below_producer_epoch: int = wire.int16(until=3)
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = wire.array(AddPartitionsToTxnTopic, until=3)
 
 
-class AddPartitionsToTxnPartitionResult(Struct):
-    partition_index: int = int32()
-    partition_error_code: int = int16()
+class AddPartitionsToTxnPartitionResult(wire.Struct):
+    partition_index: int = wire.int32()
+    partition_error_code: int = wire.int16()
 
 
-class AddPartitionsToTxnTopicResult(Struct):
-    name: str = string()
-    results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
+class AddPartitionsToTxnTopicResult(wire.Struct):
+    name: str = wire.string()
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = wire.array(AddPartitionsToTxnPartitionResult)
 
 
-class AddPartitionsToTxnResult(Struct):
-    transactional_id: str = string()
-    topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
+class AddPartitionsToTxnResult(wire.Struct):
+    transactional_id: str = wire.string()
+    topic_results: list[AddPartitionsToTxnTopicResult] = wire.array(AddPartitionsToTxnTopicResult)
 
 
-class AddPartitionsToTxnResponse(Message, api_key=24, versions=range(6), flexible_since=3):
-    throttle_time_ms: int = int32()
-    error_code: int = int16(since=4, ignorable=True)
-    results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, since=4)
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, until=3)
+class AddPartitionsToTxnResponse(wire.Message, api_key=24, versions=range(6), flexible_since=3):
+    throttle_time_ms: int = wire.int32()
+    error_code: int = wire.int16(since=4, ignorable=True)
+    results_by_transaction: list[AddPartitionsToTxnResult] = wire.array(AddPartitionsToTxnResult, since=4)
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = wire.array(
+        AddPartitionsToTxnTopicResult, until=3
+    )

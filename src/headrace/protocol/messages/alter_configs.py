@@ -4,28 +4,28 @@ What is not named goes back to its default, which is why IncrementalAlterConfigs
 flexible; nothing else has changed.
 """
 
+from headrace.protocol import schema as wire
 from headrace.protocol.messages.shared import ResourceOutcome
-from headrace.protocol.schema import Message, Struct, array, boolean, int8, int32, nullable_string, string
 
 
-class AlterableConfig(Struct):
-    name: str = string()
-    value: str | None = nullable_string()
+class AlterableConfig(wire.Struct):
+    name: str = wire.string()
+    value: str | None = wire.nullable_string()
 
 
-class AlterConfigsResource(Struct):
-    resource_type: int = int8()
-    resource_name: str = string()
-    configs: list[AlterableConfig] = array(AlterableConfig)
+class AlterConfigsResource(wire.Struct):
+    resource_type: int = wire.int8()
+    resource_name: str = wire.string()
+    configs: list[AlterableConfig] = wire.array(AlterableConfig)
 
 
-class AlterConfigsRequest(Message, api_key=33, versions=range(3), flexible_since=2):
+class AlterConfigsRequest(wire.Message, api_key=33, versions=range(3), flexible_since=2):
     """The new settings, and whether to set them or only to check."""
 
-    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
-    validate_only: bool = boolean()
+    resources: list[AlterConfigsResource] = wire.array(AlterConfigsResource)
+    validate_only: bool = wire.boolean()
 
 
-class AlterConfigsResponse(Message, api_key=33, versions=range(3), flexible_since=2):
-    throttle_time_ms: int = int32()
-    responses: list[ResourceOutcome] = array(ResourceOutcome)
+class AlterConfigsResponse(wire.Message, api_key=33, versions=range(3), flexible_since=2):
+    throttle_time_ms: int = wire.int32()
+    responses: list[ResourceOutcome] = wire.array(ResourceOutcome)

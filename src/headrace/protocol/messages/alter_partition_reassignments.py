@@ -3,52 +3,41 @@
 Version 1 may refuse to change the replication factor (KIP-860).
 """
 
-from headrace.protocol.schema import (
-    INT32,
-    Message,
-    Struct,
-    array,
-    boolean,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    string,
-)
+from headrace.protocol import schema as wire
 
 
-class ReassignablePartition(Struct):
+class ReassignablePartition(wire.Struct):
     """The brokers that a partition is to be on; null takes a move back."""
 
-    partition_index: int = int32()
-    replicas: list[int] | None = nullable_array(INT32, default=None)
+    partition_index: int = wire.int32()
+    replicas: list[int] | None = wire.nullable_array(wire.INT32, default=None)
 
 
-class ReassignableTopic(Struct):
-    name: str = string()
-    partitions: list[ReassignablePartition] = array(ReassignablePartition)
+class ReassignableTopic(wire.Struct):
+    name: str = wire.string()
+    partitions: list[ReassignablePartition] = wire.array(ReassignablePartition)
 
 
-class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=range(2), flexible_since=0):
-    timeout_ms: int = int32(default=60_000)
-    allow_replication_factor_change: bool = boolean(since=1, default=True)
-    topics: list[ReassignableTopic] = array(ReassignableTopic)
+class AlterPartitionReassignmentsRequest(wire.Message, api_key=45, versions=range(2), flexible_since=0):
+    timeout_ms: int = wire.int32(default=60_000)
+    allow_replication_factor_change: bool = wire.boolean(since=1, default=True)
+    topics: list[ReassignableTopic] = wire.array(ReassignableTopic)
 
 
-class ReassignablePartitionResponse(Struct):
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = nullable_string()
+class ReassignablePartitionResponse(wire.Struct):
+    partition_index: int = wire.int32()
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string()
 
 
-class ReassignableTopicResponse(Struct):
-    name: str = string()
-    partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
+class ReassignableTopicResponse(wire.Struct):
+    name: str = wire.string()
+    partitions: list[ReassignablePartitionResponse] = wire.array(ReassignablePartitionResponse)
 
 
-class AlterPartitionReassignmentsResponse(Message, api_key=45, versions=range(2), flexible_since=0):
-    throttle_time_ms: int = int32()
-    allow_replication_factor_change: bool = boolean(since=1, default=True, ignorable=True)
-    error_code: int = int16()
-    error_message: str | None = nullable_string()
-    responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)
+class AlterPartitionReassignmentsResponse(wire.Message, api_key=45, versions=range(2), flexible_since=0):
+    throttle_time_ms: int = wire.int32()
+    allow_replication_factor_change: bool = wire.boolean(since=1, default=True, ignorable=True)
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string()
+    responses: list[ReassignableTopicResponse] = wire.array(ReassignableTopicResponse)

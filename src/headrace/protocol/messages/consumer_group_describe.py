@@ -3,65 +3,50 @@
 Since 1 it tells which protocol a member speaks, the classic or the new one (KIP-1099).
 """
 
-from headrace.protocol.schema import (
-    INT32,
-    STRING,
-    Message,
-    Struct,
-    Uuid,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    nullable_string,
-    string,
-    struct,
-    uuid,
-)
+from headrace.protocol import schema as wire
 
 
-class ConsumerGroupDescribeRequest(Message, api_key=69, versions=range(2), flexible_since=0):
-    group_ids: list[str] = array(STRING)
-    include_authorized_operations: bool = boolean()
+class ConsumerGroupDescribeRequest(wire.Message, api_key=69, versions=range(2), flexible_since=0):
+    group_ids: list[str] = wire.array(wire.STRING)
+    include_authorized_operations: bool = wire.boolean()
 
 
-class TopicPartitions(Struct):
-    topic_id: Uuid = uuid()
-    topic_name: str = string()
-    partitions: list[int] = array(INT32)
+class TopicPartitions(wire.Struct):
+    topic_id: wire.Uuid = wire.uuid()
+    topic_name: str = wire.string()
+    partitions: list[int] = wire.array(wire.INT32)
 
 
-class Assignment(Struct):
-    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+class Assignment(wire.Struct):
+    topic_partitions: list[TopicPartitions] = wire.array(TopicPartitions)
 
 
-class Member(Struct):
-    member_id: str = string()
-    instance_id: str | None = nullable_string(default=None)
-    rack_id: str | None = nullable_string(default=None)
-    member_epoch: int = int32()
-    client_id: str = string()
-    client_host: str = string()
-    subscribed_topic_names: list[str] = array(STRING)
-    subscribed_topic_regex: str | None = nullable_string(default=None)
-    assignment: Assignment = struct(Assignment)
-    target_assignment: Assignment = struct(Assignment)
-    member_type: int = int8(since=1, default=-1, ignorable=True)
+class Member(wire.Struct):
+    member_id: str = wire.string()
+    instance_id: str | None = wire.nullable_string(default=None)
+    rack_id: str | None = wire.nullable_string(default=None)
+    member_epoch: int = wire.int32()
+    client_id: str = wire.string()
+    client_host: str = wire.string()
+    subscribed_topic_names: list[str] = wire.array(wire.STRING)
+    subscribed_topic_regex: str | None = wire.nullable_string(default=None)
+    assignment: Assignment = wire.struct(Assignment)
+    target_assignment: Assignment = wire.struct(Assignment)
+    member_type: int = wire.int8(since=1, default=-1, ignorable=True)
 
 
-class DescribedGroup(Struct):
-    error_code: int = int16()
-    error_message: str | None = nullable_string(default=None)
-    group_id: str = string()
-    group_state: str = string()
-    group_epoch: int = int32()
-    assignment_epoch: int = int32()
-    assignor_name: str = string()
-    members: list[Member] = array(Member)
-    authorized_operations: int = int32(default=-(2**31))
+class DescribedGroup(wire.Struct):
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string(default=None)
+    group_id: str = wire.string()
+    group_state: str = wire.string()
+    group_epoch: int = wire.int32()
+    assignment_epoch: int = wire.int32()
+    assignor_name: str = wire.string()
+    members: list[Member] = wire.array(Member)
+    authorized_operations: int = wire.int32(default=-(2**31))
 
 
-class ConsumerGroupDescribeResponse(Message, api_key=69, versions=range(2), flexible_since=0):
-    throttle_time_ms: int = int32()
-    groups: list[DescribedGroup] = array(DescribedGroup)
+class ConsumerGroupDescribeResponse(wire.Message, api_key=69, versions=range(2), flexible_since=0):
+    throttle_time_ms: int = wire.int32()
+    groups: list[DescribedGroup] = wire.array(DescribedGroup)

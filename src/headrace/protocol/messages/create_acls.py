@@ -3,28 +3,28 @@
 Version 1 has pattern types, 2 is flexible, 3 knows users of delegation tokens.
 """
 
-from headrace.protocol.schema import Message, Struct, array, int8, int16, int32, nullable_string, string
+from headrace.protocol import schema as wire
 
 
-class AclCreation(Struct):
-    resource_type: int = int8()
-    resource_name: str = string()
-    resource_pattern_type: int = int8(default=3)
-    principal: str = string()
-    host: str = string()
-    operation: int = int8()
-    permission_type: int = int8()
+class AclCreation(wire.Struct):
+    resource_type: int = wire.int8()
+    resource_name: str = wire.string()
+    resource_pattern_type: int = wire.int8(default=3)
+    principal: str = wire.string()
+    host: str = wire.string()
+    operation: int = wire.int8()
+    permission_type: int = wire.int8()
 
 
-class CreateAclsRequest(Message, api_key=30, versions=range(1, 4), flexible_since=2):
-    creations: list[AclCreation] = array(AclCreation)
+class CreateAclsRequest(wire.Message, api_key=30, versions=range(1, 4), flexible_since=2):
+    creations: list[AclCreation] = wire.array(AclCreation)
 
 
-class AclCreationResult(Struct):
-    error_code: int = int16()
-    error_message: str | None = nullable_string()
+class AclCreationResult(wire.Struct):
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string()
 
 
-class CreateAclsResponse(Message, api_key=30, versions=range(1, 4), flexible_since=2):
-    throttle_time_ms: int = int32()
-    results: list[AclCreationResult] = array(AclCreationResult)
+class CreateAclsResponse(wire.Message, api_key=30, versions=range(1, 4), flexible_since=2):
+    throttle_time_ms: int = wire.int32()
+    results: list[AclCreationResult] = wire.array(AclCreationResult)

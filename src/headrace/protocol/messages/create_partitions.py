@@ -3,44 +3,33 @@
 Version 2 is flexible; 3 may be throttled (KIP-599).
 """
 
-from headrace.protocol.schema import (
-    INT32,
-    Message,
-    Struct,
-    array,
-    boolean,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    string,
-)
+from headrace.protocol import schema as wire
 
 
-class CreatePartitionsAssignment(Struct):
-    broker_ids: list[int] = array(INT32)
+class CreatePartitionsAssignment(wire.Struct):
+    broker_ids: list[int] = wire.array(wire.INT32)
 
 
-class CreatePartitionsTopic(Struct):
-    name: str = string()
-    count: int = int32()
-    assignments: list[CreatePartitionsAssignment] | None = nullable_array(CreatePartitionsAssignment)
+class CreatePartitionsTopic(wire.Struct):
+    name: str = wire.string()
+    count: int = wire.int32()
+    assignments: list[CreatePartitionsAssignment] | None = wire.nullable_array(CreatePartitionsAssignment)
 
 
-class CreatePartitionsRequest(Message, api_key=37, versions=range(4), flexible_since=2):
+class CreatePartitionsRequest(wire.Message, api_key=37, versions=range(4), flexible_since=2):
     """The topics that are to grow, and whether to do it or only to check."""
 
-    topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
-    timeout_ms: int = int32()
-    validate_only: bool = boolean()
+    topics: list[CreatePartitionsTopic] = wire.array(CreatePartitionsTopic)
+    timeout_ms: int = wire.int32()
+    validate_only: bool = wire.boolean()
 
 
-class CreatePartitionsTopicResult(Struct):
-    name: str = string()
-    error_code: int = int16()
-    error_message: str | None = nullable_string(default=None)
+class CreatePartitionsTopicResult(wire.Struct):
+    name: str = wire.string()
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string(default=None)
 
 
-class CreatePartitionsResponse(Message, api_key=37, versions=range(4), flexible_since=2):
-    throttle_time_ms: int = int32()
-    results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
+class CreatePartitionsResponse(wire.Message, api_key=37, versions=range(4), flexible_since=2):
+    throttle_time_ms: int = wire.int32()
+    results: list[CreatePartitionsTopicResult] = wire.array(CreatePartitionsTopicResult)

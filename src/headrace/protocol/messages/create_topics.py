@@ -5,68 +5,54 @@ tells the settings that the topic was made with (KIP-525); 6 may be throttled (K
 (KIP-516).
 """
 
-from headrace.protocol.schema import (
-    INT32,
-    Message,
-    Struct,
-    Uuid,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    string,
-    uuid,
-)
+from headrace.protocol import schema as wire
 
 
-class CreatableReplicaAssignment(Struct):
-    partition_index: int = int32()
-    broker_ids: list[int] = array(INT32)
+class CreatableReplicaAssignment(wire.Struct):
+    partition_index: int = wire.int32()
+    broker_ids: list[int] = wire.array(wire.INT32)
 
 
-class CreatableTopicConfig(Struct):
-    name: str = string()
-    value: str | None = nullable_string()
+class CreatableTopicConfig(wire.Struct):
+    name: str = wire.string()
+    value: str | None = wire.nullable_string()
 
 
-class CreatableTopic(Struct):
+class CreatableTopic(wire.Struct):
     """One topic: its size or its replicas by hand, and its settings."""
 
-    name: str = string()
-    num_partitions: int = int32()
-    replication_factor: int = int16()
-    assignments: list[CreatableReplicaAssignment] = array(CreatableReplicaAssignment)
-    configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
+    name: str = wire.string()
+    num_partitions: int = wire.int32()
+    replication_factor: int = wire.int16()
+    assignments: list[CreatableReplicaAssignment] = wire.array(CreatableReplicaAssignment)
+    configs: list[CreatableTopicConfig] = wire.array(CreatableTopicConfig)
 
 
-class CreateTopicsRequest(Message, api_key=19, versions=range(2, 8), flexible_since=5):
-    topics: list[CreatableTopic] = array(CreatableTopic)
-    timeout_ms: int = int32(default=60000)
-    validate_only: bool = boolean()
+class CreateTopicsRequest(wire.Message, api_key=19, versions=range(2, 8), flexible_since=5):
+    topics: list[CreatableTopic] = wire.array(CreatableTopic)
+    timeout_ms: int = wire.int32(default=60000)
+    validate_only: bool = wire.boolean()
 
 
-class CreatableTopicConfigs(Struct):
-    name: str = string()
-    value: str | None = nullable_string()
-    read_only: bool = boolean()
-    config_source: int = int8(default=-1)
-    is_sensitive: bool = boolean()
+class CreatableTopicConfigs(wire.Struct):
+    name: str = wire.string()
+    value: str | None = wire.nullable_string()
+    read_only: bool = wire.boolean()
+    config_source: int = wire.int8(default=-1)
+    is_sensitive: bool = wire.boolean()
 
 
-class CreatableTopicResult(Struct):
-    name: str = string()
-    topic_id: Uuid = uuid(since=7, ignorable=True)
-    error_code: int = int16()
-    error_message: str | None = nullable_string()
-    topic_config_error_code: int = int16(since=5, ignorable=True, tag=0)
-    num_partitions: int = int32(since=5, default=-1, ignorable=True)
-    replication_factor: int = int16(since=5, default=-1, ignorable=True)
-    configs: list[CreatableTopicConfigs] | None = nullable_array(CreatableTopicConfigs, since=5, ignorable=True)
+class CreatableTopicResult(wire.Struct):
+    name: str = wire.string()
+    topic_id: wire.Uuid = wire.uuid(since=7, ignorable=True)
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string()
+    topic_config_error_code: int = wire.int16(since=5, ignorable=True, tag=0)
+    num_partitions: int = wire.int32(since=5, default=-1, ignorable=True)
+    replication_factor: int = wire.int16(since=5, default=-1, ignorable=True)
+    configs: list[CreatableTopicConfigs] | None = wire.nullable_array(CreatableTopicConfigs, since=5, ignorable=True)
 
 
-class CreateTopicsResponse(Message, api_key=19, versions=range(2, 8), flexible_since=5):
-    throttle_time_ms: int = int32()
-    topics: list[CreatableTopicResult] = array(CreatableTopicResult)
+class CreateTopicsResponse(wire.Message, api_key=19, versions=range(2, 8), flexible_since=5):
+    throttle_time_ms: int = wire.int32()
+    topics: list[CreatableTopicResult] = wire.array(CreatableTopicResult)

@@ -3,43 +3,43 @@
 Version 1 has pattern types, 2 is flexible, 3 knows users of delegation tokens.
 """
 
-from headrace.protocol.schema import Message, Struct, array, int8, int16, int32, nullable_string, string
+from headrace.protocol import schema as wire
 
 
-class DeleteAclsFilter(Struct):
+class DeleteAclsFilter(wire.Struct):
     """What the entries have to fit that go; null and 1 fit anything."""
 
-    resource_type_filter: int = int8()
-    resource_name_filter: str | None = nullable_string()
-    pattern_type_filter: int = int8(default=3)
-    principal_filter: str | None = nullable_string()
-    host_filter: str | None = nullable_string()
-    operation: int = int8()
-    permission_type: int = int8()
+    resource_type_filter: int = wire.int8()
+    resource_name_filter: str | None = wire.nullable_string()
+    pattern_type_filter: int = wire.int8(default=3)
+    principal_filter: str | None = wire.nullable_string()
+    host_filter: str | None = wire.nullable_string()
+    operation: int = wire.int8()
+    permission_type: int = wire.int8()
 
 
-class DeleteAclsRequest(Message, api_key=31, versions=range(1, 4), flexible_since=2):
-    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
+class DeleteAclsRequest(wire.Message, api_key=31, versions=range(1, 4), flexible_since=2):
+    filters: list[DeleteAclsFilter] = wire.array(DeleteAclsFilter)
 
 
-class DeleteAclsMatchingAcl(Struct):
-    error_code: int = int16()
-    error_message: str | None = nullable_string()
-    resource_type: int = int8()
-    resource_name: str = string()
-    pattern_type: int = int8(default=3)
-    principal: str = string()
-    host: str = string()
-    operation: int = int8()
-    permission_type: int = int8()
+class DeleteAclsMatchingAcl(wire.Struct):
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string()
+    resource_type: int = wire.int8()
+    resource_name: str = wire.string()
+    pattern_type: int = wire.int8(default=3)
+    principal: str = wire.string()
+    host: str = wire.string()
+    operation: int = wire.int8()
+    permission_type: int = wire.int8()
 
 
-class DeleteAclsFilterResult(Struct):
-    error_code: int = int16()
-    error_message: str | None = nullable_string()
-    matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
+class DeleteAclsFilterResult(wire.Struct):
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string()
+    matching_acls: list[DeleteAclsMatchingAcl] = wire.array(DeleteAclsMatchingAcl)
 
 
-class DeleteAclsResponse(Message, api_key=31, versions=range(1, 4), flexible_since=2):
-    throttle_time_ms: int = int32()
-    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
+class DeleteAclsResponse(wire.Message, api_key=31, versions=range(1, 4), flexible_since=2):
+    throttle_time_ms: int = wire.int32()
+    filter_results: list[DeleteAclsFilterResult] = wire.array(DeleteAclsFilterResult)

@@ -3,18 +3,18 @@
 Version 2 is flexible; nothing else has changed.
 """
 
-from headrace.protocol.schema import STRING, Message, Struct, array, int16, int32, string
+from headrace.protocol import schema as wire
 
 
-class DeleteGroupsRequest(Message, api_key=42, versions=range(3), flexible_since=2):
-    groups_names: list[str] = array(STRING)
+class DeleteGroupsRequest(wire.Message, api_key=42, versions=range(3), flexible_since=2):
+    groups_names: list[str] = wire.array(wire.STRING)
 
 
-class DeletableGroupResult(Struct):
-    group_id: str = string()
-    error_code: int = int16()
+class DeletableGroupResult(wire.Struct):
+    group_id: str = wire.string()
+    error_code: int = wire.int16()
 
 
-class DeleteGroupsResponse(Message, api_key=42, versions=range(3), flexible_since=2):
-    throttle_time_ms: int = int32()
-    results: list[DeletableGroupResult] = array(DeletableGroupResult)
+class DeleteGroupsResponse(wire.Message, api_key=42, versions=range(3), flexible_since=2):
+    throttle_time_ms: int = wire.int32()
+    results: list[DeletableGroupResult] = wire.array(DeletableGroupResult)

@@ -3,35 +3,35 @@
 An offset of -1 means the high watermark: everything. Version 2 is flexible; nothing else has changed.
 """
 
-from headrace.protocol.schema import Message, Struct, array, int16, int32, int64, string
+from headrace.protocol import schema as wire
 
 
-class DeleteRecordsPartition(Struct):
-    partition_index: int = int32()
-    offset: int = int64()
+class DeleteRecordsPartition(wire.Struct):
+    partition_index: int = wire.int32()
+    offset: int = wire.int64()
 
 
-class DeleteRecordsTopic(Struct):
-    name: str = string()
-    partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
+class DeleteRecordsTopic(wire.Struct):
+    name: str = wire.string()
+    partitions: list[DeleteRecordsPartition] = wire.array(DeleteRecordsPartition)
 
 
-class DeleteRecordsRequest(Message, api_key=21, versions=range(3), flexible_since=2):
-    topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
-    timeout_ms: int = int32()
+class DeleteRecordsRequest(wire.Message, api_key=21, versions=range(3), flexible_since=2):
+    topics: list[DeleteRecordsTopic] = wire.array(DeleteRecordsTopic)
+    timeout_ms: int = wire.int32()
 
 
-class DeleteRecordsPartitionResult(Struct):
-    partition_index: int = int32()
-    low_watermark: int = int64()
-    error_code: int = int16()
+class DeleteRecordsPartitionResult(wire.Struct):
+    partition_index: int = wire.int32()
+    low_watermark: int = wire.int64()
+    error_code: int = wire.int16()
 
 
-class DeleteRecordsTopicResult(Struct):
-    name: str = string()
-    partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
+class DeleteRecordsTopicResult(wire.Struct):
+    name: str = wire.string()
+    partitions: list[DeleteRecordsPartitionResult] = wire.array(DeleteRecordsPartitionResult)
 
 
-class DeleteRecordsResponse(Message, api_key=21, versions=range(3), flexible_since=2):
-    throttle_time_ms: int = int32()
-    topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)
+class DeleteRecordsResponse(wire.Message, api_key=21, versions=range(3), flexible_since=2):
+    throttle_time_ms: int = wire.int32()
+    topics: list[DeleteRecordsTopicResult] = wire.array(DeleteRecordsTopicResult)

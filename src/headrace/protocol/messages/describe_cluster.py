@@ -3,29 +3,29 @@
 Since 1 controllers can be asked for as well (KIP-919); 2 tells of brokers that are fenced, if asked (KIP-1073).
 """
 
-from headrace.protocol.schema import Message, Struct, array, boolean, int8, int16, int32, nullable_string, string
+from headrace.protocol import schema as wire
 
 
-class DescribeClusterRequest(Message, api_key=60, versions=range(3), flexible_since=0):
-    include_cluster_authorized_operations: bool = boolean()
-    endpoint_type: int = int8(since=1, default=1)
-    include_fenced_brokers: bool = boolean(since=2)
+class DescribeClusterRequest(wire.Message, api_key=60, versions=range(3), flexible_since=0):
+    include_cluster_authorized_operations: bool = wire.boolean()
+    endpoint_type: int = wire.int8(since=1, default=1)
+    include_fenced_brokers: bool = wire.boolean(since=2)
 
 
-class DescribeClusterBroker(Struct):
-    broker_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = nullable_string(default=None)
-    is_fenced: bool = boolean(since=2)
+class DescribeClusterBroker(wire.Struct):
+    broker_id: int = wire.int32()
+    host: str = wire.string()
+    port: int = wire.int32()
+    rack: str | None = wire.nullable_string(default=None)
+    is_fenced: bool = wire.boolean(since=2)
 
 
-class DescribeClusterResponse(Message, api_key=60, versions=range(3), flexible_since=0):
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = nullable_string(default=None)
-    endpoint_type: int = int8(since=1, default=1)
-    cluster_id: str = string()
-    controller_id: int = int32(default=-1)
-    brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
-    cluster_authorized_operations: int = int32(default=-(2**31))
+class DescribeClusterResponse(wire.Message, api_key=60, versions=range(3), flexible_since=0):
+    throttle_time_ms: int = wire.int32()
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string(default=None)
+    endpoint_type: int = wire.int8(since=1, default=1)
+    cluster_id: str = wire.string()
+    controller_id: int = wire.int32(default=-1)
+    brokers: list[DescribeClusterBroker] = wire.array(DescribeClusterBroker)
+    cluster_authorized_operations: int = wire.int32(default=-(2**31))

@@ -3,40 +3,30 @@
 Version 1 has the type of election, 2 is flexible.
 """
 
+from headrace.protocol import schema as wire
 from headrace.protocol.messages.shared import TopicPartitions
-from headrace.protocol.schema import (
-    Message,
-    Struct,
-    array,
-    int8,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    string,
-)
 
 
-class ElectLeadersRequest(Message, api_key=43, versions=range(3), flexible_since=2):
+class ElectLeadersRequest(wire.Message, api_key=43, versions=range(3), flexible_since=2):
     """The partitions, null for all; type 0 prefers the first replica, type 1 takes any."""
 
-    election_type: int = int8(since=1)
-    topic_partitions: list[TopicPartitions] | None = nullable_array(TopicPartitions)
-    timeout_ms: int = int32(default=60_000)
+    election_type: int = wire.int8(since=1)
+    topic_partitions: list[TopicPartitions] | None = wire.nullable_array(TopicPartitions)
+    timeout_ms: int = wire.int32(default=60_000)
 
 
-class PartitionResult(Struct):
-    partition_id: int = int32()
-    error_code: int = int16()
-    error_message: str | None = nullable_string()
+class PartitionResult(wire.Struct):
+    partition_id: int = wire.int32()
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string()
 
 
-class ReplicaElectionResult(Struct):
-    topic: str = string()
-    partition_result: list[PartitionResult] = array(PartitionResult)
+class ReplicaElectionResult(wire.Struct):
+    topic: str = wire.string()
+    partition_result: list[PartitionResult] = wire.array(PartitionResult)
 
 
-class ElectLeadersResponse(Message, api_key=43, versions=range(3), flexible_since=2):
-    throttle_time_ms: int = int32()
-    error_code: int = int16(since=1)
-    replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
+class ElectLeadersResponse(wire.Message, api_key=43, versions=range(3), flexible_since=2):
+    throttle_time_ms: int = wire.int32()
+    error_code: int = wire.int16(since=1)
+    replica_election_results: list[ReplicaElectionResult] = wire.array(ReplicaElectionResult)

@@ -4,20 +4,20 @@
 tells the next one (KIP-890).
 """
 
-from headrace.protocol.schema import Message, boolean, int16, int32, int64, string
+from headrace.protocol import schema as wire
 
 
-class EndTxnRequest(Message, api_key=26, versions=range(6), flexible_since=3):
-    transactional_id: str = string()
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    committed: bool = boolean()
+class EndTxnRequest(wire.Message, api_key=26, versions=range(6), flexible_since=3):
+    transactional_id: str = wire.string()
+    producer_id: int = wire.int64()
+    producer_epoch: int = wire.int16()
+    committed: bool = wire.boolean()
 
 
-class EndTxnResponse(Message, api_key=26, versions=range(6), flexible_since=3):
+class EndTxnResponse(wire.Message, api_key=26, versions=range(6), flexible_since=3):
     """Whether it will be, and since version 5 what to go on with."""
 
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    producer_id: int = int64(since=5, default=-1, ignorable=True)
-    producer_epoch: int = int16(since=5, default=-1, ignorable=True)
+    throttle_time_ms: int = wire.int32()
+    error_code: int = wire.int16()
+    producer_id: int = wire.int64(since=5, default=-1, ignorable=True)
+    producer_epoch: int = wire.int16(since=5, default=-1, ignorable=True)

@@ -6,42 +6,42 @@ first one not yet tiered (11, KIP-1023). Since 2 the isolation level decides whi
 epoch; 10 has a timeout for answers that have to come from remote storage (KIP-1075).
 """
 
-from headrace.protocol.schema import Message, Struct, array, int8, int16, int32, int64, string
+from headrace.protocol import schema as wire
 
 
-class ListOffsetsPartition(Struct):
-    partition_index: int = int32()
-    current_leader_epoch: int = int32(since=4, default=-1, ignorable=True)
-    timestamp: int = int64()
+class ListOffsetsPartition(wire.Struct):
+    partition_index: int = wire.int32()
+    current_leader_epoch: int = wire.int32(since=4, default=-1, ignorable=True)
+    timestamp: int = wire.int64()
 
 
-class ListOffsetsTopic(Struct):
-    name: str = string()
-    partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
+class ListOffsetsTopic(wire.Struct):
+    name: str = wire.string()
+    partitions: list[ListOffsetsPartition] = wire.array(ListOffsetsPartition)
 
 
-class ListOffsetsRequest(Message, api_key=2, versions=range(1, 12), flexible_since=6):
-    replica_id: int = int32()
-    isolation_level: int = int8(since=2)
-    topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
-    timeout_ms: int = int32(since=10, ignorable=True)
+class ListOffsetsRequest(wire.Message, api_key=2, versions=range(1, 12), flexible_since=6):
+    replica_id: int = wire.int32()
+    isolation_level: int = wire.int8(since=2)
+    topics: list[ListOffsetsTopic] = wire.array(ListOffsetsTopic)
+    timeout_ms: int = wire.int32(since=10, ignorable=True)
 
 
-class ListOffsetsPartitionResponse(Struct):
+class ListOffsetsPartitionResponse(wire.Struct):
     """The first offset at or after the time, and its own timestamp; -1 if there is none."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    timestamp: int = int64(default=-1)
-    offset: int = int64(default=-1)
-    leader_epoch: int = int32(since=4, default=-1)
+    partition_index: int = wire.int32()
+    error_code: int = wire.int16()
+    timestamp: int = wire.int64(default=-1)
+    offset: int = wire.int64(default=-1)
+    leader_epoch: int = wire.int32(since=4, default=-1)
 
 
-class ListOffsetsTopicResponse(Struct):
-    name: str = string()
-    partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
+class ListOffsetsTopicResponse(wire.Struct):
+    name: str = wire.string()
+    partitions: list[ListOffsetsPartitionResponse] = wire.array(ListOffsetsPartitionResponse)
 
 
-class ListOffsetsResponse(Message, api_key=2, versions=range(1, 12), flexible_since=6):
-    throttle_time_ms: int = int32(since=2, ignorable=True)
-    topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
+class ListOffsetsResponse(wire.Message, api_key=2, versions=range(1, 12), flexible_since=6):
+    throttle_time_ms: int = wire.int32(since=2, ignorable=True)
+    topics: list[ListOffsetsTopicResponse] = wire.array(ListOffsetsTopicResponse)

@@ -1,40 +1,30 @@
 """ListPartitionReassignments (API 46): which partitions are being moved (KIP-455). There is one version."""
 
+from headrace.protocol import schema as wire
 from headrace.protocol.messages.shared import TopicIndexes
-from headrace.protocol.schema import (
-    INT32,
-    Message,
-    Struct,
-    array,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    string,
-)
 
 
-class ListPartitionReassignmentsRequest(Message, api_key=46, versions=range(1), flexible_since=0):
+class ListPartitionReassignmentsRequest(wire.Message, api_key=46, versions=range(1), flexible_since=0):
     """The partitions to look at, null for all."""
 
-    timeout_ms: int = int32(default=60_000)
-    topics: list[TopicIndexes] | None = nullable_array(TopicIndexes, default=None)
+    timeout_ms: int = wire.int32(default=60_000)
+    topics: list[TopicIndexes] | None = wire.nullable_array(TopicIndexes, default=None)
 
 
-class OngoingPartitionReassignment(Struct):
-    partition_index: int = int32()
-    replicas: list[int] = array(INT32)
-    adding_replicas: list[int] = array(INT32)
-    removing_replicas: list[int] = array(INT32)
+class OngoingPartitionReassignment(wire.Struct):
+    partition_index: int = wire.int32()
+    replicas: list[int] = wire.array(wire.INT32)
+    adding_replicas: list[int] = wire.array(wire.INT32)
+    removing_replicas: list[int] = wire.array(wire.INT32)
 
 
-class OngoingTopicReassignment(Struct):
-    name: str = string()
-    partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
+class OngoingTopicReassignment(wire.Struct):
+    name: str = wire.string()
+    partitions: list[OngoingPartitionReassignment] = wire.array(OngoingPartitionReassignment)
 
 
-class ListPartitionReassignmentsResponse(Message, api_key=46, versions=range(1), flexible_since=0):
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = nullable_string()
-    topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)
+class ListPartitionReassignmentsResponse(wire.Message, api_key=46, versions=range(1), flexible_since=0):
+    throttle_time_ms: int = wire.int32()
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string()
+    topics: list[OngoingTopicReassignment] = wire.array(OngoingTopicReassignment)

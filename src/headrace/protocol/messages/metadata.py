@@ -6,67 +6,54 @@ epochs; 8 tells what the client may do (11 leaves the cluster's part to Describe
 ids (KIP-516); 13 has an error for the whole answer (KIP-1102).
 """
 
-from headrace.protocol.schema import (
-    INT32,
-    Message,
-    Struct,
-    Uuid,
-    array,
-    boolean,
-    int16,
-    int32,
-    nullable_array,
-    nullable_string,
-    string,
-    uuid,
-)
+from headrace.protocol import schema as wire
 
 
-class MetadataRequestTopic(Struct):
+class MetadataRequestTopic(wire.Struct):
     """A topic, by name or since version 12 by id."""
 
-    topic_id: Uuid = uuid(since=10, ignorable=True)
-    name: str | None = nullable_string(nullable_since=10)
+    topic_id: wire.Uuid = wire.uuid(since=10, ignorable=True)
+    name: str | None = wire.nullable_string(nullable_since=10)
 
 
-class MetadataRequest(Message, api_key=3, versions=range(14), flexible_since=9):
-    topics: list[MetadataRequestTopic] | None = nullable_array(MetadataRequestTopic, nullable_since=1)
-    allow_auto_topic_creation: bool = boolean(since=4, default=True)
-    include_cluster_authorized_operations: bool = boolean(since=8, until=10)
-    include_topic_authorized_operations: bool = boolean(since=8)
+class MetadataRequest(wire.Message, api_key=3, versions=range(14), flexible_since=9):
+    topics: list[MetadataRequestTopic] | None = wire.nullable_array(MetadataRequestTopic, nullable_since=1)
+    allow_auto_topic_creation: bool = wire.boolean(since=4, default=True)
+    include_cluster_authorized_operations: bool = wire.boolean(since=8, until=10)
+    include_topic_authorized_operations: bool = wire.boolean(since=8)
 
 
-class MetadataResponseBroker(Struct):
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = nullable_string(since=1, default=None, ignorable=True)
+class MetadataResponseBroker(wire.Struct):
+    node_id: int = wire.int32()
+    host: str = wire.string()
+    port: int = wire.int32()
+    rack: str | None = wire.nullable_string(since=1, default=None, ignorable=True)
 
 
-class MetadataResponsePartition(Struct):
-    error_code: int = int16()
-    partition_index: int = int32()
-    leader_id: int = int32()
-    leader_epoch: int = int32(since=7, default=-1, ignorable=True)
-    replica_nodes: list[int] = array(INT32)
-    isr_nodes: list[int] = array(INT32)
-    offline_replicas: list[int] = array(INT32, since=5, ignorable=True)
+class MetadataResponsePartition(wire.Struct):
+    error_code: int = wire.int16()
+    partition_index: int = wire.int32()
+    leader_id: int = wire.int32()
+    leader_epoch: int = wire.int32(since=7, default=-1, ignorable=True)
+    replica_nodes: list[int] = wire.array(wire.INT32)
+    isr_nodes: list[int] = wire.array(wire.INT32)
+    offline_replicas: list[int] = wire.array(wire.INT32, since=5, ignorable=True)
 
 
-class MetadataResponseTopic(Struct):
-    error_code: int = int16()
-    name: str | None = nullable_string(nullable_since=12)
-    topic_id: Uuid = uuid(since=10, ignorable=True)
-    is_internal: bool = boolean(since=1, ignorable=True)
-    partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
-    topic_authorized_operations: int = int32(since=8, default=-(2**31))
+class MetadataResponseTopic(wire.Struct):
+    error_code: int = wire.int16()
+    name: str | None = wire.nullable_string(nullable_since=12)
+    topic_id: wire.Uuid = wire.uuid(since=10, ignorable=True)
+    is_internal: bool = wire.boolean(since=1, ignorable=True)
+    partitions: list[MetadataResponsePartition] = wire.array(MetadataResponsePartition)
+    topic_authorized_operations: int = wire.int32(since=8, default=-(2**31))
 
 
-class MetadataResponse(Message, api_key=3, versions=range(14), flexible_since=9):
-    throttle_time_ms: int = int32(since=3, ignorable=True)
-    brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
-    cluster_id: str | None = nullable_string(since=2, default=None, ignorable=True)
-    controller_id: int = int32(since=1, default=-1, ignorable=True)
-    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
-    cluster_authorized_operations: int = int32(since=8, until=10, default=-(2**31))
-    error_code: int = int16(since=13, ignorable=True)
+class MetadataResponse(wire.Message, api_key=3, versions=range(14), flexible_since=9):
+    throttle_time_ms: int = wire.int32(since=3, ignorable=True)
+    brokers: list[MetadataResponseBroker] = wire.array(MetadataResponseBroker)
+    cluster_id: str | None = wire.nullable_string(since=2, default=None, ignorable=True)
+    controller_id: int = wire.int32(since=1, default=-1, ignorable=True)
+    topics: list[MetadataResponseTopic] = wire.array(MetadataResponseTopic)
+    cluster_authorized_operations: int = wire.int32(since=8, until=10, default=-(2**31))
+    error_code: int = wire.int16(since=13, ignorable=True)

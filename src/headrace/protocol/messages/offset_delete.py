@@ -3,25 +3,25 @@
 There is one version, and it is not flexible.
 """
 
+from headrace.protocol import schema as wire
 from headrace.protocol.messages.shared import TopicOutcome
-from headrace.protocol.schema import Message, Struct, array, int16, int32, string
 
 
-class OffsetDeleteRequestPartition(Struct):
-    partition_index: int = int32()
+class OffsetDeleteRequestPartition(wire.Struct):
+    partition_index: int = wire.int32()
 
 
-class OffsetDeleteRequestTopic(Struct):
-    name: str = string()
-    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
+class OffsetDeleteRequestTopic(wire.Struct):
+    name: str = wire.string()
+    partitions: list[OffsetDeleteRequestPartition] = wire.array(OffsetDeleteRequestPartition)
 
 
-class OffsetDeleteRequest(Message, api_key=47, versions=range(1)):
-    group_id: str = string()
-    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
+class OffsetDeleteRequest(wire.Message, api_key=47, versions=range(1)):
+    group_id: str = wire.string()
+    topics: list[OffsetDeleteRequestTopic] = wire.array(OffsetDeleteRequestTopic)
 
 
-class OffsetDeleteResponse(Message, api_key=47, versions=range(1)):
-    error_code: int = int16()
-    throttle_time_ms: int = int32()
-    topics: list[TopicOutcome] = array(TopicOutcome)
+class OffsetDeleteResponse(wire.Message, api_key=47, versions=range(1)):
+    error_code: int = wire.int16()
+    throttle_time_ms: int = wire.int32()
+    topics: list[TopicOutcome] = wire.array(TopicOutcome)

@@ -5,93 +5,79 @@ transactions are settled (KIP-447); 8 asks for several groups at once (KIP-709),
 member's epoch for the new consumer groups (KIP-848); 10 names topics by id.
 """
 
+from headrace.protocol import schema as wire
 from headrace.protocol.messages.shared import TopicIndexes
-from headrace.protocol.schema import (
-    INT32,
-    Message,
-    Struct,
-    Uuid,
-    array,
-    boolean,
-    int16,
-    int32,
-    int64,
-    nullable_array,
-    nullable_string,
-    string,
-    uuid,
-)
 
 
-class OffsetFetchRequestTopics(Struct):
+class OffsetFetchRequestTopics(wire.Struct):
     """The partitions of one topic, since version 8."""
 
-    name: str = string(until=9, ignorable=True)
-    topic_id: Uuid = uuid(since=10, ignorable=True)
-    partition_indexes: list[int] = array(INT32)
+    name: str = wire.string(until=9, ignorable=True)
+    topic_id: wire.Uuid = wire.uuid(since=10, ignorable=True)
+    partition_indexes: list[int] = wire.array(wire.INT32)
 
 
-class OffsetFetchRequestGroup(Struct):
-    group_id: str = string()
-    member_id: str | None = nullable_string(since=9, default=None, ignorable=True)
-    member_epoch: int = int32(since=9, default=-1, ignorable=True)
-    topics: list[OffsetFetchRequestTopics] | None = nullable_array(OffsetFetchRequestTopics)
+class OffsetFetchRequestGroup(wire.Struct):
+    group_id: str = wire.string()
+    member_id: str | None = wire.nullable_string(since=9, default=None, ignorable=True)
+    member_epoch: int = wire.int32(since=9, default=-1, ignorable=True)
+    topics: list[OffsetFetchRequestTopics] | None = wire.nullable_array(OffsetFetchRequestTopics)
 
 
-class OffsetFetchRequest(Message, api_key=9, versions=range(1, 11), flexible_since=6):
-    group_id: str = string(until=7)
-    topics: list[TopicIndexes] | None = nullable_array(TopicIndexes, until=7, nullable_since=2)
-    groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, since=8)
-    require_stable: bool = boolean(since=7)
+class OffsetFetchRequest(wire.Message, api_key=9, versions=range(1, 11), flexible_since=6):
+    group_id: str = wire.string(until=7)
+    topics: list[TopicIndexes] | None = wire.nullable_array(TopicIndexes, until=7, nullable_since=2)
+    groups: list[OffsetFetchRequestGroup] = wire.array(OffsetFetchRequestGroup, since=8)
+    require_stable: bool = wire.boolean(since=7)
 
 
-class OffsetFetchResponsePartition(Struct):
+class OffsetFetchResponsePartition(wire.Struct):
     """One partition's offset, until version 7."""
 
-    partition_index: int = int32()
-    committed_offset: int = int64()
-    committed_leader_epoch: int = int32(since=5, default=-1, ignorable=True)
-    metadata: str | None = nullable_string()
-    error_code: int = int16()
+    partition_index: int = wire.int32()
+    committed_offset: int = wire.int64()
+    committed_leader_epoch: int = wire.int32(since=5, default=-1, ignorable=True)
+    metadata: str | None = wire.nullable_string()
+    error_code: int = wire.int16()
 
 
-class OffsetFetchResponseTopic(Struct):
+class OffsetFetchResponseTopic(wire.Struct):
     """One topic's offsets, until version 7."""
 
-    name: str = string()
-    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition)
+    name: str = wire.string()
+    partitions: list[OffsetFetchResponsePartition] = wire.array(OffsetFetchResponsePartition)
 
 
-class OffsetFetchResponsePartitions(Struct):
+class OffsetFetchResponsePartitions(wire.Struct):
     """One partition's offset, since version 8."""
 
-    partition_index: int = int32()
-    committed_offset: int = int64()
-    committed_leader_epoch: int = int32(default=-1)
-    metadata: str | None = nullable_string()
-    error_code: int = int16()
+    partition_index: int = wire.int32()
+    committed_offset: int = wire.int64()
+    committed_leader_epoch: int = wire.int32(default=-1)
+    metadata: str | None = wire.nullable_string()
+    error_code: int = wire.int16()
 
 
-class OffsetFetchResponseTopics(Struct):
+class OffsetFetchResponseTopics(wire.Struct):
     """One topic's offsets, since version 8."""
 
-    name: str = string(until=9, ignorable=True)
-    topic_id: Uuid = uuid(since=10, ignorable=True)
-    partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions)
+    name: str = wire.string(until=9, ignorable=True)
+    topic_id: wire.Uuid = wire.uuid(since=10, ignorable=True)
+    partitions: list[OffsetFetchResponsePartitions] = wire.array(OffsetFetchResponsePartitions)
 
 
-class OffsetFetchResponseGroup(Struct):
+class OffsetFetchResponseGroup(wire.Struct):
     """One group's offsets, since version 8."""
 
-    group_id: str = string()
-    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics)
-    error_code: int = int16()
+    group_id: str = wire.string()
+    topics: list[OffsetFetchResponseTopics] = wire.array(OffsetFetchResponseTopics)
+    error_code: int = wire.int16()
 
 
-class OffsetFetchResponse(Message, api_key=9, versions=range(1, 11), flexible_since=6):
+class OffsetFetchResponse(wire.Message, api_key=9, versions=range(1, 11), flexible_since=6):
     """The offsets found; -1 for a partition that has none."""
 
-    throttle_time_ms: int = int32(since=3, ignorable=True)
-    topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, until=7)
-    error_code: int = int16(since=2, until=7, ignorable=True)
-    groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, since=8)
+    throttle_time_ms: int = wire.int32(since=3, ignorable=True)
+    topics: list[OffsetFetchResponseTopic] = wire.array(OffsetFetchResponseTopic, until=7)
+    error_code: int = wire.int16(since=2, until=7, ignorable=True)
+    groups: list[OffsetFetchResponseGroup] = wire.array(OffsetFetchResponseGroup, since=8)

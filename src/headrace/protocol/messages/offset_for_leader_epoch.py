@@ -4,37 +4,37 @@ With it followers and consumers find out whether the log they know has been cut 
 KIP-320). Versions 0 and 1 went with Kafka 4.0; 3 says who asks; 4 is flexible.
 """
 
-from headrace.protocol.schema import Message, Struct, array, int16, int32, int64, string
+from headrace.protocol import schema as wire
 
 
-class OffsetForLeaderPartition(Struct):
-    partition: int = int32()
-    current_leader_epoch: int = int32(default=-1)
-    leader_epoch: int = int32()
+class OffsetForLeaderPartition(wire.Struct):
+    partition: int = wire.int32()
+    current_leader_epoch: int = wire.int32(default=-1)
+    leader_epoch: int = wire.int32()
 
 
-class OffsetForLeaderTopic(Struct):
-    topic: str = string()
-    partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
+class OffsetForLeaderTopic(wire.Struct):
+    topic: str = wire.string()
+    partitions: list[OffsetForLeaderPartition] = wire.array(OffsetForLeaderPartition)
 
 
-class OffsetForLeaderEpochRequest(Message, api_key=23, versions=range(2, 5), flexible_since=4):
-    replica_id: int = int32(since=3, default=-2, ignorable=True)
-    topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
+class OffsetForLeaderEpochRequest(wire.Message, api_key=23, versions=range(2, 5), flexible_since=4):
+    replica_id: int = wire.int32(since=3, default=-2, ignorable=True)
+    topics: list[OffsetForLeaderTopic] = wire.array(OffsetForLeaderTopic)
 
 
-class EpochEndOffset(Struct):
-    error_code: int = int16()
-    partition: int = int32()
-    leader_epoch: int = int32(default=-1)
-    end_offset: int = int64(default=-1)
+class EpochEndOffset(wire.Struct):
+    error_code: int = wire.int16()
+    partition: int = wire.int32()
+    leader_epoch: int = wire.int32(default=-1)
+    end_offset: int = wire.int64(default=-1)
 
 
-class OffsetForLeaderTopicResult(Struct):
-    topic: str = string()
-    partitions: list[EpochEndOffset] = array(EpochEndOffset)
+class OffsetForLeaderTopicResult(wire.Struct):
+    topic: str = wire.string()
+    partitions: list[EpochEndOffset] = wire.array(EpochEndOffset)
 
 
-class OffsetForLeaderEpochResponse(Message, api_key=23, versions=range(2, 5), flexible_since=4):
-    throttle_time_ms: int = int32()
-    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
+class OffsetForLeaderEpochResponse(wire.Message, api_key=23, versions=range(2, 5), flexible_since=4):
+    throttle_time_ms: int = wire.int32()
+    topics: list[OffsetForLeaderTopicResult] = wire.array(OffsetForLeaderTopicResult)

@@ -6,67 +6,53 @@ in the error itself (KIP-951); 11 may answer TRANSACTION_ABORTABLE, and 12 adds 
 itself (KIP-890); 13 names topics by id (KIP-516).
 """
 
+from headrace.protocol import schema as wire
 from headrace.protocol.messages.shared import LeaderIdAndEpoch, NodeEndpoint
-from headrace.protocol.schema import (
-    Buffer,
-    Message,
-    Struct,
-    Uuid,
-    array,
-    int16,
-    int32,
-    int64,
-    nullable_string,
-    record_batches,
-    string,
-    struct,
-    uuid,
-)
 
 
-class PartitionProduceData(Struct):
-    index: int = int32()
-    records: Buffer | None = record_batches()
+class PartitionProduceData(wire.Struct):
+    index: int = wire.int32()
+    records: wire.Buffer | None = wire.record_batches()
 
 
-class TopicProduceData(Struct):
-    name: str = string(until=12, ignorable=True)
-    topic_id: Uuid = uuid(since=13, ignorable=True)
-    partition_data: list[PartitionProduceData] = array(PartitionProduceData)
+class TopicProduceData(wire.Struct):
+    name: str = wire.string(until=12, ignorable=True)
+    topic_id: wire.Uuid = wire.uuid(since=13, ignorable=True)
+    partition_data: list[PartitionProduceData] = wire.array(PartitionProduceData)
 
 
-class ProduceRequest(Message, api_key=0, versions=range(3, 14), flexible_since=9):
-    transactional_id: str | None = nullable_string(default=None)
-    acks: int = int16()
-    timeout_ms: int = int32()
-    topic_data: list[TopicProduceData] = array(TopicProduceData)
+class ProduceRequest(wire.Message, api_key=0, versions=range(3, 14), flexible_since=9):
+    transactional_id: str | None = wire.nullable_string(default=None)
+    acks: int = wire.int16()
+    timeout_ms: int = wire.int32()
+    topic_data: list[TopicProduceData] = wire.array(TopicProduceData)
 
 
-class BatchIndexAndErrorMessage(Struct):
+class BatchIndexAndErrorMessage(wire.Struct):
     """One record that was refused, by its place in the batch."""
 
-    batch_index: int = int32()
-    batch_index_error_message: str | None = nullable_string(default=None)
+    batch_index: int = wire.int32()
+    batch_index_error_message: str | None = wire.nullable_string(default=None)
 
 
-class PartitionProduceResponse(Struct):
-    index: int = int32()
-    error_code: int = int16()
-    base_offset: int = int64()
-    log_append_time_ms: int = int64(default=-1)
-    log_start_offset: int = int64(since=5, default=-1, ignorable=True)
-    record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, since=8, ignorable=True)
-    error_message: str | None = nullable_string(since=8, default=None, ignorable=True)
-    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, since=10, tag=0)
+class PartitionProduceResponse(wire.Struct):
+    index: int = wire.int32()
+    error_code: int = wire.int16()
+    base_offset: int = wire.int64()
+    log_append_time_ms: int = wire.int64(default=-1)
+    log_start_offset: int = wire.int64(since=5, default=-1, ignorable=True)
+    record_errors: list[BatchIndexAndErrorMessage] = wire.array(BatchIndexAndErrorMessage, since=8, ignorable=True)
+    error_message: str | None = wire.nullable_string(since=8, default=None, ignorable=True)
+    current_leader: LeaderIdAndEpoch = wire.struct(LeaderIdAndEpoch, since=10, tag=0)
 
 
-class TopicProduceResponse(Struct):
-    name: str = string(until=12, ignorable=True)
-    topic_id: Uuid = uuid(since=13, ignorable=True)
-    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
+class TopicProduceResponse(wire.Struct):
+    name: str = wire.string(until=12, ignorable=True)
+    topic_id: wire.Uuid = wire.uuid(since=13, ignorable=True)
+    partition_responses: list[PartitionProduceResponse] = wire.array(PartitionProduceResponse)
 
 
-class ProduceResponse(Message, api_key=0, versions=range(3, 14), flexible_since=9):
-    responses: list[TopicProduceResponse] = array(TopicProduceResponse)
-    throttle_time_ms: int = int32()
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=10, tag=0)
+class ProduceResponse(wire.Message, api_key=0, versions=range(3, 14), flexible_since=9):
+    responses: list[TopicProduceResponse] = wire.array(TopicProduceResponse)
+    throttle_time_ms: int = wire.int32()
+    node_endpoints: list[NodeEndpoint] = wire.array(NodeEndpoint, since=10, tag=0)

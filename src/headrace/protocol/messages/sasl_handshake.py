@@ -4,15 +4,15 @@ What follows a handshake of version 0 is the mechanism's bare tokens; after vers
 (KIP-152). Neither version is flexible.
 """
 
-from headrace.protocol.schema import STRING, Message, array, int16, string
+from headrace.protocol import schema as wire
 
 
-class SaslHandshakeRequest(Message, api_key=17, versions=range(2)):
-    mechanism: str = string()
+class SaslHandshakeRequest(wire.Message, api_key=17, versions=range(2)):
+    mechanism: str = wire.string()
 
 
-class SaslHandshakeResponse(Message, api_key=17, versions=range(2)):
+class SaslHandshakeResponse(wire.Message, api_key=17, versions=range(2)):
     """The mechanisms that the broker offers; an error if the wanted one is not among them."""
 
-    error_code: int = int16()
-    mechanisms: list[str] = array(STRING)
+    error_code: int = wire.int16()
+    mechanisms: list[str] = wire.array(wire.STRING)

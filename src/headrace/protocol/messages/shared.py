@@ -3,49 +3,49 @@
 An API whose struct differs in a single field or version declares its own.
 """
 
-from headrace.protocol.schema import INT32, Struct, array, int8, int16, int32, nullable_string, string
+from headrace.protocol import schema as wire
 
 
-class TopicIndexes(Struct):
-    name: str = string()
-    partition_indexes: list[int] = array(INT32)
+class TopicIndexes(wire.Struct):
+    name: str = wire.string()
+    partition_indexes: list[int] = wire.array(wire.INT32)
 
 
-class TopicPartitions(Struct):
-    topic: str = string()
-    partitions: list[int] = array(INT32)
+class TopicPartitions(wire.Struct):
+    topic: str = wire.string()
+    partitions: list[int] = wire.array(wire.INT32)
 
 
-class PartitionOutcome(Struct):
-    partition_index: int = int32()
-    error_code: int = int16()
+class PartitionOutcome(wire.Struct):
+    partition_index: int = wire.int32()
+    error_code: int = wire.int16()
 
 
-class TopicOutcome(Struct):
-    name: str = string()
-    partitions: list[PartitionOutcome] = array(PartitionOutcome)
+class TopicOutcome(wire.Struct):
+    name: str = wire.string()
+    partitions: list[PartitionOutcome] = wire.array(PartitionOutcome)
 
 
-class ResourceOutcome(Struct):
+class ResourceOutcome(wire.Struct):
     """Whether the settings of one topic or broker were changed."""
 
-    error_code: int = int16()
-    error_message: str | None = nullable_string()
-    resource_type: int = int8()
-    resource_name: str = string()
+    error_code: int = wire.int16()
+    error_message: str | None = wire.nullable_string()
+    resource_type: int = wire.int8()
+    resource_name: str = wire.string()
 
 
-class LeaderIdAndEpoch(Struct):
+class LeaderIdAndEpoch(wire.Struct):
     """Who leads the partition now, for a client that asked the wrong broker."""
 
-    leader_id: int = int32(default=-1)
-    leader_epoch: int = int32(default=-1)
+    leader_id: int = wire.int32(default=-1)
+    leader_epoch: int = wire.int32(default=-1)
 
 
-class NodeEndpoint(Struct):
+class NodeEndpoint(wire.Struct):
     """Where a broker that was named as a leader can be reached."""
 
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = nullable_string(default=None)
+    node_id: int = wire.int32()
+    host: str = wire.string()
+    port: int = wire.int32()
+    rack: str | None = wire.nullable_string(default=None)

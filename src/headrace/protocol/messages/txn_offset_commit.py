@@ -5,33 +5,33 @@ the member is, so that a zombie can be fenced (KIP-447); 4 may answer TRANSACTIO
 transaction by itself (KIP-890).
 """
 
+from headrace.protocol import schema as wire
 from headrace.protocol.messages.shared import TopicOutcome
-from headrace.protocol.schema import Message, Struct, array, int16, int32, int64, nullable_string, string
 
 
-class TxnOffsetCommitRequestPartition(Struct):
-    partition_index: int = int32()
-    committed_offset: int = int64()
-    committed_leader_epoch: int = int32(since=2, default=-1, ignorable=True)
-    committed_metadata: str | None = nullable_string()
+class TxnOffsetCommitRequestPartition(wire.Struct):
+    partition_index: int = wire.int32()
+    committed_offset: int = wire.int64()
+    committed_leader_epoch: int = wire.int32(since=2, default=-1, ignorable=True)
+    committed_metadata: str | None = wire.nullable_string()
 
 
-class TxnOffsetCommitRequestTopic(Struct):
-    name: str = string()
-    partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
+class TxnOffsetCommitRequestTopic(wire.Struct):
+    name: str = wire.string()
+    partitions: list[TxnOffsetCommitRequestPartition] = wire.array(TxnOffsetCommitRequestPartition)
 
 
-class TxnOffsetCommitRequest(Message, api_key=28, versions=range(6), flexible_since=3):
-    transactional_id: str = string()
-    group_id: str = string()
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    generation_id: int = int32(since=3, default=-1)
-    member_id: str = string(since=3)
-    group_instance_id: str | None = nullable_string(since=3, default=None)
-    topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
+class TxnOffsetCommitRequest(wire.Message, api_key=28, versions=range(6), flexible_since=3):
+    transactional_id: str = wire.string()
+    group_id: str = wire.string()
+    producer_id: int = wire.int64()
+    producer_epoch: int = wire.int16()
+    generation_id: int = wire.int32(since=3, default=-1)
+    member_id: str = wire.string(since=3)
+    group_instance_id: str | None = wire.nullable_string(since=3, default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = wire.array(TxnOffsetCommitRequestTopic)
 
 
-class TxnOffsetCommitResponse(Message, api_key=28, versions=range(6), flexible_since=3):
-    throttle_time_ms: int = int32()
-    topics: list[TopicOutcome] = array(TopicOutcome)
+class TxnOffsetCommitResponse(wire.Message, api_key=28, versions=range(6), flexible_since=3):
+    throttle_time_ms: int = wire.int32()
+    topics: list[TopicOutcome] = wire.array(TopicOutcome)
