@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import Refused
-from headrace.client.transactions import Standing, Transaction, Transactions
-from headrace.coordinator.transaction import TransactionConfig
+from headrace.client.transactions import Transaction, Transactions, TransactionStatus
+from headrace.coordinator.transaction.machine import TransactionConfig
 from headrace.model import TopicPartition
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.sink.topic.decisions import Decision, Part
@@ -100,9 +100,9 @@ class World:
         transactions.add(transaction, [TopicPartition("out", 0)])
         return transaction
 
-    def standings(self, decision: Decision) -> list[Standing]:
+    def standings(self, decision: Decision) -> list[TransactionStatus]:
         transactions = Transactions(self.cluster())
-        return [transactions.look(part.transaction).standing for part in decision.parts]
+        return [transactions.look(part.transaction).status for part in decision.parts]
 
 
 def home_of(transactional_id: str) -> int:
@@ -187,7 +187,10 @@ def test_a_batch_is_seen_whole_or_not_at_all(
         assert world.begun_after_ms is not None
         assert world.passed_ms - world.begun_after_ms >= RESERVE_MS, standings
     else:
-        assert set(standings) == ({Standing.COMMITTED} if result else {Standing.LOST}), (result, standings)
+        assert set(standings) == ({TransactionStatus.COMMITTED} if result else {TransactionStatus.LOST}), (
+            result,
+            standings,
+        )
         assert run_to_the_end(world, decision) is result, "who comes later sees it otherwise"
 
 
@@ -207,7 +210,7 @@ def test_a_driver_that_is_alive_never_commits_in_part(pauses: list[int], chance:
     decision = Decision("q", 0, tuple(map(Part, written)))
     is_in_time = sum(pauses) <= TIMEOUT_MS - RESERVE_MS
     assert run_to_the_end(world, decision) is is_in_time
-    assert set(world.standings(decision)) == {Standing.COMMITTED if is_in_time else Standing.LOST}
+    assert set(world.standings(decision)) == {TransactionStatus.COMMITTED if is_in_time else TransactionStatus.LOST}
 
 
 def test_a_late_begin_of_another_process_aborts_nothing() -> None:
@@ -215,7 +218,7 @@ def test_a_late_begin_of_another_process_aborts_nothing() -> None:
     names, others = Names(), Names()
     decision = Decision("q", 0, tuple(Part(world.write(names.next("q", 0))) for _ in range(3)))
     world.write(others.next("q", 0))
-    assert world.standings(decision) == [Standing.OPEN] * 3
+    assert world.standings(decision) == [TransactionStatus.OPEN] * 3
     assert run_to_the_end(world, decision) is True
 
 

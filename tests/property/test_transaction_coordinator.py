@@ -7,17 +7,16 @@ has taken over nothing older succeeds; and an end that was promised is completed
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.coordinator.transaction import (
+from headrace.coordinator.transaction.adding import errors_in
+from headrace.coordinator.transaction.events import (
     Loaded,
     MarkersWritten,
     Request,
-    TransactionConfig,
-    TransactionState,
     TransactionTimeout,
     VerifyOrAdd,
     WriterSupport,
-    errors_in,
 )
+from headrace.coordinator.transaction.machine import TransactionConfig, TransactionState
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from headrace.protocol.messages.end_txn import EndTxnRequest

@@ -76,12 +76,12 @@ class Channel:
         own = self._own
         if own is None:
             return memoryview(self._shared)
-        wanted = self._wanted()
+        wanted = self._begun_frame_size()
         if self._start + wanted > len(own) or self._end == len(own):
             own = self._make_room(own, wanted)
         return memoryview(own)[self._end :]
 
-    def _wanted(self) -> int:
+    def _begun_frame_size(self) -> int:
         """How large the frame is that has begun to come, its size included; 4 as long as that is not known."""
         if self._end - self._start < _SIZE.size:
             return _SIZE.size

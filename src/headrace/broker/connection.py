@@ -238,9 +238,9 @@ class Connection:
             self._fail(error)
             return
         if steps is not None:
-            self._turns.run(self._guarded(steps))
+            self._turns.run(self._guard(steps))
 
-    def _guarded(self, steps: Steps[None]) -> Steps[None]:
+    def _guard(self, steps: Steps[None]) -> Steps[None]:
         try:
             yield from steps
         except Exception as error:  # noqa: BLE001

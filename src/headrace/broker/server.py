@@ -47,11 +47,6 @@ class Server:
         """Where it listens, with the ports that were chosen."""
         return [Address(*sock.getsockname()[:2]) for sock in self._sockets]
 
-    @property
-    def connection_count(self) -> int:
-        """How many clients are connected."""
-        return len(self._connections)
-
     def _listen(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:  # else closed in the meantime
             self._loop.add_reader(listener.fileno(), self._accept, listener)

@@ -5,7 +5,7 @@ and shown, so that the tools which set it work, and is marked as without effect.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from headrace.errors import HeadraceError, nearest
@@ -306,15 +306,7 @@ BROKER_SETTINGS: dict[str, Setting] = {
         Setting("socket.request.max.bytes", _INT, "104857600", "The largest request that is read.", at_least=1),
     )
 } | {
-    topic.broker_name: Setting(
-        topic.broker_name,
-        topic.type,
-        topic.default,
-        topic.meaning,
-        at_least=topic.at_least,
-        choices=topic.choices,
-        stand_in=topic.stand_in,
-    )
+    topic.broker_name: replace(topic, name=topic.broker_name, broker_name="")
     for topic in TOPIC_SETTINGS.values()
     if topic.broker_name
 }

@@ -71,7 +71,7 @@ class TopicCatalog:
         """Have `listener` called after each change, in the thread that made it; with the name of a topic that went."""
         self._listeners.append(listener)
 
-    def _changed(self, deleted: str | None = None) -> None:
+    def _notify_changed(self, deleted: str | None = None) -> None:
         self.revision += 1
         for listener in self._listeners:
             listener(deleted)
@@ -208,7 +208,7 @@ class TopicCatalog:
 
     def _withdraw(self, topic: Topic) -> None:
         del self.by_name[topic.name], self.by_id[topic.id]
-        self._changed(topic.name)
+        self._notify_changed(topic.name)
 
     def _remove(self, name: str) -> None:
         """Remove all that is on the disk of a topic that is not published; what cannot be, at the next start."""
@@ -232,7 +232,7 @@ class TopicCatalog:
 
     def _put(self, topic: Topic) -> Topic:
         self.by_name[topic.name] = self.by_id[topic.id] = topic
-        self._changed()
+        self._notify_changed()
         return topic
 
     # --- files

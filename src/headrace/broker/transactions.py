@@ -214,7 +214,7 @@ class Transactions:
         self._runtime.appended(log, log.end_offset, done)
 
     def _complete(self, effect: WriteMarkers) -> None:
-        if not self._shell.tell(_written(effect)):
+        if not self._shell.tell(_to_written(effect)):
             self._shell.retry(self._complete, effect)
             return
         for go_on in tuple(self._held.get(effect.transactional_id, ())):
@@ -300,7 +300,7 @@ def _is_next(known: Transaction, producer: Producer) -> bool:
     return producer.producer_id != known.producer_id or producer.epoch >= known.producer_epoch
 
 
-def _written(effect: WriteMarkers) -> MarkersWritten:
+def _to_written(effect: WriteMarkers) -> MarkersWritten:
     return MarkersWritten(effect.transactional_id, effect.producer_id, effect.producer_epoch)
 
 

@@ -87,7 +87,7 @@ def create_topic(
             if result.error_code:
                 _refuse(cluster, f"cannot create topic {name!r}", name, result.error_code, result.error_message)
 
-    cluster.retried(ask, may_repeat=False)
+    cluster.run_with_retries(ask, may_repeat=False)
     cluster.forget(name)
 
 
@@ -120,7 +120,7 @@ def delete_topics(cluster: Cluster, names: Collection[str]) -> None:
                 name = result.name or ""
                 _refuse(cluster, f"cannot delete topic {name!r}", name, result.error_code, result.error_message)
 
-    cluster.retried(ask, may_repeat=False)
+    cluster.run_with_retries(ask, may_repeat=False)
     for name in names:
         cluster.forget(name)
 
@@ -139,7 +139,7 @@ def add_partitions(cluster: Cluster, name: str, total: int, *, validate_only: bo
                 doing = f"cannot give topic {name!r} {total} partitions"
                 _refuse(cluster, doing, name, result.error_code, result.error_message)
 
-    cluster.retried(ask, may_repeat=False)
+    cluster.run_with_retries(ask, may_repeat=False)
     cluster.forget(name)
 
 
@@ -173,7 +173,7 @@ def alter_configs(
                 doing = f"cannot change topic {name!r}"
                 _refuse(cluster, doing, name, result.error_code, result.error_message)
 
-    cluster.retried(ask)
+    cluster.run_with_retries(ask)
 
 
 def describe_configs(cluster: Cluster, name: str) -> list[Config]:
@@ -196,7 +196,7 @@ def describe_configs(cluster: Cluster, name: str) -> list[Config]:
             key=lambda config: config.name,
         )
 
-    return cluster.retried(ask)
+    return cluster.run_with_retries(ask)
 
 
 def describe_log_dirs(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

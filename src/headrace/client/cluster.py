@@ -246,7 +246,7 @@ class Cluster:
                 raise Refused(f"topic {name!r}", code)
 
         try:
-            self.retried(ask_once)
+            self.run_with_retries(ask_once)
         except UnknownTopic as unknown:
             raise UnknownTopic(unknown.topic, str(self), self._topic_names()) from None
 
@@ -276,7 +276,7 @@ class Cluster:
         """Wait before another try."""
         self._sleep(seconds)
 
-    def retried(self, attempt: Callable[[], R], *, may_repeat: bool = True) -> R:
+    def run_with_retries(self, attempt: Callable[[], R], *, may_repeat: bool = True) -> R:
         """What `attempt` returns, tried again while its error is one that may pass by itself.
 
         Not `may_repeat` means that a request whose answer was lost is not sent again. That no bootstrap address can be

@@ -21,7 +21,7 @@ _MANY_SINCE = 4  # KIP-699
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-class Kind(IntEnum):
+class CoordinatorType(IntEnum):
     """What is looked after; the number is Kafka's."""
 
     GROUP = 0
@@ -31,14 +31,14 @@ class Kind(IntEnum):
 class Coordinators:
     """The coordinators of the groups, or of the transactional ids, that were asked about so far."""
 
-    def __init__(self, cluster: Cluster, kind: Kind = Kind.GROUP) -> None:
+    def __init__(self, cluster: Cluster, kind: CoordinatorType = CoordinatorType.GROUP) -> None:
         self.cluster = cluster
         self._kind = kind
         self._nodes: dict[str, int] = {}
 
     def node_of(self, name: str) -> int:
         """The node that looks after a name, whether there is such a group or not."""
-        return self.cluster.retried(lambda: self._node_of(name))
+        return self.cluster.run_with_retries(lambda: self._node_of(name))
 
     def ask(self, name: str, question: Callable[[Connection], R], *, may_repeat: bool = True) -> R:
         """What `question` learns from the name's coordinator, asked again while its error may pass."""
@@ -55,7 +55,7 @@ class Coordinators:
                     self._nodes.pop(name, None)
                 raise
 
-        return self.cluster.retried(attempt, may_repeat=may_repeat)
+        return self.cluster.run_with_retries(attempt, may_repeat=may_repeat)
 
     def _node_of(self, name: str) -> int:
         if name not in self._nodes:

@@ -143,7 +143,7 @@ def list_groups(cluster: Cluster, states: Collection[str] = ()) -> list[GroupLis
         ]
 
     nodes = list(cluster.brokers(refresh=True).addresses)
-    return sorted(group for node in nodes for group in cluster.retried(lambda node=node: ask(node)))  # type: ignore[misc]
+    return sorted(group for node in nodes for group in cluster.run_with_retries(lambda node=node: ask(node)))  # type: ignore[misc]
 
 
 def describe_group(coordinators: Coordinators, name: str) -> Group:

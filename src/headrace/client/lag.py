@@ -173,7 +173,7 @@ def describe_lag(coordinators: Coordinators, name: str) -> GroupLag:
     group = describe_group(coordinators, name)
     committed = committed_offsets(coordinators, name)
     wanted = sorted({*committed, *(where for member in group.members for where in member.partitions)})
-    there = _existing(cluster, wanted)
+    there = _find_existing(cluster, wanted)
     held = bounds(cluster, there)
     bare = [
         PartitionLag(where, committed[where].offset if where in committed else None, *held[where]) for where in there
@@ -205,7 +205,7 @@ def describe_lag(coordinators: Coordinators, name: str) -> GroupLag:
     )
 
 
-def _existing(cluster: Cluster, wanted: Collection[TopicPartition]) -> list[TopicPartition]:
+def _find_existing(cluster: Cluster, wanted: Collection[TopicPartition]) -> list[TopicPartition]:
     there = {topic.name: topic.partitions for topic in cluster.topics()} if wanted else {}
     return [where for where in wanted if where.partition in there.get(where.topic, ())]
 

@@ -52,7 +52,7 @@ def init_producer(cluster: Cluster) -> Producer:
             raise Refused("a producer id", ErrorCode.of(response.error_code))
         return Producer(response.producer_id, response.producer_epoch)
 
-    return cluster.retried(ask)
+    return cluster.run_with_retries(ask)
 
 
 def send(

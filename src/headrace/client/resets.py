@@ -27,7 +27,7 @@ class Move:
     new: int
 
 
-def shifted(committed: int, shift: Shift, held: Bounds) -> int:
+def shift_offset(committed: int, shift: Shift, held: Bounds) -> int:
     """The offset so far away; at most to the start or the end of what is there."""
     return min(max(committed + shift.by, held.start), held.end)
 
@@ -41,9 +41,9 @@ def plan_reset(
     """
     describe_group(coordinators, name).check_empty()
     committed = committed_offsets(coordinators, name)
-    partitions = _chosen(coordinators.cluster, name, topics, committed)
+    partitions = _choose(coordinators.cluster, name, topics, committed)
     if isinstance(target, Shift):
-        places = _shifted(coordinators.cluster, name, partitions, committed, target)
+        places = _shift_all(coordinators.cluster, name, partitions, committed, target)
     else:
         places = find_stretch(coordinators.cluster, partitions, target).starts
     return [Move(where, committed[where].offset if where in committed else None, places[where]) for where in partitions]
@@ -54,7 +54,7 @@ def reset(coordinators: Coordinators, name: str, moves: Collection[Move]) -> Non
     alter_offsets(coordinators, name, {move.partition: move.new for move in moves})
 
 
-def _chosen(
+def _choose(
     cluster: Cluster,
     name: str,
     topics: Mapping[str, Collection[int]] | None,
@@ -67,7 +67,7 @@ def _chosen(
     return sorted(committed)
 
 
-def _shifted(
+def _shift_all(
     cluster: Cluster,
     name: str,
     partitions: Collection[TopicPartition],
@@ -78,4 +78,4 @@ def _shifted(
         if where not in committed:
             raise NothingCommitted(name, where)
     held = bounds(cluster, partitions)
-    return {where: shifted(committed[where].offset, shift, held[where]) for where in partitions}
+    return {where: shift_offset(committed[where].offset, shift, held[where]) for where in partitions}

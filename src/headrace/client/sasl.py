@@ -62,11 +62,11 @@ class ScramExchange:
     def answer(self, server_first: bytes) -> bytes:
         """The proof that we know the password, for the salt and rounds that the broker names."""
         fields = _fields(server_first)
-        nonce = _required(fields, "r")
+        nonce = _require(fields, "r")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise ScramFailure("the broker did not keep to the nonce of this exchange")
-        salt = _decoded(_required(fields, "s"))
-        rounds = _rounds(_required(fields, "i"))
+        salt = _decode(_require(fields, "s"))
+        rounds = _rounds(_require(fields, "i"))
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, rounds)
         client_key = self._hmac(salted, b"Client Key")
         stored_key = hashlib.new(self._hash, client_key).digest()
@@ -83,7 +83,7 @@ class ScramExchange:
         if "e" in fields:
             raise ScramFailure(f"the broker says {fields['e']}")
         if not self._server_signature or not hmac.compare_digest(
-            _decoded(_required(fields, "v")), self._server_signature
+            _decode(_require(fields, "v")), self._server_signature
         ):
             raise ScramFailure("the broker could not show that it knows the password")
 
@@ -103,13 +103,13 @@ def _fields(message: bytes) -> dict[str, str]:
     return {part[0]: part[2:] for part in parts}
 
 
-def _required(fields: dict[str, str], name: str) -> str:
+def _require(fields: dict[str, str], name: str) -> str:
     if name not in fields:
         raise ScramFailure(f"the broker's message has no {name!r}")
     return fields[name]
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

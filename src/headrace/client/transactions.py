@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
-from headrace.client.coordinators import Coordinators, Kind
+from headrace.client.coordinators import Coordinators, CoordinatorType
 from headrace.client.errors import Refused
 from headrace.client.leaders import by_topic
 from headrace.model import TopicPartition
@@ -53,24 +53,24 @@ class Transaction(NamedTuple):
     epoch: int
 
 
-class Standing(Enum):
+class TransactionStatus(Enum):
     OPEN = auto()
     COMMITTED = auto()  # or about to be: it is decided at the coordinator
     LOST = auto()  # aborted, by whomever, or its id was taken over
     FORGOTTEN = auto()  # the id was not used for so long that nobody knows
 
 
-_STANDINGS: Final = {
-    "Ongoing": Standing.OPEN,
-    "PrepareCommit": Standing.COMMITTED,
-    "CompleteCommit": Standing.COMMITTED,
+_STATUSES: Final = {
+    "Ongoing": TransactionStatus.OPEN,
+    "PrepareCommit": TransactionStatus.COMMITTED,
+    "CompleteCommit": TransactionStatus.COMMITTED,
 }
 
 
 class Look(NamedTuple):
     """What a coordinator says about a transaction; the times mean something while it is open, and are by its clock."""
 
-    standing: Standing
+    status: TransactionStatus
     started_ms: int = -1
     timeout_ms: int = 0
 
@@ -78,7 +78,7 @@ class Look(NamedTuple):
 class Transactions:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._coordinators = Coordinators(cluster, Kind.TRANSACTION)
+        self._coordinators = Coordinators(cluster, CoordinatorType.TRANSACTION)
 
     def begin(self, transactional_id: str, timeout_ms: int) -> Transaction:
         """A new transaction; whatever was open under this id is aborted, and its writer can write no more."""
@@ -132,7 +132,7 @@ class Transactions:
         except Refused as refusal:
             if refusal.code not in _ENDED_OTHERWISE:
                 raise
-            return self.look(transaction).standing is not Standing.COMMITTED
+            return self.look(transaction).status is not TransactionStatus.COMMITTED
         return True
 
     def _end(self, transaction: Transaction, *, committed: bool) -> None:
@@ -155,11 +155,13 @@ class Transactions:
             request = DescribeTransactionsRequest(transactional_ids=[transaction.transactional_id])
             (found,) = connection.request(request, DescribeTransactionsResponse).transaction_states
             if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                return Look(Standing.FORGOTTEN)
+                return Look(TransactionStatus.FORGOTTEN)
             _check(transaction.transactional_id, found.error_code)
             is_mine = (found.producer_id, found.producer_epoch) == (transaction.producer_id, transaction.epoch)
-            standing = _STANDINGS.get(found.transaction_state, Standing.LOST) if is_mine else Standing.LOST
-            return Look(standing, found.transaction_start_time_ms, found.transaction_timeout_ms)
+            status = (
+                _STATUSES.get(found.transaction_state, TransactionStatus.LOST) if is_mine else TransactionStatus.LOST
+            )
+            return Look(status, found.transaction_start_time_ms, found.transaction_timeout_ms)
 
         return self._ask(transaction.transactional_id, ask)
 
@@ -210,7 +212,7 @@ class Transactions:
                 raise Refused(f"transactions of broker {node}", ErrorCode.of(response.error_code))
             return [state.transactional_id for state in response.transaction_states]
 
-        return self._cluster.retried(ask)
+        return self._cluster.run_with_retries(ask)
 
 
 def _check(transactional_id: str, code: int) -> None:

@@ -241,9 +241,9 @@ class _DecoderSource(Source):
         elif field.type.format:
             self._collect(target, field.type.format)
         else:
-            self._sized(f"{target} = {{}}", field, nullable=nullable)
+            self._decode_sized(f"{target} = {{}}", field, nullable=nullable)
 
-    def _sized(self, store: str, field: Field, *, nullable: bool) -> None:
+    def _decode_sized(self, store: str, field: Field, *, nullable: bool) -> None:
         """A string, bytes or records: a length, then as many bytes; `store` says what is done with the value."""
         compact = self._flexible and field.flexible
         if compact:
@@ -318,6 +318,6 @@ class _DecoderSource(Source):
         with self.block("for _ in range(count):"):
             self._step()
             if isinstance(field.type, Primitive):
-                self._sized(f"{add}({{}})", field, nullable=False)
+                self._decode_sized(f"{add}({{}})", field, nullable=False)
             else:
                 self.line(f"{add}({self._struct(field.type, place + '.')})")

@@ -74,7 +74,7 @@ class _EncoderSource(Source):
         self._values = [*self._values, value]  # a new list: a branch may come back to the run as it was
         self._letters += letters
 
-    def _packed(self, values: list[str], letters: str) -> None:
+    def _pack_run(self, values: list[str], letters: str) -> None:
         """Lines that write a run, which may be empty; an `x` among the letters is a zero byte without a value."""
         if not letters:
             return
@@ -87,7 +87,7 @@ class _EncoderSource(Source):
         values, letters = self._values, self._letters
         self._values, self._letters = [], ""
         with self.about(self._run_place if values else self.place):
-            self._packed(values, letters)
+            self._pack_run(values, letters)
 
     def _flush_with_varint(self, value: str, long: Callable[[int], bytes]) -> None:
         """Write the run, and a varint after it that is nearly always one byte."""
@@ -95,11 +95,11 @@ class _EncoderSource(Source):
         self._values, self._letters = [], ""
         with self.block(f"if {value} < 128:"):
             if letters:
-                self._packed([*values, value], letters + "B")
+                self._pack_run([*values, value], letters + "B")
             else:
                 self.line(f"{self._sink}({self.constant('SHORT_VARINTS', primitives.SHORT_VARINTS)}[{value}])")
         with self.block("else:"):
-            self._packed(values, letters)
+            self._pack_run(values, letters)
             self.line(f"{self._sink}({self._use(long)}({value}))")
 
     def _struct(self, it: str, struct: type[Struct], path: str) -> None:
@@ -143,7 +143,7 @@ class _EncoderSource(Source):
                 self._known_tags(it, tagged, tests, path, write_tags)
         self._values, self._letters = [], ""
         with self.block("else:"), self.about(run_place if values else self.place):
-            self._packed(values, letters + "x")
+            self._pack_run(values, letters + "x")
 
     def _known_tags(self, it: str, tagged: list[Field], tests: list[str], path: str, write_tags: str) -> None:
         tags, outer = self._name("tags"), self._sink
@@ -201,7 +201,7 @@ class _EncoderSource(Source):
         if field.is_array:
             self._array(held, field, place)
         elif isinstance(field.type, Primitive):
-            self._sized(held, field)
+            self._encode_sized(held, field)
         else:
             if field.nullable(self._version):
                 self._collect("1", "b")
@@ -215,7 +215,7 @@ class _EncoderSource(Source):
             self._collect(f"len({held})", letters)
             self._flush()
 
-    def _sized(self, held: str, field: Field) -> None:
+    def _encode_sized(self, held: str, field: Field) -> None:
         compact = self._flexible and field.flexible
         if field.type is STRING:
             self.line(f"{held} = {held}.encode()")
@@ -238,7 +238,7 @@ class _EncoderSource(Source):
             with self.block(f"if not steps % {ENTRIES_A_STEP}:"):
                 self.line("yield")
             if isinstance(field.type, Primitive):
-                self._sized(item, field)
+                self._encode_sized(item, field)
             else:
                 self._struct(item, field.type, place + ".")
 

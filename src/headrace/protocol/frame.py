@@ -85,10 +85,10 @@ def encoding_response_parts(
     encoded: list[Buffer] = []
     for _ in encoder_of(type(body), version)(body, encoded):
         # Joined in each step: as objects of their own, some bytes take several times the room.
-        parts += _joined(encoded)
+        parts += _join_small(encoded)
         encoded.clear()
         yield
-    parts += _joined(encoded)
+    parts += _join_small(encoded)
     size = sum(map(len, parts))
     if response_header_version(type(body), version):
         parts.insert(0, _SIZE_AND_ID_AND_NO_TAGS.pack(size + 5, correlation_id))
@@ -96,7 +96,7 @@ def encoding_response_parts(
         parts.insert(0, _SIZE_AND_ID.pack(size + 4, correlation_id))
 
 
-def _joined(parts: list[Buffer]) -> list[Buffer]:
+def _join_small(parts: list[Buffer]) -> list[Buffer]:
     """Runs of small parts as one each: a gathering write costs more for a part than copying a few bytes does."""
     joined: list[Buffer] = []
     run: list[Buffer] = []

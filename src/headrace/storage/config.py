@@ -41,7 +41,7 @@ class LogConfig:
         for name, low, high in _BOUNDS:
             value = getattr(self, name)
             if not low <= value <= high:
-                raise InvalidLogConfig(f"{_dotted(name)}={value} is out of range: give a value from {low} to {high}")
+                raise InvalidLogConfig(f"{_to_dotted(name)}={value} is out of range: give a value from {low} to {high}")
         unknown = self.cleanup_policy - {"delete", "compact"}
         if unknown:
             raise InvalidLogConfig(
@@ -81,7 +81,7 @@ class LogConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """From Kafka's names and textual values; a name that does not exist is refused with the nearest that does."""
-        fields = {_dotted(field.name): field for field in dataclasses.fields(cls)}
+        fields = {_to_dotted(field.name): field for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for name, text in properties.items():
             field = fields.get(name)
@@ -93,7 +93,7 @@ class LogConfig:
 
     def to_properties(self) -> dict[str, str]:
         """All settings under Kafka's names, as text."""
-        return {_dotted(field.name): _text(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {_to_dotted(field.name): _text(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
 
 _BOUNDS: list[tuple[str, float, float]] = [
@@ -113,7 +113,7 @@ _BOUNDS: list[tuple[str, float, float]] = [
 ]
 
 
-def _dotted(name: str) -> str:
+def _to_dotted(name: str) -> str:
     return name.replace("_", ".")
 
 

@@ -231,7 +231,7 @@ class LogDirectory:
         with self._lock:
             for log in [self.log(partition) for partition in partitions]:
                 name = self._file(_doomed_name(log.topic_partition))
-                with _collected(failures), _refused(log.directory):
+                with _collect_failures(failures), _translate_errors(log.directory):
                     log.delete(name)
                     doomed.append(name)
                     del self._logs[log.topic_partition], self._topic_ids[log.topic_partition]
@@ -248,7 +248,7 @@ class LogDirectory:
 
     def sync_names(self) -> None:
         """Return once it is on the disk which logs there are."""
-        with _refused(self.path):
+        with _translate_errors(self.path):
             self._filesystem.sync_directory(self.path)
 
     def _id_of(self, topic: str) -> UUID | None:
@@ -284,16 +284,16 @@ class LogDirectory:
         logs = self.logs
         failures: list[StorageError] = []
         for log in logs.values():
-            with _collected(failures):
+            with _collect_failures(failures):
                 if log.expire(now_ms) > log.durable_offset:
                     log.flush()
         # The starts go to disk before any file goes: a crash in between must not bring records back. Only a disk
         # without room for that little file is given room first.
-        with _collected(failures, DiskFull):
+        with _collect_failures(failures, DiskFull):
             self._write_starts()
         removed = {}
         for partition, log in logs.items():
-            with _collected(failures):
+            with _collect_failures(failures):
                 if log.start_offset <= log.durable_offset:
                     removed[partition] = len(log.remove_dead_segments(now_ms))
         if failures:
@@ -347,7 +347,7 @@ class LogDirectory:
         """Make full segments durable, so that a crash has less to check."""
         failures: list[StorageError] = []
         for log in self.logs.values():
-            with _collected(failures):
+            with _collect_failures(failures):
                 log.flush(rolled_only=True)
                 log.release_indexes()
         if failures:
@@ -415,7 +415,7 @@ class LogDirectory:
         return checkpoint.read_offsets(self._filesystem, self._file(name))
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        with _refused(self.path):
+        with _translate_errors(self.path):
             checkpoint.write_offsets(self._filesystem, self._file(name), offsets)
 
     def _read_topic_id(self, folder: str) -> UUID:
@@ -452,7 +452,7 @@ def _decode_id(path: str, text: str) -> UUID:
 
 
 @contextmanager
-def _refused(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     """Tell what the disk refused as a storage error."""
     try:
         yield
@@ -461,7 +461,7 @@ def _refused(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def _collected(failures: list[StorageError], kind: type[StorageError] = StorageError) -> Iterator[None]:
+def _collect_failures(failures: list[StorageError], kind: type[StorageError] = StorageError) -> Iterator[None]:
     """Let one log's failure wait until the others had their turn."""
     try:
         yield

@@ -229,7 +229,7 @@ class TransactionIndex:
         """Forget transactions whose marker stood at `offset` or later."""
         self.entries = [entry for entry in self.entries if entry.last_offset < offset]
 
-    def overlapping(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
+    def find_overlapping(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
         """What touches offsets `start` to `end` (exclusive), and whether a later segment can hold no more of it.
 
         Once an entry was written when everything before `end` was already decided, nothing behind it can overlap.

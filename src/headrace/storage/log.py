@@ -37,7 +37,7 @@ from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.producer_snapshot import apply_batch, encode_snapshot, replay
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.reading import LogRead, index_of, read_segments
-from headrace.storage.retention import SegmentFacts, first_retained
+from headrace.storage.retention import SegmentFacts, find_first_retained
 from headrace.storage.segment import Appended, Segment
 from headrace.storage.side_files import SideFiles
 
@@ -341,7 +341,7 @@ class Log:
         with self._lock:
             segments, end = self._segments, self._end_offset
         facts = [SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in segments]
-        wanted = first_retained(facts, self._config, end, now_ms)
+        wanted = find_first_retained(facts, self._config, end, now_ms)
         with self._lock:
             return self.advance_start(min(wanted, self._end_offset))
 

@@ -58,7 +58,7 @@ def collect_aborted(segments: Sequence[Segment], start: int, end: int) -> list[A
     """The aborted transactions that touch offsets `start` to `end`; their markers may stand in later segments."""
     collected = []
     for segment in segments:
-        found, complete = segment.indexes.transactions.overlapping(start, end)
+        found, complete = segment.indexes.transactions.find_overlapping(start, end)
         collected += found
         if complete:
             break

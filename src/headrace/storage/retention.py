@@ -16,15 +16,15 @@ class SegmentFacts(NamedTuple):
     largest_timestamp: int
 
 
-def first_retained(segments: Sequence[SegmentFacts], config: LogConfig, end_offset: int, now_ms: int) -> int:
+def find_first_retained(segments: Sequence[SegmentFacts], config: LogConfig, end_offset: int, now_ms: int) -> int:
     """The offset at which the log should begin; `end_offset` if all of it has expired."""
     if not config.deletes:
         return segments[0].base_offset
     starts = [segment.base_offset for segment in segments] + [end_offset]
-    return starts[max(_expired(segments, config, now_ms), _surplus(segments, config))]
+    return starts[max(_count_expired(segments, config, now_ms), _count_surplus(segments, config))]
 
 
-def _expired(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int:
+def _count_expired(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int:
     """How many of the oldest segments are past their time; the last one only counts if it holds anything."""
     if config.retention_ms < 0:
         return 0
@@ -35,7 +35,7 @@ def _expired(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -
     return len(segments)
 
 
-def _surplus(segments: Sequence[SegmentFacts], config: LogConfig) -> int:
+def _count_surplus(segments: Sequence[SegmentFacts], config: LogConfig) -> int:
     """How many of the oldest segments the log can lose and still hold `retention.bytes`; never the last one."""
     if config.retention_bytes < 0:
         return 0

@@ -43,7 +43,7 @@ RECORDS = [
 
 
 def _retained(batch, batch_filter):
-    kept = batch_filter.retained(header_at(batch), batch)
+    kept = batch_filter.retain(header_at(batch), batch)
     if kept is not None:
         assert header_at(kept).crc == crc_of(kept)
         assert header_at(kept).size == len(kept)

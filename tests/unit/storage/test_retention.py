@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.storage.config import LogConfig
-from headrace.storage.retention import SegmentFacts, first_retained
+from headrace.storage.retention import SegmentFacts, find_first_retained
 
 SEGMENTS = [
     SegmentFacts(0, 100, 1000),
@@ -15,7 +15,7 @@ END = 35
 
 
 def _first(segments=SEGMENTS, now_ms=4000, **config):
-    return first_retained(segments, LogConfig(**{"retention_ms": -1, **config}), END, now_ms)
+    return find_first_retained(segments, LogConfig(**{"retention_ms": -1, **config}), END, now_ms)
 
 
 def test_without_limits_everything_stays():

@@ -28,18 +28,18 @@ def test_a_torn_entry_or_an_unknown_version_ends_the_reading():
 
 def test_a_reader_gets_what_overlaps_its_offsets():
     index = _index(ONE, TWO)
-    assert index.overlapping(0, 10)[0] == []
-    assert index.overlapping(0, 11)[0] == [ONE]
-    assert index.overlapping(0, 13)[0] == [ONE, TWO]
-    assert index.overlapping(20, 21)[0] == [ONE, TWO]
-    assert index.overlapping(21, 22)[0] == [TWO]
-    assert index.overlapping(31, 99)[0] == []
+    assert index.find_overlapping(0, 10)[0] == []
+    assert index.find_overlapping(0, 11)[0] == [ONE]
+    assert index.find_overlapping(0, 13)[0] == [ONE, TWO]
+    assert index.find_overlapping(20, 21)[0] == [ONE, TWO]
+    assert index.find_overlapping(21, 22)[0] == [TWO]
+    assert index.find_overlapping(31, 99)[0] == []
 
 
 def test_it_says_when_later_segments_can_hold_no_more():
     index = _index(ONE)
-    assert index.overlapping(0, 12) == ([ONE], True)
-    assert index.overlapping(0, 13) == ([ONE], False), "offset 12 was undecided when the entry was written"
+    assert index.find_overlapping(0, 12) == ([ONE], True)
+    assert index.find_overlapping(0, 13) == ([ONE], False), "offset 12 was undecided when the entry was written"
 
 
 def test_cutting_forgets_transactions_whose_marker_is_gone():

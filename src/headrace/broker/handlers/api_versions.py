@@ -31,7 +31,7 @@ def handle(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(
-        api_keys=_announced(ctx.served),
+        api_keys=_announce(ctx.served),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
         ],
@@ -45,10 +45,10 @@ def handle(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
 
 def fallback(served: Mapping[int, range]) -> ApiVersionsResponse:
     """The answer, in version 0, to a client that asks in a version newer than ours (KIP-511)."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_announced(served))
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_announce(served))
 
 
-def _announced(served: Mapping[int, range]) -> list[ApiVersion]:
+def _announce(served: Mapping[int, range]) -> list[ApiVersion]:
     return [
         ApiVersion(
             api_key=key,

@@ -28,7 +28,7 @@ def describe(classic: ClassicGroups, kind_of: KindOf, request: Request, asked: D
     groups = []
     for group_id in asked.groups:
         if classic.holds(group_id):
-            groups.append(_described(classic.group(group_id)))
+            groups.append(_describe_classic(classic.group(group_id)))
             continue
         described = DescribedGroup(group_id=group_id, group_state=_DEAD)
         if request.version >= _NOT_FOUND_SINCE:
@@ -39,7 +39,7 @@ def describe(classic: ClassicGroups, kind_of: KindOf, request: Request, asked: D
     return Decision((Answer(request.token, DescribeGroupsResponse(groups=groups)),))
 
 
-def _described(group: ClassicGroup) -> DescribedGroup:
+def _describe_classic(group: ClassicGroup) -> DescribedGroup:
     # In a rebalance nobody can say yet which of their protocols the members will use.
     protocol = group.protocol if group.phase is Phase.STABLE else None
     return DescribedGroup(

@@ -55,7 +55,7 @@ def describe_transactions(
 ) -> described.DescribeTransactionsResponse:
     """Each transactional id that is asked for, once."""
     states = [
-        _described(transactional_id, transactions) for transactional_id in dict.fromkeys(message.transactional_ids)
+        _describe(transactional_id, transactions) for transactional_id in dict.fromkeys(message.transactional_ids)
     ]
     return described.DescribeTransactionsResponse(transaction_states=states)
 
@@ -96,7 +96,7 @@ def list_transactions(
     )
 
 
-def _described(transactional_id: str, transactions: Mapping[str, Transaction]) -> described.TransactionState:
+def _describe(transactional_id: str, transactions: Mapping[str, Transaction]) -> described.TransactionState:
     if not transactional_id:
         return described.TransactionState(error_code=ErrorCode.INVALID_REQUEST)
     known = transactions.get(transactional_id)
@@ -152,7 +152,7 @@ class TransactionCoordinator:
         """What follows from the event; nothing is changed yet."""
         match event:
             case Request():
-                return self._requested(event, now_ms)
+                return self._decide_request(event, now_ms)
             case VerifyOrAdd():
                 return adding.verify_or_add(self._addition(now_ms), event)
             case TimerFired(key=TransactionTimeout(transactional_id)):
@@ -182,7 +182,7 @@ class TransactionCoordinator:
             case _:
                 raise TypeError(f"{type(record.key).__name__} is not the key of a record of __transaction_state")
 
-    def _requested(self, request: Request, now_ms: int) -> Decision:
+    def _decide_request(self, request: Request, now_ms: int) -> Decision:
         match request.message:
             case InitProducerIdRequest() as message:
                 return initialising.init_producer_id(

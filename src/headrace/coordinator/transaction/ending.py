@@ -35,14 +35,14 @@ def end_txn(
     """Commit or abort, or tell what became of it."""
     bumps_epoch = request.version >= _BUMPS_EPOCH
     if not message.transactional_id:
-        return _refused(request, ErrorCode.INVALID_REQUEST)
+        return _refuse(request, ErrorCode.INVALID_REQUEST)
     if known is None:
-        return _refused(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return _refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     verdict = _verdict(known, message) if bumps_epoch else _old_verdict(known, message)
     if verdict is ErrorCode.NONE:
-        return Decision(answers=(_ended(request, known),))
+        return Decision(answers=(_answer_end(request, known),))
     if verdict is not None:
-        return _refused(request, verdict)
+        return _refuse(request, verdict)
     prepared = machine.prepare(
         known,
         committed=message.committed,
@@ -51,8 +51,8 @@ def end_txn(
         now_ms=now_ms,
     )
     # The producer goes on with what the transaction will have once it is complete.
-    answers = (_ended(request, machine.complete(prepared, now_ms)),)
-    return _prepared(prepared, coordinator_epoch, answers)
+    answers = (_answer_end(request, machine.complete(prepared, now_ms)),)
+    return _decide_end(prepared, coordinator_epoch, answers)
 
 
 def fence_and_abort(
@@ -71,7 +71,7 @@ def fence_and_abort(
         next_producer_id=_next_producer_id(known, fresh_producer_id),
         now_ms=now_ms,
     )
-    return _prepared(prepared, coordinator_epoch, answers)
+    return _decide_end(prepared, coordinator_epoch, answers)
 
 
 def markers_written(known: Transaction | None, event: MarkersWritten, now_ms: int) -> Decision:
@@ -151,7 +151,7 @@ def _next_producer_id(known: Transaction, fresh_producer_id: int) -> int:
     return fresh_producer_id
 
 
-def _prepared(prepared: Transaction, coordinator_epoch: int, answers: tuple[Answer, ...]) -> Decision:
+def _decide_end(prepared: Transaction, coordinator_epoch: int, answers: tuple[Answer, ...]) -> Decision:
     return Decision(
         answers=answers,
         records=records_of(prepared),
@@ -160,12 +160,12 @@ def _prepared(prepared: Transaction, coordinator_epoch: int, answers: tuple[Answ
     )
 
 
-def _ended(request: Request, after: Transaction) -> Answer:
+def _answer_end(request: Request, after: Transaction) -> Answer:
     response = EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.producer_epoch)
     return Answer(request.token, response)
 
 
-def _refused(request: Request, error: ErrorCode) -> Decision:
+def _refuse(request: Request, error: ErrorCode) -> Decision:
     if error is ErrorCode.PRODUCER_FENCED and request.version < _KNOWS_PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     response = EndTxnResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)

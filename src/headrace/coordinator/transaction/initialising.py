@@ -41,17 +41,17 @@ def init_producer_id(
     transactional_id = message.transactional_id
     refusal = _refusal(message, config)
     if refusal is not None:
-        return _refused(request, refusal)
+        return _refuse(request, refusal)
     if transactional_id is None:
-        return _answered(request, _fresh_id(request, transactional_id), 0)
+        return _answer(request, _fresh_id(request, transactional_id), 0)
     known = transactions.get(transactional_id)
     if known is None:
         producer_id = _fresh_id(request, transactional_id)
         known = machine.create(transactional_id, producer_id, message.transaction_timeout_ms, now_ms)
     elif known.is_prepared:
-        return _refused(request, ErrorCode.CONCURRENT_TRANSACTIONS)
+        return _refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS)
     elif not _may_continue(known, message):
-        return _refused(request, ErrorCode.PRODUCER_FENCED)
+        return _refuse(request, ErrorCode.PRODUCER_FENCED)
     elif known.is_ongoing:
         # Not even the epoch that this takes is told: whoever asks will ask again, and get the one after it.
         return ending.fence_and_abort(
@@ -59,11 +59,11 @@ def init_producer_id(
             fresh_producer_id=request.fresh_producer_id,
             coordinator_epoch=coordinator_epoch,
             now_ms=now_ms,
-            answers=_refused(request, ErrorCode.CONCURRENT_TRANSACTIONS).answers,
+            answers=_refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS).answers,
         )
-    following = _following(known, request, message)
+    following = _find_next(known, request, message)
     if following is None:
-        return _refused(request, ErrorCode.PRODUCER_FENCED)
+        return _refuse(request, ErrorCode.PRODUCER_FENCED)
     producer_id, epoch, last_epoch = following
     initialised = machine.initialise(
         known,
@@ -73,7 +73,7 @@ def init_producer_id(
         timeout_ms=message.transaction_timeout_ms,
         now_ms=now_ms,
     )
-    return _answered(request, producer_id, epoch, initialised)
+    return _answer(request, producer_id, epoch, initialised)
 
 
 def _refusal(message: InitProducerIdRequest, config: TransactionConfig) -> ErrorCode | None:
@@ -96,7 +96,7 @@ def _may_continue(known: Transaction, message: InitProducerIdRequest) -> bool:
     return message.producer_id == known.previous_producer_id and message.producer_epoch >= LAST_USABLE_EPOCH
 
 
-def _following(known: Transaction, request: Request, message: InitProducerIdRequest) -> tuple[int, int, int] | None:
+def _find_next(known: Transaction, request: Request, message: InitProducerIdRequest) -> tuple[int, int, int] | None:
     """The producer id, its epoch, and the epoch before it that may still be named; None if somebody took over."""
     is_own_wish = message.producer_id != NO_PRODUCER_ID
     current = known.producer_epoch
@@ -116,13 +116,13 @@ def _fresh_id(request: Request, transactional_id: str | None) -> int:
     return request.fresh_producer_id
 
 
-def _answered(request: Request, producer_id: int, epoch: int, initialised: Transaction | None = None) -> Decision:
+def _answer(request: Request, producer_id: int, epoch: int, initialised: Transaction | None = None) -> Decision:
     response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
     records = () if initialised is None else records_of(initialised)
     return Decision(answers=(Answer(request.token, response),), records=records)
 
 
-def _refused(request: Request, error: ErrorCode) -> Decision:
+def _refuse(request: Request, error: ErrorCode) -> Decision:
     if error is ErrorCode.PRODUCER_FENCED and request.version < _KNOWS_PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     response = InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)

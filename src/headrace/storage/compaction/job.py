@@ -137,7 +137,7 @@ def _clean(job: CleaningJob, filesystem: FileSystem, group: list[tuple[int, int]
         out = _Output(target)
         for base, size in group:
             for _, header, batch in scan_file(filesystem, f"{job.directory}/{file_name(base, LOG)}", size):
-                kept = batch_filter.retained(header, batch)
+                kept = batch_filter.retain(header, batch)
                 if kept is not None:
                     out.write(kept)
         out.flush()

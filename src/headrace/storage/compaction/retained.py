@@ -126,7 +126,7 @@ class BatchFilter:
         self._new_horizon_ms = now_ms + delete_retention_ms
         self._now_ms = now_ms
 
-    def retained(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
+    def retain(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
         """What to write in the batch's place; None for nothing."""
         if header.is_control:
             is_idle = self._transactions.is_idle_marker(header, batch)

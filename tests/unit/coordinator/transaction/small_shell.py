@@ -4,20 +4,19 @@ from copy import deepcopy
 from dataclasses import replace
 
 from headrace.coordinator.decision import Decision, RequestToken
-from headrace.coordinator.transaction import (
+from headrace.coordinator.transaction.adding import errors_in
+from headrace.coordinator.transaction.coordinator import TransactionCoordinator
+from headrace.coordinator.transaction.events import (
     ExpirySweep,
     Loaded,
     MarkersWritten,
     Request,
     TimerFired,
-    TransactionConfig,
-    TransactionCoordinator,
-    TransactionState,
     VerifyOrAdd,
     WriteMarkers,
     WriterSupport,
-    errors_in,
 )
+from headrace.coordinator.transaction.machine import TransactionConfig, TransactionState
 from headrace.coordinator.transaction.records import decode, encode, records_of
 from headrace.model import TopicPartition
 from headrace.protocol import codec

@@ -3,14 +3,9 @@
 import pytest
 
 from headrace.coordinator.decision import Timer
-from headrace.coordinator.transaction import (
-    Request,
-    TransactionState,
-    TransactionTimeout,
-    VerifyOrAdd,
-    WriterSupport,
-    partition_for,
-)
+from headrace.coordinator.transaction.events import Request, TransactionTimeout, VerifyOrAdd, WriterSupport
+from headrace.coordinator.transaction.machine import TransactionState
+from headrace.coordinator.transaction.records import partition_for
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from headrace.coordinator.transaction import TransactionState
+from headrace.coordinator.transaction.machine import TransactionState
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.list_transactions import ListTransactionsRequest

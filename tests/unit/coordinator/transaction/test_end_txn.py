@@ -3,14 +3,8 @@
 import pytest
 
 from headrace.coordinator.decision import Timer
-from headrace.coordinator.transaction import (
-    MarkersWritten,
-    Request,
-    TransactionState,
-    TransactionTimeout,
-    WriteMarkers,
-)
-from headrace.coordinator.transaction.machine import ProducerIdMissing
+from headrace.coordinator.transaction.events import MarkersWritten, Request, TransactionTimeout, WriteMarkers
+from headrace.coordinator.transaction.machine import ProducerIdMissing, TransactionState
 from headrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.transaction.small_shell import A0, B0, ID, START_MS, end_request
 

@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.coordinator.decision import Timer
-from headrace.coordinator.transaction import Request, TransactionState, TransactionTimeout, WriteMarkers
-from headrace.coordinator.transaction.machine import ProducerIdMissing
+from headrace.coordinator.transaction.events import Request, TransactionTimeout, WriteMarkers
+from headrace.coordinator.transaction.machine import ProducerIdMissing, TransactionState
 from headrace.coordinator.transaction.records import LastEpoch
 from headrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.transaction.small_shell import A0, B0, ID, START_MS, TIMEOUT_MS, init_request

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.coordinator.transaction import java_hash, partition_for
+from headrace.coordinator.transaction.records import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.coordinator.decision import CoordinatorRecord
-from headrace.coordinator.transaction import TransactionCoordinator, TransactionState
-from headrace.coordinator.transaction.machine import InvalidTransactionRecord
+from headrace.coordinator.transaction.coordinator import TransactionCoordinator
+from headrace.coordinator.transaction.machine import InvalidTransactionRecord, TransactionState
 from headrace.coordinator.transaction.records import (
     LastEpoch,
     PartitionsSchema,

@@ -3,7 +3,8 @@
 import pytest
 
 from headrace.coordinator.decision import Timer
-from headrace.coordinator.transaction import ExpirySweep, Loaded, TransactionState, TransactionTimeout
+from headrace.coordinator.transaction.events import ExpirySweep, Loaded, TransactionTimeout
+from headrace.coordinator.transaction.machine import TransactionState
 from headrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.transaction.small_shell import A0, B0, ID, START_MS, TIMEOUT_MS
 

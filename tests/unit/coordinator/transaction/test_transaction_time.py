@@ -3,16 +3,9 @@
 import pytest
 
 from headrace.coordinator.decision import Decision, Timer
-from headrace.coordinator.transaction import (
-    ExpirySweep,
-    Loaded,
-    TimerFired,
-    TransactionConfig,
-    TransactionState,
-    TransactionTimeout,
-)
 from headrace.coordinator.transaction.coordinator import EXPIRED_AT_ONCE
-from headrace.coordinator.transaction.machine import ProducerIdMissing
+from headrace.coordinator.transaction.events import ExpirySweep, Loaded, TimerFired, TransactionTimeout
+from headrace.coordinator.transaction.machine import ProducerIdMissing, TransactionConfig, TransactionState
 from headrace.coordinator.transaction.records import records_of
 from headrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.transaction.small_shell import A0, B0, ID, START_MS, TIMEOUT_MS, SmallShell

@@ -117,11 +117,11 @@ def _join_again(draft: Draft, request: Request, asked: JoinGroupRequest, member:
         draft.answer(request.token, rebalance.join_response(draft, member))
     else:
         # A leader that joins a stable group wants a rebalance: it has seen the topics change, perhaps.
-        draft.update(_rejoining(draft, request, asked, member))
+        draft.update(_rejoin(draft, request, asked, member))
         rebalance.rebalance_or_complete(draft)
 
 
-def _rejoining(draft: Draft, request: Request, asked: JoinGroupRequest, member: Member) -> Member:
+def _rejoin(draft: Draft, request: Request, asked: JoinGroupRequest, member: Member) -> Member:
     if member.joining is not None:
         # Its client has asked again, most likely on another connection: the first request need not wait any longer.
         draft.answer(member.joining, refusal(asked, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
@@ -139,9 +139,9 @@ def _replace_static(draft: Draft, request: Request, asked: JoinGroupRequest, for
     draft.release(former, ErrorCode.FENCED_INSTANCE_ID, former.member_id)
     draft.cancel_timer(SessionTimer(draft.group.group_id, former.member_id))
     member = replace(former, member_id=new_id, joining=None, syncing=None, is_new=False)
-    member = _rejoining(draft, request, asked, member)
+    member = _rejoin(draft, request, asked, member)
     former_leader = draft.group.leader
-    draft.group = _with_replaced(draft.group, former.member_id, member)
+    draft.group = _replace_member(draft.group, former.member_id, member)
     draft.renew_session(member)
     if draft.group.phase is Phase.COMPLETING_REBALANCE:
         # The leader may be assigning to the former id just now.
@@ -165,7 +165,7 @@ def _welcome_back(draft: Draft, request: Request, member: Member, former_leader:
     draft.update(replace(member, joining=None))
 
 
-def _with_replaced(group: ClassicGroup, former_id: str, member: Member) -> ClassicGroup:
+def _replace_member(group: ClassicGroup, former_id: str, member: Member) -> ClassicGroup:
     members = {known: other for known, other in group.members.items() if known != former_id}
     members[member.member_id] = member
     return replace(

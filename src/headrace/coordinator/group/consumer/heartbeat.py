@@ -98,7 +98,7 @@ def beat(
         member = membership.known_member(draft.group, asked.member_id, asked.instance_id)
         membership.check_epoch(member, asked.member_epoch, owned)
     had = member.holding.assigned
-    member = settle(draft, member, _updated(member.profile, request, asked), owned, topics, now_ms)
+    member = settle(draft, member, _update_profile(member.profile, request, asked), owned, topics, now_ms)
     timers.renew_session(draft, member, settings, now_ms)
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
@@ -106,7 +106,7 @@ def beat(
         heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
     )
     if _is_full(asked) or member.holding.assigned != had:
-        response.assignment = _answered(member.holding.assigned)
+        response.assignment = _to_answer(member.holding.assigned)
     return response
 
 
@@ -138,7 +138,7 @@ def settle(
     return draft.group.members[member_id]
 
 
-def _updated(profile: Profile, request: Request, asked: ConsumerGroupHeartbeatRequest) -> Profile:
+def _update_profile(profile: Profile, request: Request, asked: ConsumerGroupHeartbeatRequest) -> Profile:
     """The profile with what the heartbeat says anew; whoever sends one speaks the new protocol from then on."""
     updated = replace(profile, client_id=request.client_id, client_host=request.client_host, classic=None)
     if asked.instance_id is not None:
@@ -163,7 +163,7 @@ def _is_full(asked: ConsumerGroupHeartbeatRequest) -> bool:
     return asked.member_epoch == JOIN_EPOCH or has_all
 
 
-def _answered(assignment: Assignment) -> AnsweredAssignment:
+def _to_answer(assignment: Assignment) -> AnsweredAssignment:
     return AnsweredAssignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, partitions=sorted(assignment[topic_id]))

@@ -61,7 +61,7 @@ def describe(group: ConsumerGroup, topics: Topics | None) -> DescribedGroup:
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=preferred_assignor(group),
-        members=[_described(group, group.members[member_id], topics) for member_id in sorted(group.members)],
+        members=[_describe_member(group, group.members[member_id], topics) for member_id in sorted(group.members)],
     )
 
 
@@ -73,7 +73,7 @@ def not_found(group_id: str) -> DescribedGroup:
     )
 
 
-def _described(group: ConsumerGroup, member: Member, topics: Topics | None) -> DescribedMember:
+def _describe_member(group: ConsumerGroup, member: Member, topics: Topics | None) -> DescribedMember:
     profile = member.profile
     return DescribedMember(
         member_id=member.member_id,
@@ -84,13 +84,13 @@ def _described(group: ConsumerGroup, member: Member, topics: Topics | None) -> D
         client_host=profile.client_host,
         subscribed_topic_names=sorted(profile.topic_names),
         subscribed_topic_regex=profile.topic_regex or "",
-        assignment=_named(member.holding.assigned, topics),
-        target_assignment=_named(group.target(member.member_id), topics),
+        assignment=_name_partitions(member.holding.assigned, topics),
+        target_assignment=_name_partitions(group.target(member.member_id), topics),
         member_type=_SPEAKS_CLASSIC if member.is_classic else _SPEAKS_CONSUMER,
     )
 
 
-def _named(assignment: Assignment, topics: Topics | None) -> DescribedAssignment:
+def _name_partitions(assignment: Assignment, topics: Topics | None) -> DescribedAssignment:
     names = {} if topics is None else topics.names_by_id
     return DescribedAssignment(
         topic_partitions=[
@@ -200,7 +200,7 @@ class ConsumerGroups:
         """What follows when somebody has left: perhaps those who stay all speak the classic protocol."""
         before = self._groups[draft.group.group_id]
         if len(draft.group.members) < len(before.members):
-            downgraded = migration.downgraded(before, draft.group, self._topics, self._settings, now_ms)
+            downgraded = migration.downgrade(before, draft.group, self._topics, self._settings, now_ms)
             if downgraded is not None:
                 return together(Decision(answers), downgraded)
         return draft.decision(*answers)
@@ -211,7 +211,7 @@ class ConsumerGroups:
         assert isinstance(asked, ConsumerGroupHeartbeatRequest)
         if self._topics is None or asked.member_epoch != JOIN_EPOCH:
             return None
-        records = migration.upgraded(classic, self._topics, self._settings)
+        records = migration.upgrade(classic, self._topics, self._settings)
         if records is None:
             return None
         draft = Draft(ConsumerGroup(classic.group_id))

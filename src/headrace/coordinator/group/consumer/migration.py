@@ -40,7 +40,7 @@ _UPWARDS = ("bidirectional", "upgrade")
 _DOWNWARDS = ("bidirectional", "downgrade")
 
 
-def upgraded(classic: ClassicGroup, topics: Topics, settings: GroupSettings) -> tuple[CoordinatorRecord, ...] | None:
+def upgrade(classic: ClassicGroup, topics: Topics, settings: GroupSettings) -> tuple[CoordinatorRecord, ...] | None:
     """The records that make a classic group a consumer group; None if it has to stay what it is."""
     is_allowed = settings.group_consumer_migration_policy.lower() in _UPWARDS
     is_small = len(classic.members) <= settings.group_consumer_max_size
@@ -98,7 +98,7 @@ def farewell(classic: ClassicGroup, group: ConsumerGroup, now_ms: int) -> Decisi
     return Decision(tuple(answers), (group_tombstone(classic.group_id),), (*(Timer(key, None) for key in ended), *kept))
 
 
-def downgraded(
+def downgrade(
     before: ConsumerGroup, after: ConsumerGroup, topics: Topics | None, settings: GroupSettings, now_ms: int
 ) -> Decision | None:
     """The decision that makes a consumer group a classic group again; None if it has to stay what it is.

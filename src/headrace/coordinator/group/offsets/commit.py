@@ -1,7 +1,8 @@
 """OffsetCommit and TxnOffsetCommit: store how far a group has read, if whoever says so is entitled to."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision
 from headrace.coordinator.group.events import Request
@@ -64,22 +65,9 @@ def commit(
     records: list[CoordinatorRecord] = []
     response = OffsetCommitResponse()
     for topic in asked.topics:
-        outcomes = []
-        for partition in topic.partitions:
-            metadata = partition.committed_metadata or ""
-            outcome = error or _check_metadata(metadata, settings)
-            outcomes.append(PartitionOutcome(partition_index=partition.partition_index, error_code=outcome))
-            if not outcome:
-                records.append(
-                    _record_of(
-                        asked.group_id,
-                        topic.name,
-                        partition,
-                        now_ms,
-                        expires_at_ms=expires_at_ms,
-                        topic_id=topic.topic_id if topic.topic_id != ZERO_UUID else store.id_of(topic.name),
-                    )
-                )
+        topic_id = topic.topic_id if topic.topic_id != ZERO_UUID else store.id_of(topic.name)
+        stored = _Stored(asked.group_id, topic.name, topic_id, now_ms, expires_at_ms)
+        outcomes = _store(stored, topic.partitions, error, settings, records)
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=outcomes))
     timers = () if error or kind is None else kind.session_timers(claim, now_ms)
     return Decision((Answer(request.token, response),), tuple(records), timers)
@@ -108,38 +96,48 @@ def commit_in_transaction(
     records: list[CoordinatorRecord] = []
     response = TxnOffsetCommitResponse()
     for topic in asked.topics:
-        outcomes = []
-        for partition in topic.partitions:
-            metadata = partition.committed_metadata or ""
-            outcome = error or _check_metadata(metadata, settings)
-            outcomes.append(PartitionOutcome(partition_index=partition.partition_index, error_code=outcome))
-            if not outcome:
-                topic_id = store.id_of(topic.name)
-                records.append(_record_of(asked.group_id, topic.name, partition, now_ms, topic_id=topic_id))
+        stored = _Stored(asked.group_id, topic.name, store.id_of(topic.name), now_ms)
+        outcomes = _store(stored, topic.partitions, error, settings, records)
         response.topics.append(TopicOutcome(name=topic.name, partitions=outcomes))
     effects: tuple[Hashable, ...] = (InTransaction(asked.producer_id, asked.producer_epoch),) if records else ()
     return Decision((Answer(request.token, response),), tuple(records), effects=effects)
 
 
-def _record_of(
-    group_id: str,
-    topic: str,
-    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
-    now_ms: int,
-    *,
-    expires_at_ms: int = -1,
-    topic_id: Uuid,
-) -> CoordinatorRecord:
-    key = OffsetCommitKey(group=group_id, topic=topic, partition=partition.partition_index)
-    value = OffsetCommitValue(
-        offset=partition.committed_offset,
-        leader_epoch=partition.committed_leader_epoch,
-        metadata=partition.committed_metadata or "",
-        commit_timestamp=now_ms,
-        expire_timestamp=expires_at_ms,
-        topic_id=topic_id,
-    )
-    return CoordinatorRecord(key, value)
+class _Stored(NamedTuple):
+    """What the records of one topic's offsets have in common."""
+
+    group_id: str
+    topic: str
+    topic_id: Uuid
+    now_ms: int
+    expires_at_ms: int = -1
+
+
+def _store(
+    stored: _Stored,
+    partitions: Sequence[OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition],
+    error: ErrorCode,
+    settings: GroupSettings,
+    records: list[CoordinatorRecord],
+) -> list[PartitionOutcome]:
+    """Add the records of the partitions that are not refused; the outcome of each."""
+    outcomes = []
+    for partition in partitions:
+        metadata = partition.committed_metadata or ""
+        outcome = error or _check_metadata(metadata, settings)
+        outcomes.append(PartitionOutcome(partition_index=partition.partition_index, error_code=outcome))
+        if not outcome:
+            key = OffsetCommitKey(group=stored.group_id, topic=stored.topic, partition=partition.partition_index)
+            value = OffsetCommitValue(
+                offset=partition.committed_offset,
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=metadata,
+                commit_timestamp=stored.now_ms,
+                expire_timestamp=stored.expires_at_ms,
+                topic_id=stored.topic_id,
+            )
+            records.append(CoordinatorRecord(key, value))
+    return outcomes
 
 
 def _partitions(asked: OffsetCommitRequest | TxnOffsetCommitRequest, settings: GroupSettings) -> list[TopicPartition]:

@@ -52,7 +52,7 @@ def _fetch_group(
     if error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     if asked.topics is None:
-        wanted: Iterable[OffsetFetchRequestTopics] = _everything(store, group_id)
+        wanted: Iterable[OffsetFetchRequestTopics] = _ask_for_all(store, group_id)
     else:
         wanted = asked.topics
     topics = [
@@ -69,7 +69,7 @@ def _fetch_group(
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
-def _everything(store: OffsetStore, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
+def _ask_for_all(store: OffsetStore, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
     current = (partition for partition in store.committed(group_id) if store.current(group_id, partition))
     for topic, partitions in groupby(sorted(current), key=lambda partition: partition.topic):
         yield OffsetFetchRequestTopics(name=topic, partition_indexes=[partition.partition for partition in partitions])

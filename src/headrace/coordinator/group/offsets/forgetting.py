@@ -69,12 +69,12 @@ def expire(store: OffsetStore, kinds: Iterable[GroupKind], settings: GroupSettin
 
     What is more than a portion is left for the next look, which is at once then.
     """
-    records, are_more = _portion(_expired(store, kinds, settings, now_ms))
+    records, are_more = _portion(_find_expired(store, kinds, settings, now_ms))
     timer = next_expiry(settings, now_ms)
     return Decision(records=records, timers=(timer._replace(at_ms=now_ms) if are_more else timer,))
 
 
-def _expired(
+def _find_expired(
     store: OffsetStore, kinds: Iterable[GroupKind], settings: GroupSettings, now_ms: int
 ) -> Iterator[tuple[CoordinatorRecord, ...]]:
     for kind in kinds:

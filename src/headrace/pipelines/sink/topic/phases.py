@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, LostConnection
 from headrace.client.produce import init_producer
-from headrace.client.transactions import Standing, Transaction, Transactions
+from headrace.client.transactions import Transaction, Transactions, TransactionStatus
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.columns.encode import Stamp, encode
@@ -255,9 +255,9 @@ def _may_begin(transactions: Transactions, decision: Decision) -> bool:
     order of commits says beforehand whether the last will succeed.
     """
     looks = [(part.transaction, transactions.look(part.transaction)) for part in decision.parts]
-    if looks[0][1].standing is Standing.COMMITTED:
+    if looks[0][1].status is TransactionStatus.COMMITTED:
         return True
-    if any(look.standing is Standing.LOST for _, look in looks):
+    if any(look.status is TransactionStatus.LOST for _, look in looks):
         return False
     shortest_ms = min(look.timeout_ms for _, look in looks)
     return not transactions.has_older(looks, shortest_ms - shortest_ms // _RESERVE)
