@@ -88,7 +88,7 @@ class World:
             brokers=lambda: SimpleNamespace(addresses=dict(enumerate(connections))),
             broker=lambda node: connections[node],
             any_broker=lambda: connections[0],
-            retried=lambda attempt, **_: attempt(),
+            run_with_retries=lambda attempt, **_: attempt(),
             pause=lambda _: [shell.finish() for shell in self.shells],
         )
         return cast("Cluster", found)
