@@ -39,15 +39,12 @@ class BrokerConfig:
         check_settings(BROKER_SETTINGS, self.settings)
 
     def text(self, name: str) -> str:
-        """A setting's value."""
         return self.settings.get(name, BROKER_SETTINGS[name].default)
 
     def number(self, name: str) -> int:
-        """A numeric setting's value."""
         return int(self.text(name))
 
     def flag(self, name: str) -> bool:
-        """A yes-or-no setting's value."""
         return self.text(name).lower() == "true"
 
 

@@ -112,7 +112,6 @@ class Connection:
             self._take_frames()
 
     def _take_frames(self) -> None:
-        """Handle what has come, for a turn."""
         end = monotonic() + TURN_S
         channel = self._channel
         was_full = True

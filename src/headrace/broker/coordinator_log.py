@@ -32,8 +32,6 @@ class Producer(NamedTuple):
 
 
 class CoordinatorLog:
-    """The partitions of one internal topic."""
-
     def __init__(
         self,
         topics: TopicCatalog,
@@ -71,7 +69,6 @@ class CoordinatorLog:
         return len(topic.partitions) if topic else self._partitions
 
     def partition_of(self, owner: str) -> int:
-        """The partition that a group or a transactional id is in."""
         return partition_for(owner, self.partition_count)
 
     def append(

@@ -38,8 +38,6 @@ class Durability(Protocol):
 
 
 class CoordinatorShell:
-    """One coordinator at work, on the event loop."""
-
     def __init__(
         self,
         runtime: Durability,

@@ -13,8 +13,6 @@ from headrace.protocol.schema import Message
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One request's surroundings."""
-
     broker: Runtime
     version: int
     client_id: str | None
@@ -36,7 +34,5 @@ Handled = Answer | Steps[Answer]
 
 
 class Handler(NamedTuple):
-    """Which versions of an API are served, and by what."""
-
     run: Callable[[Context, Any], Handled]
     versions: range

@@ -107,8 +107,6 @@ PRODUCER_CHECK_MS = 600_000  # Kafka's producer.id.expiration.check.interval.ms
 
 
 class Runtime:
-    """The state of a running broker."""
-
     def __init__(
         self, config: BrokerConfig, *, filesystem: FileSystem | None = None, clock: Clock | None = None
     ) -> None:

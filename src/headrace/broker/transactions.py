@@ -52,8 +52,6 @@ Asked = Message | Deferred[Message | None] | None  # as a handler may answer (`h
 
 
 class Transactions:
-    """All transactional producers of the broker."""
-
     def __init__(
         self,
         runtime: Durability,
@@ -305,7 +303,6 @@ def _to_written(effect: WriteMarkers) -> MarkersWritten:
 
 
 def _ids_in(message: TransactionRequest) -> Iterable[str]:
-    """The transactional ids that a request is about, if it changes anything."""
     match message:
         case InitProducerIdRequest(transactional_id=str(name)):
             return (name,)

@@ -24,8 +24,6 @@ TURN_S = 0.005  # how long a request may hold the loop before others have their 
 
 
 class Turns:
-    """The queue of work that was interrupted."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queue: deque[Callable[[], None]] = deque()

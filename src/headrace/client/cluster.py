@@ -273,7 +273,6 @@ class Cluster:
     # --- trying again
 
     def pause(self, seconds: float) -> None:
-        """Wait before another try."""
         self._sleep(seconds)
 
     def run_with_retries(self, attempt: Callable[[], R], *, may_repeat: bool = True) -> R:

@@ -139,7 +139,6 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can still be sent."""
         return self._is_open
 
     @property
@@ -203,7 +202,6 @@ class Connection:
     def request(
         self, message: Message, response: type[M], *, highest: int | None = None, timeout_s: float | None = None
     ) -> M:
-        """Send a request and wait for its answer."""
         return self.receive(self.send(message, response, highest=highest, timeout_s=timeout_s), response)
 
     def send(

@@ -99,7 +99,6 @@ class Fetcher:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The next offset to be fetched of each partition."""
         return self._positions
 
     def drop(self, partition: TopicPartition) -> None:

@@ -28,7 +28,6 @@ def shown(value: object) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Whether a cell is set to the right."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

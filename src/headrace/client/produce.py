@@ -36,8 +36,6 @@ class Written(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """The id under which a producer numbers its batches."""
-
     id: int
     epoch: int
 

@@ -46,8 +46,6 @@ R = TypeVar("R")
 
 
 class Transaction(NamedTuple):
-    """All that is needed to write in a transaction, and to end it."""
-
     transactional_id: str
     producer_id: int
     epoch: int

@@ -66,8 +66,6 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API: what is asked, what is answered, and in which versions."""
-
     key: ApiKey
     request: type[Message]
     response: type[Message]

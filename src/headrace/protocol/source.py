@@ -65,7 +65,6 @@ class Source:
         return name
 
     def compile(self, function: str) -> Any:
-        """The function of that name, which the lines define."""
         filename = f"<headrace {self._title}>"
         text = "\n".join(self._lines) + "\n"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

@@ -69,7 +69,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The compression codec's number."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -139,7 +138,6 @@ def check_shape(header: BatchHeader, position: int = 0) -> None:
 
 
 def crc_of(batch: Buffer) -> int:
-    """The checksum that a whole batch ought to carry."""
     return crc32c(memoryview(batch)[ATTRIBUTES_AT:])
 
 

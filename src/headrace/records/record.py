@@ -53,8 +53,6 @@ _NAME_ERRORS = "surrogateescape"
 
 
 class Header(NamedTuple):
-    """A name and a value that travel beside a record."""
-
     key: str
     value: bytes | None
 

@@ -19,8 +19,6 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """How a log rolls, keeps and compacts."""
-
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     segment_bytes: int = 1024**3
     segment_ms: int = 7 * DAY_MS

@@ -31,7 +31,6 @@ class Fence(FileSystem):
             self.is_shut = True
 
     def check(self) -> None:
-        """Refuse if the log was deleted."""
         if self.is_shut:
             raise LogDeleted(self._log)
 

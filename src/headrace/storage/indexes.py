@@ -64,7 +64,6 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: bytes) -> "OffsetIndex":
-        """From a file's content."""
         index = cls(base_offset)
         columns = array("I", entries_of(data, OFFSET_ENTRY_SIZE))
         if _SWAP:
@@ -73,7 +72,6 @@ class OffsetIndex:
         return index
 
     def encode(self) -> bytes:
-        """A file's content."""
         columns = array("I", bytes(OFFSET_ENTRY_SIZE * len(self._offsets)))
         columns[::2], columns[1::2] = self._offsets, self._positions
         if _SWAP:
@@ -132,13 +130,11 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: bytes) -> "TimeIndex":
-        """From a file's content."""
         index = cls(base_offset)
         index._entries += entries_of(data, _TIME_ENTRY_SIZE)
         return index
 
     def encode(self) -> bytes:
-        """A file's content."""
         return bytes(self._entries)
 
     def __len__(self) -> int:
@@ -205,7 +201,6 @@ class TransactionIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> "TransactionIndex":
-        """From a file's content."""
         index = cls()
         whole = len(data) - len(data) % _TRANSACTION_ENTRY.size
         for version, *fields in _TRANSACTION_ENTRY.iter_unpack(data[:whole]):
@@ -215,7 +210,6 @@ class TransactionIndex:
         return index
 
     def encode(self) -> bytes:
-        """A file's content."""
         return b"".join(_TRANSACTION_ENTRY.pack(_TRANSACTION_VERSION, *entry) for entry in self.entries)
 
     def __len__(self) -> int:

@@ -62,7 +62,6 @@ def partitions_in(filesystem: FileSystem, path: str) -> list[TopicPartition]:
 
 
 def summarize(filesystem: FileSystem, path: str, partition: TopicPartition) -> PartitionSummary:
-    """What a partition holds, from the headers of its batches."""
     folder = f"{path}/{partition}"
     segments = [_summarize_segment(filesystem, file, base) for base, file in segment_files(filesystem, folder)]
     first = segments[0].base_offset if segments else 0

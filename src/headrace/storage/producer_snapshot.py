@@ -32,7 +32,6 @@ _OLDER = Struct(">qiqiq")
 
 
 def encode_snapshot(state: ProducerState) -> bytes:
-    """The file's content."""
     older = [
         _OLDER.pack(producer.producer_id, *batch)
         for producer in state.producers.values()

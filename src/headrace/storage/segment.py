@@ -264,7 +264,6 @@ class Segment:
             yield start, end
 
     def headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Each readable batch's position and header from `start` on."""
         for begin, end in self.readable(start):
             yield from headers(self.file, begin, end)
 
@@ -440,7 +439,6 @@ class Segment:
     # --- the end
 
     def move_to(self, path: str) -> None:
-        """Give the log file another name."""
         with self._index_lock:
             self._filesystem.replace(self.path, path)
             self.path = path

@@ -23,7 +23,6 @@ class SideFiles:
         self._snapshots: dict[int, bytes] = {}
 
     def add_segment(self, segment: Segment) -> None:
-        """Have a segment's indexes written."""
         with self._lock:
             if segment not in self._segments:
                 self._segments.append(segment)

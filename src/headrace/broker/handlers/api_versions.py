@@ -25,7 +25,6 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handle(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """The registry, as the protocol puts it."""
     if ctx.version >= NAMED_SINCE and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):

@@ -58,8 +58,6 @@ class Synonym(NamedTuple):
 
 
 class DescribedConfig(NamedTuple):
-    """A setting with its value in force."""
-
     setting: Setting
     synonyms: list[Synonym]  # the first one is in force; none if the value is a default that has no name of its own
     default: str | None

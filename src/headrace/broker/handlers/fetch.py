@@ -85,7 +85,6 @@ class _Fetch:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is better read in steps."""
         return len(self._partitions) > _PARTITIONS_A_STEP
 
     def answer_in_steps(self) -> Steps[Answer]:
@@ -176,7 +175,6 @@ class _Fetch:
     # --- waiting
 
     def _wait(self) -> Deferred[Message]:
-        """Be woken by appends, or by the time."""
         self._answer.on_abandon(self._stop_waiting)
         self._timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._time_is_up)
         is_late = False

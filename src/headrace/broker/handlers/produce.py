@@ -73,7 +73,6 @@ class _Produce:
         ctx.broker.appended(log, offset, done)
 
     def finish_one(self) -> None:
-        """One thing less to wait for."""
         self._waiting -= 1
         if not self._waiting:
             self._answer.set(self.response)

@@ -62,7 +62,6 @@ MANY_SINCE = 4
 
 
 def add_partitions(ctx: Context, request: AddPartitionsToTxnRequest) -> Answer:
-    """Ask the coordinator, unless a partition is not there."""
     named = [topic for transaction in request.transactions for topic in transaction.topics]
     named += request.v3_and_below_topics
     if all(_exists(ctx, topic.name, index) for topic in named for index in topic.partitions):

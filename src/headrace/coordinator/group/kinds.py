@@ -93,9 +93,7 @@ class GroupKind(Protocol):
         """NONE if offsets of the group may be deleted, as far as it is not subscribed to their topics."""
         ...
 
-    def is_subscribed(self, group_id: str, topic: str) -> bool:
-        """Whether a member is subscribed to the topic, as far as the kind can tell."""
-        ...
+    def is_subscribed(self, group_id: str, topic: str) -> bool: ...
 
     def expiry(self, group_id: str) -> ExpiryRule | None:
         """By which rule offsets of topics that nobody is subscribed to expire; None if they do not."""

@@ -93,7 +93,6 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that clients see."""
         return _LABELS[self]
 
 

@@ -117,7 +117,6 @@ def records_of(transaction: Transaction) -> tuple[CoordinatorRecord, ...]:
 
 
 def tombstone_of(transaction: Transaction) -> CoordinatorRecord:
-    """What forgets the transactional id."""
     return CoordinatorRecord(TransactionLogKey(transactional_id=transaction.transactional_id), None)
 
 

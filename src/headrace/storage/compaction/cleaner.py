@@ -17,8 +17,6 @@ from headrace.storage.segment import Segment
 
 
 class CompactionFacts(NamedTuple):
-    """What the decision looks at, of one segment."""
-
     base_offset: int
     size: int
     first_timestamp: int

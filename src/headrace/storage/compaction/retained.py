@@ -38,7 +38,6 @@ class OffsetMap:
         self._offsets[key if len(key) <= _KEPT_WHOLE else _digest(key)] = offset
 
     def is_superseded(self, key: bytes, offset: int) -> bool:
-        """Whether a later record has the same key."""
         return self._offsets.get(key if len(key) <= _KEPT_WHOLE else _digest(key), -1) > offset
 
 

@@ -71,7 +71,6 @@ class Disk:
                 raise os_error(fault.error, path, other)
 
     def write(self, node: FileNode, buffers: Sequence[Buffer], position: int) -> int:
-        """Write what fits and what the faults let through."""
         with self.lock:
             self.enter()
             if position < 0 or len(buffers) > IOV_MAX:
@@ -139,7 +138,6 @@ class Disk:
             node.sync()
 
     def size(self, node: FileNode) -> int:
-        """The length that everybody sees."""
         with self.lock:
             self.enter()
             return len(node.volatile)

@@ -40,7 +40,6 @@ class NameOperation:
         self.needs = self.order | {("placed", folder) for folder in self.folders}
 
     def commit(self) -> None:
-        """Put the change on the disk."""
         for folder, name, node in self.changes:
             if node is None:
                 folder.durable.pop(name, None)

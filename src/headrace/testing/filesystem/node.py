@@ -51,7 +51,6 @@ class FileNode:
         self.counts: Counts
 
     def write(self, data: bytes, position: int) -> None:
-        """Put the data into the page cache."""
         end = position + len(data)
         length = len(self.volatile)
         if end > length:
@@ -133,7 +132,6 @@ class FileNode:
                     self._copy_to_disk(sector, sector + self.sector_bytes)
 
     def forget_volatile(self) -> None:
-        """Lose the page cache."""
         self.volatile = bytearray(self.durable)
         self.dirty.clear()
         self.truncations.clear()

@@ -71,7 +71,6 @@ class Tree:
         return parent, names[-1], parent.names.get(names[-1])
 
     def add(self, parent: DirectoryNode, name: str, node: Node, now_ms: int) -> None:
-        """Give a new file or folder its name."""
         node.modified_ms = parent.modified_ms = now_ms
         parent.names[name] = node
         self._set_path(node, parent, name)
@@ -195,7 +194,6 @@ class Tree:
         return counts
 
     def _walk(self, names: tuple[str, ...], path: str) -> list[Node]:
-        """Everything on the way, from the root."""
         node: Node = self.root
         way = [node]
         for name in names:

@@ -23,7 +23,6 @@ def check_sync(asked: SyncGroupRequest, version: int) -> ErrorCode:
 
 
 def sync(draft: Draft, request: Request, asked: SyncGroupRequest) -> None:
-    """Give a member its assignment, or have it wait for it."""
     if error := _check(draft.group, asked):
         draft.answer(request.token, SyncGroupResponse(error_code=error))
         return
@@ -91,7 +90,6 @@ _MANY_MEMBERS_SINCE = 3  # KIP-345
 
 
 def heartbeat(draft: Draft, request: Request, asked: HeartbeatRequest) -> None:
-    """Renew a session, and tell of a rebalance."""
     group = draft.group
     error = group.check_member(asked.member_id, asked.group_instance_id)
     if not error and asked.generation_id != group.generation:

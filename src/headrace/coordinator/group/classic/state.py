@@ -58,8 +58,6 @@ class SyncTimer:
 
 @dataclass(frozen=True, slots=True)
 class SessionTimer:
-    """When a member that is not heard of is removed."""
-
     group_id: str
     member_id: str
 
@@ -136,7 +134,6 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def static_member(self, instance_id: str | None) -> Member | None:
@@ -155,7 +152,6 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether somebody who speaks these protocols can join."""
         if self.phase is Phase.EMPTY:
             return bool(protocol_type) and bool(names)
         if self.protocol_type != protocol_type:

@@ -39,7 +39,6 @@ _MANY_LEAVE_SINCE = 3  # KIP-345
 def join(
     draft: Draft, request: Request, asked: JoinGroupRequest, topics: Topics, settings: GroupSettings, now_ms: int
 ) -> JoinGroupResponse:
-    """Let a classic member in, or take its next step."""
     if error := classic_join.check_request(asked, settings):
         raise Refusal(error, error.meaning)
     member_id = asked.member_id or request.fresh_id

@@ -14,7 +14,6 @@ from headrace.protocol.schema import Uuid
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The group's epoch, and the fingerprint of the topics that it was made for."""
     value = log.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
     return CoordinatorRecord(log.ConsumerGroupMetadataKey(group_id=group_id), value)
 
@@ -72,7 +71,6 @@ def resolved_expression(
 
 
 def no_expression(group_id: str, expression: str) -> CoordinatorRecord:
-    """Nobody is subscribed with the regular expression any more."""
     key = log.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=expression)
     return CoordinatorRecord(key, None)
 

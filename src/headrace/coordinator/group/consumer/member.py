@@ -73,7 +73,6 @@ class Profile:
 
     @property
     def subscription(self) -> tuple[frozenset[str], str | None]:
-        """What decides which topics it wants."""
         return self.topic_names, self.topic_regex
 
 

@@ -81,7 +81,6 @@ def commit_in_transaction(
     asked: TxnOffsetCommitRequest,
     now_ms: int,
 ) -> Decision:
-    """Store offsets that count once the transaction is committed."""
     claim = CommitClaim(
         group_id=asked.group_id,
         member_id=asked.member_id,

@@ -157,12 +157,10 @@ class OffsetStore:
         return offset.topic_id != today.topic_id
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction is about to commit an offset for the partition."""
         where = GroupPartition(group_id, partition)
         return any(where in pending for pending in self._pending.values())
 
     def pending(self, group_id: str) -> set[TopicPartition]:
-        """The partitions for which open transactions are about to commit offsets of the group."""
         return {
             where.partition for pending in self._pending.values() for where in pending if where.group_id == group_id
         }
