@@ -10,11 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators.aggregation.top_n import top_n
 from headrace.pipelines.operators.errors import BadAggregate, BadField
-from headrace.pipelines.operators.tables.distinct import distinct_changes
 from headrace.pipelines.operators.tables.form import FORM_DDL, TIME, VERSION, WEIGHT
-from headrace.pipelines.operators.tables.grouped import group_changes
-from headrace.pipelines.operators.top_n import top_n
+from headrace.pipelines.operators.tables.groups.changes import distinct_changes, group_changes
 
 pytestmark = pytest.mark.java
 

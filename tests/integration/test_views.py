@@ -57,7 +57,7 @@ ENDS = [
 FILE = """
 from pyspark.sql import functions as F
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.tables.grouped import group_changes
+from headrace.pipelines.operators.tables.groups.changes import group_changes
 from headrace.pipelines.views import sqlite, topic, view
 
 ITEMS = topic("items", format="json", schema="id long, kind string, n int, w int", maxRecordsPerTrigger=4)

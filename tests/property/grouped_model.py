@@ -12,11 +12,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from headrace.pipelines.keyed.memory import MemoryRunner
-from headrace.pipelines.operators.partials import Aggregate
-from headrace.pipelines.operators.tables.distinct import DistinctMarks
+from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
-from headrace.pipelines.operators.tables.grouped_aggregates import grouping
-from headrace.pipelines.operators.tables.grouped_rows import REVISION, GroupedRows
+from headrace.pipelines.operators.tables.groups.changes import plan_groups
+from headrace.pipelines.operators.tables.groups.operators import REVISION, DistinctMarks, GroupedRows
 
 COLUMNS = [
     ("g", pa.string()),
@@ -68,7 +67,7 @@ class Groups:
     def __init__(
         self, by: Sequence[str], aggregates: Mapping[str, Aggregate], *, inserts: bool = False, **run: Any
     ) -> None:
-        made = grouping(aggregates, SCHEMA, inserts=inserts)
+        made = plan_groups(aggregates, SCHEMA, inserts=inserts)
         self.runners, schema = [], SCHEMA
         for mark, field in made.marked.items():
             keys = list(dict.fromkeys([*by, field]))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.operators import aggregates as agg
-from headrace.pipelines.operators.top_n import top_n
+from headrace.pipelines.operators.aggregation.top_n import top_n
 from tests.property.grouped_model import Groups, Table, batches, changes, queried, rows
 from tests.property.storage_model import examples
 

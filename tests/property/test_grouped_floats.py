@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.operators.tables.grouped_floats import added, rounded, split
+from headrace.pipelines.operators.aggregation.exact import add_pieces, join_doubles, split_doubles
 
 numbers = st.floats(width=64) | st.integers(-100, 100).map(lambda n: n / 8) | st.sampled_from([1e308, -1e308, 5e-324])
 weighted = st.lists(st.tuples(st.integers(0, 3), numbers, st.integers(-3, 3)), max_size=30)
@@ -32,7 +32,7 @@ _SPECIAL = {"nan": math.isnan, "up": lambda x: x == math.inf, "down": lambda x: 
 @given(weighted)
 def test_a_sum_is_the_nearest_double(rows: list[tuple[int, float, int]]) -> None:
     key, value, weight = (np.array([row[at] for row in rows], kind) for at, kind in enumerate((int, float, int)))
-    found = rounded(4, *added(*split(key, value, weight)))
+    found = join_doubles(4, *add_pieces(*split_doubles(key, value, weight)))
     for group in range(4):
         want = nearest([(x, w) for k, x, w in rows if k == group])
         assert found[group] == want or (math.isnan(found[group]) and math.isnan(want))
@@ -41,6 +41,6 @@ def test_a_sum_is_the_nearest_double(rows: list[tuple[int, float, int]]) -> None
 @given(weighted)
 def test_what_is_taken_away_leaves_nothing(rows: list[tuple[int, float, int]]) -> None:
     key, value, weight = (np.array([row[at] for row in rows], kind) for at, kind in enumerate((int, float, int)))
-    there, back = split(key, value, weight), split(key[::-1], value[::-1], -weight[::-1])
-    left = added(*(np.concatenate(pair) for pair in zip(there, back, strict=True)))
+    there, back = split_doubles(key, value, weight), split_doubles(key[::-1], value[::-1], -weight[::-1])
+    left = add_pieces(*(np.concatenate(pair) for pair in zip(there, back, strict=True)))
     assert [len(column) for column in left] == [0, 0, 0]

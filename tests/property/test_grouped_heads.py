@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators.aggregation.top_n import top_n
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
-from headrace.pipelines.operators.tables.grouped_aggregates import grouping
-from headrace.pipelines.operators.tables.grouped_rows import REVISION, GroupedRows
-from headrace.pipelines.operators.top_n import top_n
+from headrace.pipelines.operators.tables.groups.changes import plan_groups
+from headrace.pipelines.operators.tables.groups.operators import REVISION, GroupedRows
 from tests.property.storage_model import examples
 
 SCHEMA = pa.schema([("g", pa.int64()), ("x", pa.int64()), (WEIGHT, WEIGHT_TYPE), (TIME, TIME_TYPE)])
@@ -30,7 +30,7 @@ SHOWN = ("first", "last", "ranked", "dense")
 
 def small_heads() -> GroupedRows:
     """With nothing to spare, so that small groups have tails."""
-    parts = grouping(AGGREGATES, SCHEMA).parts
+    parts = plan_groups(AGGREGATES, SCHEMA).parts
     return GroupedRows({name: replace(part, spare=0) for name, part in parts.items()})  # type: ignore[type-var]
 
 

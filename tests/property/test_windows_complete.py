@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.pipelines.operators.aggregation.ordering import RANKINGS
+from headrace.pipelines.operators.aggregation.top_n import TopN
 from headrace.pipelines.operators.deduplicate import FirstWithin
-from headrace.pipelines.operators.ordering import RANKINGS
 from headrace.pipelines.operators.stragglers import correct, drop
-from headrace.pipelines.operators.top_n import TopN
 from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
 from headrace.pipelines.operators.windows.results import Closing
 from headrace.pipelines.operators.windows.sessions import SessionWindows

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.operators.cells import Extreme, Moments, Sum
+from headrace.pipelines.operators.aggregation.cells import Extreme, Moments, Sum
 from headrace.pipelines.operators.grouping import find, grouped
 
 values = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)

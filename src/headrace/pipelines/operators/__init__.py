@@ -18,6 +18,7 @@ itself is left to it: tumbling windows and sessions whose late rows are dropped.
 """
 
 # All at once: a function has its module's name, and whoever is imported last has it here.
+from headrace.pipelines.operators.aggregation.top_n import top_n
 from headrace.pipelines.operators.compare import compare
 from headrace.pipelines.operators.correct_clock import correct_clock
 from headrace.pipelines.operators.deduplicate import deduplicate
@@ -29,11 +30,9 @@ from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on
 from headrace.pipelines.operators.tables.appended import appended
 from headrace.pipelines.operators.tables.changes import row_versions, table_changes
 from headrace.pipelines.operators.tables.changes_reading import envelope_schema, row_schema
-from headrace.pipelines.operators.tables.distinct import distinct_changes
 from headrace.pipelines.operators.tables.enrichment.enrich import enrich
-from headrace.pipelines.operators.tables.grouped import group_changes
+from headrace.pipelines.operators.tables.groups.changes import distinct_changes, group_changes
 from headrace.pipelines.operators.tables.joins.join import join_tables
-from headrace.pipelines.operators.top_n import top_n
 from headrace.pipelines.operators.windows.fixed import hopping, per_window, tumbling
 from headrace.pipelines.operators.windows.sessions import sessions
 from headrace.pipelines.operators.windows.sliding import sliding

@@ -15,15 +15,19 @@ of Spark's. With `group_changes` there are `count`, `sum`, `avg`, `min`, `max`, 
 
 # Declared once, and rendered for Spark and for keyed state alike.
 
-# ruff: noqa: A001 - `agg.sum` is what everybody would write
+# ruff: noqa: A001, ARG002 - `agg.sum` is what everybody would write; methods are described in `Aggregate`
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.operators import custom_partials, ordered_partials, partials
-from headrace.pipelines.operators.partials import Aggregate, Where
+from headrace.pipelines.operators.aggregation import distinct, ordered, sums
+from headrace.pipelines.operators.aggregation.algebra import PREPARED, Aggregate, Arrays, Loaded, Where, valid_in
+from headrace.pipelines.operators.aggregation.cells import Cell
+from headrace.pipelines.operators.grouping import Groups, Longs
 
 __all__ = [
     "Aggregate", "avg", "collect", "count", "count_distinct", "custom", "first", "last", "max", "max_by", "min",
@@ -33,62 +37,62 @@ __all__ = [
 
 def count(field: str | None = None, *, where: Where = None) -> Aggregate:
     """How many rows; with a field, in how many it is not null."""
-    return partials.Count(field, where=where)
+    return sums.Count(field, where=where)
 
 
 def sum(field: str, *, where: Where = None) -> Aggregate:
     """Whole numbers and decimals exactly, and refused where the sum does not fit; as wide as Spark's."""
-    return partials.Total(field, where=where)
+    return sums.Total(field, where=where)
 
 
 def avg(field: str, *, where: Where = None) -> Aggregate:
     """A double; of decimals a decimal with four more digits."""
-    return partials.Mean(field, where=where)
+    return sums.Mean(field, where=where)
 
 
 def min(field: str, *, where: Where = None) -> Aggregate:
     """The least; text by its bytes."""
-    return ordered_partials.Best(field, greatest=False, where=where)
+    return ordered.Best(field, greatest=False, where=where)
 
 
 def max(field: str, *, where: Where = None) -> Aggregate:
     """The greatest; NaN is greater than every number."""
-    return ordered_partials.Best(field, greatest=True, where=where)
+    return ordered.Best(field, greatest=True, where=where)
 
 
 def min_by(field: str, by: str, *, where: Where = None) -> Aggregate:
     """The field of the row with the least `by`; of several the least that is not null. A null `by` is left out."""
-    return ordered_partials.BestBy(field, False, by, where=where)
+    return ordered.BestBy(field, False, by, where=where)
 
 
 def max_by(field: str, by: str, *, where: Where = None) -> Aggregate:
     """The field of the row with the greatest `by`; of several the greatest. A null `by` is left out."""
-    return ordered_partials.BestBy(field, True, by, where=where)
+    return ordered.BestBy(field, True, by, where=where)
 
 
 def stddev(field: str, *, where: Where = None) -> Aggregate:
     """The sample's standard deviation; null of fewer than two values."""
-    return partials.Deviation(field, where=where)
+    return sums.Deviation(field, where=where)
 
 
 def first(field: str, *, where: Where = None) -> Aggregate:
     """The earliest value by event time."""
-    return ordered_partials.Edge(field, latest=False, where=where)
+    return ordered.Edge(field, latest=False, where=where)
 
 
 def last(field: str, *, where: Where = None) -> Aggregate:
     """The latest value by event time."""
-    return ordered_partials.Edge(field, latest=True, where=where)
+    return ordered.Edge(field, latest=True, where=where)
 
 
 def count_distinct(field: str, *, where: Where = None) -> Aggregate:
     """How many different values; all of them are kept as long as the window is."""
-    return ordered_partials.Distinct(field, where=where)
+    return distinct.Distinct(field, where=where)
 
 
 def collect(field: str, *, where: Where = None) -> Aggregate:
     """All values as an array, in the order of event time."""
-    return ordered_partials.Collected(field, where=where)
+    return ordered.Collected(field, where=where)
 
 
 def custom(
@@ -166,4 +170,63 @@ def custom(
         spark.stop()
     ```
     """
-    return custom_partials.Custom(field, state, result, lift, merge, finish, where=where)
+    return Custom(field, state, result, lift, merge, finish, where=where)
+
+
+@dataclass(frozen=True)
+class Made(Cell):
+    """States that a user's own function merges."""
+
+    states: pa.Array
+    join: Callable[[pa.Array], Any]
+
+    def take(self, rows: Longs) -> "Made":
+        return Made(self.states.take(pa.array(rows)), self.join)
+
+    def reduce(self, groups: Groups) -> "Made":
+        states = self.states.take(pa.array(groups.order))
+        return self._joined(
+            [states.slice(low, high - low) for low, high in zip(groups.starts, groups.ends, strict=True)]
+        )
+
+    def over(self, lows: Longs, highs: Longs) -> "Made":
+        return self._joined([self.states.slice(low, high - low) for low, high in zip(lows, highs, strict=True)])
+
+    def _joined(self, parts: list[pa.Array]) -> "Made":
+        found = [self.join(some) if len(some := part.drop_null()) else None for part in parts]
+        plain = [each.as_py() if isinstance(each, pa.Scalar) else each for each in found]
+        return Made(pa.array(plain, self.states.type), self.join)
+
+
+@dataclass(frozen=True)
+class Custom(Aggregate):
+    """An aggregate of the user's own."""
+
+    is_native = False
+
+    kept: pa.DataType
+    given: pa.DataType
+    make: Callable[[pa.Array], pa.Array]
+    join: Callable[[pa.Array], Any]
+    end: Callable[[pa.Array], pa.Array]
+
+    def state(self, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
+        return [("state", self.kept)]
+
+    def result(self, kind: pa.DataType) -> pa.DataType:
+        return self.given
+
+    def lift(self, values: pa.Array, time: Longs) -> Arrays:
+        states = self.make(values).cast(self.kept)
+        if (self.field or "").startswith(PREPARED):  # what a condition leaves out is null, whatever is made of a null
+            states = states.take(pa.array(np.arange(len(states)), mask=~valid_in(values)))
+        return [states]
+
+    def load(self, columns: Sequence[pa.Array]) -> Loaded:
+        return Loaded((Made(columns[0], self.join),))
+
+    def store(self, loaded: Loaded, kind: pa.DataType) -> Arrays:
+        return [loaded.cells[0].states]  # type: ignore[attr-defined]
+
+    def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
+        return self.end(loaded.cells[0].states).cast(self.given)  # type: ignore[attr-defined]

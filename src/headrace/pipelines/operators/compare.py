@@ -30,7 +30,7 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Values,
 )
-from headrace.pipelines.operators.cells import Moments
+from headrace.pipelines.operators.aggregation.cells import Moments
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, over_keys
 from headrace.pipelines.operators.grouping import Longs, find, highest, sorted_by

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Clock, Due, Keyed, Plan, State, Times, Values
-from headrace.pipelines.operators.cells import Extreme, Sum
+from headrace.pipelines.operators.aggregation.cells import Extreme, Sum
 from headrace.pipelines.operators.errors import BadField, BadTime, require
 from headrace.pipelines.operators.frames import Transform, over_keys
 from headrace.pipelines.operators.grouping import Longs, find, grouped, highest, sorted_by

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from headrace.pipelines.keyed.apply import BUCKETS, keyed
 from headrace.pipelines.keyed.operator import Operator
+from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.errors import BadAggregate, BadField, BadTime, BadWindow, nearest, require
-from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import ASIDE
 from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
 from headrace.pipelines.spark.plan import has_watermark, lost_watermark, stateful_step
@@ -100,7 +100,7 @@ def check_names(
                 raise BadField(f"{name}: there is no column {column!r}: {nearest(column, frame.columns)}")
 
 
-def prepared(
+def prepare(
     frame: "DataFrame", aggregates: Mapping[str, Aggregate], *, of_table: bool = False
 ) -> "tuple[DataFrame, dict[str, Aggregate]]":
     """The columns that aggregates are computed of added to a frame, and the aggregates over them."""
@@ -110,7 +110,7 @@ def prepared(
     columns: dict[str, Column] = {}
     for name, each in aggregates.items():
         try:
-            made[name], given = each.prepared(of_table=of_table)
+            made[name], given = each.prepare(of_table=of_table)
             frame.select(*given.values())
         except AnalysisException as error:
             why = str(error).partition("\n")[0].partition(" SQLSTATE")[0]

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines.operators.aggregation.algebra import Where
+from headrace.pipelines.operators.aggregation.heads import RANK_FIELD
+from headrace.pipelines.operators.aggregation.ordering import RANK
+from headrace.pipelines.operators.aggregation.top_n import top_n
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform
-from headrace.pipelines.operators.ordering import RANK
-from headrace.pipelines.operators.partials import Where
 from headrace.pipelines.operators.tables.appended import appended
 from headrace.pipelines.operators.tables.form import NAMES, WEIGHT, row_names
-from headrace.pipelines.operators.tables.grouped import group_changes
-from headrace.pipelines.operators.tables.grouped_heads import RANK_FIELD
-from headrace.pipelines.operators.top_n import top_n
+from headrace.pipelines.operators.tables.groups.changes import group_changes
 from headrace.pipelines.operators.windows.fixed import EDGES, per_window
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import Keyed
 from headrace.pipelines.observed import LATE_ROWS
+from headrace.pipelines.operators.aggregation.algebra import PREPARED
 from headrace.pipelines.operators.errors import BadWindow
 from headrace.pipelines.operators.grouping import Longs
-from headrace.pipelines.operators.partials import PREPARED
 from headrace.pipelines.operators.times import TIMESTAMP, Interval, positive, timestamps
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from headrace.pipelines.keyed.operator import NO_WATERMARK, Operator, Plan
 from headrace.pipelines.keyed.processor import WATERMARK, Serving
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings, check_same, from_text, to_text
 from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators.aggregation.top_n import top_n
 from headrace.pipelines.operators.compare import Comparing, Comparison
 from headrace.pipelines.operators.correct_clock import ClockOffsets
 from headrace.pipelines.operators.joins.interval import IntervalJoin
@@ -22,11 +23,10 @@ from headrace.pipelines.operators.tables.current import CurrentRows
 from headrace.pipelines.operators.tables.enrichment.operators import AsOf, Sides
 from headrace.pipelines.operators.tables.form import TIME as FORM_TIME
 from headrace.pipelines.operators.tables.form import TIME_TYPE, VERSION, VERSION_TYPE, WEIGHT, WEIGHT_TYPE
-from headrace.pipelines.operators.tables.grouped_aggregates import grouping
-from headrace.pipelines.operators.tables.grouped_rows import GroupedRows
+from headrace.pipelines.operators.tables.groups.changes import plan_groups
+from headrace.pipelines.operators.tables.groups.operators import GroupedRows
 from headrace.pipelines.operators.tables.joins.operator import TableJoin
 from headrace.pipelines.operators.times import TIMESTAMP
-from headrace.pipelines.operators.top_n import top_n
 from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
 from headrace.pipelines.operators.windows.results import Closing
 from headrace.pipelines.operators.windows.sessions import SessionWindows
@@ -43,7 +43,7 @@ ROW, ROW_BY_TIME = pa.struct([("a", pa.int64())]), pa.struct([("at", TIMESTAMP),
 
 
 def grouped(**aggregates: Any) -> GroupedRows:
-    return GroupedRows(grouping(aggregates, ROWS).parts)
+    return GroupedRows(plan_groups(aggregates, ROWS).parts)
 
 
 PANED = PanedWindows("t", Hops(10 * MINUTE, MINUTE), SUMS, CORRECTED, Closing(), ROWS)

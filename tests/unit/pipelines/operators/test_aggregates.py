@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators.aggregation.fold import fold
 from headrace.pipelines.operators.errors import BadAggregate, BadField
-from headrace.pipelines.operators.fold import fold
 from headrace.pipelines.operators.grouping import grouped
 
 NAN = float("nan")

@@ -11,6 +11,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators.aggregation.ordering import is_ordered
 from headrace.pipelines.operators.errors import BadField, BadWindow, On
 from headrace.pipelines.operators.frames import Transform, arrow_schema
 from headrace.pipelines.operators.joins.interval import KINDS, LEFT, LONELY_LEFT, LONELY_RIGHT, ONLY_LEFT, RIGHT
@@ -22,7 +23,6 @@ from headrace.pipelines.operators.joins.sides import (
     distinct_key_pairs,
     side_times,
 )
-from headrace.pipelines.operators.ordering import is_ordered
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers
 from headrace.pipelines.operators.time_marks import TimeMark, without_marks
 from headrace.pipelines.operators.times import Interval

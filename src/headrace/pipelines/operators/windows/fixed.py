@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.pipelines.operators.aggregation.algebra import PREPARED, Aggregate
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, nearest
 from headrace.pipelines.operators.frames import Transform, event_time_of
-from headrace.pipelines.operators.partials import PREPARED, Aggregate
 from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import Interval, microseconds, positive, spelt

@@ -18,10 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
-from headrace.pipelines.operators.fold import Folded
+from headrace.pipelines.operators.aggregation.algebra import Aggregate
+from headrace.pipelines.operators.aggregation.fold import Folded
 from headrace.pipelines.operators.frames import needed
 from headrace.pipelines.operators.grouping import Longs, find, grouped, lowest
-from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import Stragglers, set_aside
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import EARLIEST, LATEST, in_words, some_rows, times_of

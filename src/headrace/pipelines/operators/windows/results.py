@@ -11,9 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import NEVER, NO_WATERMARK, Clock, Due, Keyed, State, Timers, Times
-from headrace.pipelines.operators.fold import Fold, Folded, fold
+from headrace.pipelines.operators.aggregation.algebra import Aggregate
+from headrace.pipelines.operators.aggregation.fold import Fold, Folded, fold
 from headrace.pipelines.operators.grouping import Longs, find, grouped
-from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field
 from headrace.pipelines.operators.times import EARLIEST, TIMESTAMP, in_words, timestamps
 

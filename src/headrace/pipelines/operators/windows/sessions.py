@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from headrace.pipelines.columns.jit import compiled
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, State, Times, Values
+from headrace.pipelines.operators.aggregation.algebra import Aggregate
+from headrace.pipelines.operators.aggregation.fold import Fold, Folded
 from headrace.pipelines.operators.errors import BadWindow
-from headrace.pipelines.operators.fold import Fold, Folded
 from headrace.pipelines.operators.frames import Transform, needed
 from headrace.pipelines.operators.grouping import Groups, Longs, find, grouped, highest, lowest, sorted_by
-from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import Stragglers, set_aside
 from headrace.pipelines.operators.times import Interval, in_words, microseconds, some_rows, spelt, times_of
 from headrace.pipelines.operators.windows.results import FINAL, Closing, Telling, Windowed, results_batch

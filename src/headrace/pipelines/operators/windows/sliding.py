@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
+from headrace.pipelines.operators.aggregation.algebra import Aggregate
+from headrace.pipelines.operators.aggregation.fold import Folded
 from headrace.pipelines.operators.errors import as_names, require
-from headrace.pipelines.operators.fold import Folded
 from headrace.pipelines.operators.frames import Transform
 from headrace.pipelines.operators.grouping import Longs, find, highest, lowest, sorted_by
-from headrace.pipelines.operators.partials import Aggregate
 from headrace.pipelines.operators.stragglers import Stragglers, set_aside
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import EARLIEST, Interval, in_words, positive, some_rows, times_of

@@ -5,15 +5,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.observed import LATE_ROWS
-from headrace.pipelines.operators.custom_partials import Custom
+from headrace.pipelines.operators.aggregation.algebra import Aggregate
+from headrace.pipelines.operators.aggregation.fold import fold
 from headrace.pipelines.operators.errors import BadAggregate, as_names
-from headrace.pipelines.operators.fold import fold
-from headrace.pipelines.operators.frames import arrow_schema, check_names, event_time_of, over_keys, prepared
-from headrace.pipelines.operators.partials import Aggregate
+from headrace.pipelines.operators.frames import arrow_schema, check_names, event_time_of, over_keys, prepare
 from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, counted, drop
 from headrace.pipelines.operators.time_marks import WINDOW_TIME, TimeMark
 from headrace.pipelines.operators.times import Interval, microseconds, positive
-from headrace.pipelines.operators.top_n import TopN
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED, REVISION, Closing
 from headrace.pipelines.spark.watermarks import keep_input_watermarks
 
@@ -50,7 +48,7 @@ class Windowing:
     def computed(self, frame: "DataFrame") -> "tuple[DataFrame, Windowing]":
         """The frame with what aggregates are computed of, and the settings for it."""
         check_names(frame, self.by, self.aggregates, _TAKEN)
-        made, aggregates = prepared(frame, self.aggregates)
+        made, aggregates = prepare(frame, self.aggregates)
         fold(aggregates, arrow_schema(made))
         return made, replace(self, aggregates=aggregates)
 
@@ -70,11 +68,11 @@ class Windowing:
 
     def is_native(self, frame: "DataFrame", at: TimeMark) -> bool:
         """Whether Spark does it by itself, which has one watermark for all rows and not all aggregates."""
-        ours = any(isinstance(each, Custom | TopN) for each in self.aggregates.values())
+        sparks = all(each.is_native for each in self.aggregates.values())
         # What is told again or handed on has columns that say so, also of a frame that does not stream.
         once = not (self.stragglers.corrects or self.stragglers.hands_on or self.closing.early_us is not None)
         by_watermark = not at.ends_lag_us and self.closing == Closing()
-        return not ours and once and (by_watermark or not frame.isStreaming)
+        return sparks and once and (by_watermark or not frame.isStreaming)
 
     def natively(self, frame: "DataFrame", mark: TimeMark, window: "Column") -> "DataFrame":
         """Spark's own aggregation, with the columns that keyed state would give; late rows are counted by Spark."""

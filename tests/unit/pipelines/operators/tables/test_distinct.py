@@ -5,9 +5,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.pipelines.keyed.memory import MemoryRunner
-from headrace.pipelines.operators.tables.distinct import ROWS, DistinctMarks
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
-from headrace.pipelines.operators.tables.grouped_rows import GROUPS, REVISION, GroupedRows
+from headrace.pipelines.operators.tables.groups.operators import GROUPS, REVISION, ROWS, DistinctMarks, GroupedRows
 
 SCHEMA = pa.schema(
     [("g", pa.string()), ("v", pa.float64()), ("other", pa.int64()), (WEIGHT, WEIGHT_TYPE), (TIME, TIME_TYPE)]

@@ -12,9 +12,8 @@ from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.errors import BadAggregate, BadField
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
-from headrace.pipelines.operators.tables.grouped import group_changes
-from headrace.pipelines.operators.tables.grouped_aggregates import grouping
-from headrace.pipelines.operators.tables.grouped_rows import GROUPS, REVISION, GroupedRows
+from headrace.pipelines.operators.tables.groups.changes import group_changes, plan_groups
+from headrace.pipelines.operators.tables.groups.operators import GROUPS, REVISION, GroupedRows
 
 SCHEMA = pa.schema(
     [
@@ -39,7 +38,7 @@ def change(weight: int, second: int = 0, **row: Any) -> dict[str, Any]:
 
 
 def runner(**aggregates: Any) -> MemoryRunner:
-    return MemoryRunner(GroupedRows(grouping(aggregates, SCHEMA).parts), by=["g"], schema=SCHEMA)
+    return MemoryRunner(GroupedRows(plan_groups(aggregates, SCHEMA).parts), by=["g"], schema=SCHEMA)
 
 
 def told(run: MemoryRunner, *rows: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -131,7 +130,7 @@ def test_a_change_far_behind_is_only_noted() -> None:
 )
 def test_what_cannot_be_kept_is_refused(aggregate: Any, sentence: str) -> None:
     with pytest.raises((BadAggregate, BadField)) as refused:
-        grouping({"a": aggregate}, SCHEMA)
+        plan_groups({"a": aggregate}, SCHEMA)
     assert sentence in str(refused.value)
 
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.pipelines.keyed.memory import MemoryRunner
+from headrace.pipelines.operators.aggregation.top_n import TopN, top_n
 from headrace.pipelines.operators.errors import BadAggregate, BadField
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
-from headrace.pipelines.operators.tables.grouped_aggregates import grouping
-from headrace.pipelines.operators.tables.grouped_rows import GroupedRows
-from headrace.pipelines.operators.top_n import TopN, top_n
+from headrace.pipelines.operators.tables.groups.changes import plan_groups
+from headrace.pipelines.operators.tables.groups.operators import GroupedRows
 
 SCHEMA = pa.schema(
     [
@@ -26,7 +26,7 @@ NAN = float("nan")
 
 
 def shown(aggregate: TopN, *rows: tuple[float | None, str | None, int]) -> list[Any]:
-    runner = MemoryRunner(GroupedRows(grouping({"top": aggregate}, SCHEMA).parts), by=["g"], schema=SCHEMA)
+    runner = MemoryRunner(GroupedRows(plan_groups({"top": aggregate}, SCHEMA).parts), by=["g"], schema=SCHEMA)
     made = [{"g": 1, "score": score, "name": name, WEIGHT: weight} for score, name, weight in rows]
     return [tuple(row.values()) for row in runner.batch(made).to_pylist()[-1]["top"]]
 
@@ -55,9 +55,9 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(BadAggregate, match="has no order: write for example"):
         top_n(1, [])
     with pytest.raises(BadField, match="top: there is no column 'scor': did you mean 'score'"):
-        grouping({"top": top_n(1, "-scor")}, SCHEMA)
+        plan_groups({"top": top_n(1, "-scor")}, SCHEMA)
     with pytest.raises(BadAggregate, match=r"column 'tags' is map<.*which has none: take a field"):
-        grouping({"top": top_n(1, "score", "tags")}, SCHEMA)
+        plan_groups({"top": top_n(1, "score", "tags")}, SCHEMA)
     with pytest.raises(BadAggregate, match="ties='dense' in top_n: write one of row_number, rank, dense_rank"):
         top_n(1, "score", ties="dense")
     with pytest.raises(BadField, match="adds a column 'rank', and there is one already: rename it"):

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.pipelines.operators.aggregation.ordering import first_ranked
 from headrace.pipelines.operators.grouping import Groups, Longs
-from headrace.pipelines.operators.ordering import first_ranked
 
 Array = NDArray[Any]
 
@@ -56,11 +56,9 @@ def _over(cell: C, lows: Longs, highs: Longs) -> C:
     while True:
         using = np.flatnonzero(lengths & step)
         if len(using):
-            part = power.take(at[using])
-            joined = found.take(using).merge(part)
-            fresh = ~begun[using]
-            merged = _chosen(fresh, part, joined)
-            found = _replaced(found, using, merged)
+            fresh, more = using[~begun[using]], using[begun[using]]
+            _write(found, fresh, power.take(at[fresh]))
+            _write(found, more, found.take(more).merge(power.take(at[more])))
             begun[using] = True
             at[using] += step
         if not (lengths >= 2 * step).any():
@@ -70,21 +68,11 @@ def _over(cell: C, lows: Longs, highs: Longs) -> C:
         step *= 2
 
 
-def _chosen(first: Array, one: C, other: C) -> C:
-    names = one.__dataclass_fields__  # type: ignore[attr-defined]
-    return type(one)(**{n: _where(first, getattr(one, n), getattr(other, n)) for n in names})
-
-
-def _replaced(into: C, rows: Longs, values: C) -> C:
-    names = into.__dataclass_fields__  # type: ignore[attr-defined]
-    made = {}
-    for name in names:
-        held, given = getattr(into, name), getattr(values, name)
+def _write(into: Cell, rows: Longs, values: Cell) -> None:
+    """Some rows replaced, in place."""
+    for name, held in vars(into).items():
         if isinstance(held, np.ndarray):
-            held = held.copy()
-            held[rows] = given
-        made[name] = held
-    return type(into)(**made)
+            held[rows] = getattr(values, name)
 
 
 def _padded(short: C, long: C, count: int) -> C:
@@ -95,10 +83,6 @@ def _padded(short: C, long: C, count: int) -> C:
         held, other = getattr(short, name), getattr(long, name)
         made[name] = np.concatenate([held, other[len(held) : count]]) if isinstance(held, np.ndarray) else held
     return type(short)(**made)
-
-
-def _where(first: Array, one: Any, other: Any) -> Any:
-    return np.where(first, one, other) if isinstance(one, np.ndarray) else one
 
 
 @dataclass(frozen=True)

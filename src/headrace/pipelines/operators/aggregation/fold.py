@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.operators.cells import Cell
+from headrace.pipelines.operators.aggregation.algebra import Aggregate, Loaded
+from headrace.pipelines.operators.aggregation.cells import Cell
+from headrace.pipelines.operators.aggregation.sums import Count
 from headrace.pipelines.operators.errors import BadAggregate, BadField, nearest
 from headrace.pipelines.operators.grouping import Groups, Longs
-from headrace.pipelines.operators.partials import Aggregate, Count, Loaded
 
 ROWS = "*"  # every partial result counts its rows, to know whether it has changed
 

@@ -1,9 +1,9 @@
-"""Groups of a table as changes, over keyed state: a row for each group that has rows, told anew when it differs. Pure.
+"""Groups of a table as changes, over keyed state: a row for each group that has rows, emitted when it differs. Pure.
 
 State: `groups`, a row a group with whole numbers, and what its parts keep besides. A group that has lost all rows keeps
-its numbers, so that its revisions go on if it comes back: no two rows of a group have the same version. What is told of
-a call is the difference between the group's row before and after it, so that over the calls of a micro-batch, and over
-micro-batches, all that was told adds up to the groups as they are, also if a call brings a row's end before its
+its numbers, so that its revisions go on if it comes back: no two rows of a group have the same version. What a call
+emits is the difference between the group's row before and after it, so that over the calls of a micro-batch, and over
+micro-batches, all that was emitted adds up to the groups as they are, also if a call brings a row's end before its
 beginning.
 """
 
@@ -28,11 +28,13 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Values,
 )
+from headrace.pipelines.operators.aggregation.algebra import Call, Flags, Part, Step
 from headrace.pipelines.operators.grouping import Longs, highest
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
-from headrace.pipelines.operators.tables.grouped_parts import Call, Flags, Part, Step
 from headrace.pipelines.operators.times import times_of, timestamps
 
+ROWS: Final = "rows"
+_COUNT: Final = pa.schema([("rows", pa.int64())])
 GROUPS: Final = "groups"
 REVISION: Final = "_revision"
 _OWN: Final = ("revision", "at", "rows")
@@ -74,7 +76,7 @@ class GroupedRows:
             into[held.key] = np.asarray(column)
         revision, at, rows = numbers[: len(_OWN)]
         steps = self._steps(call, numbers[len(_OWN) :])
-        rows_now = rows + call.summed(weight)
+        rows_now = rows + call.add_up(weight)
         was, now = rows > 0, rows_now > 0
         altered = was != now
         for step in steps:
@@ -84,14 +86,14 @@ class GroupedRows:
         at_now[fresh] = np.maximum(np.where(revision > 0, at, NO_WATERMARK), self._latest(batch))[fresh]
         # A group of nothing but its key is always the same row.
         revision_now[fresh] = revision[fresh] + 1 if self.parts else 1
-        told = [
-            self._told(back, -1, [step.before for step in steps], revision, at),
-            self._told(fresh, 1, [step.after for step in steps], revision_now, at_now),
+        emitted = [
+            self._emitted(back, -1, [step.before for step in steps], revision, at),
+            self._emitted(fresh, 1, [step.after for step in steps], revision_now, at_now),
         ]
         new = [revision_now, at_now, rows_now, *(column for step in steps for column in step.kept)]
         put, delete = self._kept(numbers, new, held.key)
         return Changes(
-            emit=Keyed(np.concatenate([back, fresh]), pa.concat_batches(told)),
+            emit=Keyed(np.concatenate([back, fresh]), pa.concat_batches(emitted)),
             put={GROUPS: put} | {name: rows for step in steps for name, rows in step.put.items()},
             append={name: rows for step in steps for name, rows in step.append.items()},
             delete={GROUPS: delete} | {name: keys for step in steps for name, keys in step.delete.items()},
@@ -113,7 +115,7 @@ class GroupedRows:
         time, valid = times_of(batch.rows.column(TIME))
         return highest(batch.keys.num_rows, batch.key[valid], time[valid], NO_WATERMARK)
 
-    def _told(self, keys: Longs, weight: int, results: list[pa.Array], revision: Longs, at: Longs) -> pa.RecordBatch:
+    def _emitted(self, keys: Longs, weight: int, results: list[pa.Array], revision: Longs, at: Longs) -> pa.RecordBatch:
         some = pa.array(keys)
         time = timestamps(at[keys], at[keys] == NO_WATERMARK)
         weights = pa.array(np.full(len(keys), weight, np.int32))
@@ -133,3 +135,60 @@ class GroupedRows:
         held[known] = True
         rows = pa.RecordBatch.from_arrays([pa.array(each[kept]) for each in new], schema=self.groups)
         return Keyed(kept, rows), np.flatnonzero(held & ~some)
+
+
+@dataclass(frozen=True)
+class DistinctMarks:
+    """Passes rows on, and marks when a value of a group appears or disappears: +1 or -1 in a row of weight 0.
+
+    Its keys are the group and the value; a value that is null is not counted.
+    """
+
+    field: str
+    mark: str
+    rows: pa.Schema
+
+    def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
+        """How many rows each value has."""
+        return Plan(self._output(keys), (Values(ROWS, _COUNT),))
+
+    def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
+        """Every row as it came, behind it the marks."""
+        count = batch.keys.num_rows
+        weight = np.asarray(batch.rows.column(WEIGHT).fill_null(0)).astype(np.int64)
+        held = state.read(ROWS)
+        before = np.zeros(count, np.int64)
+        before[held.key] = np.asarray(held.rows.column(0))
+        after = before + Call(count, batch.key, batch.rows, weight, state).add_up(weight)
+        there = np.asarray(batch.keys.column(self.field).is_valid())
+        flipped = np.flatnonzero(there & ((before > 0) != (after > 0)))
+        # A row of each key that has one, for the columns that a mark needs: its time.
+        a_row = np.zeros(count, np.int64)
+        a_row[batch.key] = np.arange(len(batch))
+        others = [name for name in self.rows.names if name not in batch.keys.schema.names]
+        columns = []
+        for name in others:
+            column = batch.rows.column(name)
+            if name == TIME:
+                marked = column.take(pa.array(a_row[flipped]))
+            elif name == WEIGHT:
+                marked = pa.array(np.zeros(len(flipped)), column.type)
+            else:
+                marked = pa.nulls(len(flipped), column.type)
+            columns.append(pa.concat_arrays([column, marked]))
+        signs = np.where(after[flipped] > 0, 1, -1).astype(np.int32)
+        columns.append(pa.concat_arrays([pa.nulls(len(batch), pa.int32()), pa.array(signs)]))
+        schema = self._output(batch.keys.schema)
+        emit = Keyed(np.concatenate([batch.key, flipped]), pa.RecordBatch.from_arrays(columns, schema=schema))
+        put = np.flatnonzero((after != 0) & (after != before))
+        kept = Keyed(put, pa.RecordBatch.from_arrays([pa.array(after[put])], schema=_COUNT))
+        return Changes(emit=emit, put={ROWS: kept}, delete={ROWS: np.flatnonzero((after == 0) & (before != 0))})
+
+    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
+        """No timer is ever set."""
+        return NOTHING
+
+    def _output(self, keys: pa.Schema) -> pa.Schema:
+        """The columns of rows, which are null in a mark, and the mark."""
+        others = [field.with_nullable(True) for field in self.rows if field.name not in keys.names]
+        return pa.schema([*others, pa.field(self.mark, pa.int32())])

@@ -1,5 +1,7 @@
 """`top_n`: the first rows in an order, of a window or of a group; `ranked`, `top_rows` and `latest`: as rows."""
 
+# ruff: noqa: ARG002 - what the methods do is said once, in `Aggregate`
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
@@ -7,13 +9,13 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.operators.cells import Bag, Cut
+from headrace.pipelines.operators.aggregation.algebra import Arrays, Loaded, Where, valid_in
+from headrace.pipelines.operators.aggregation.cells import Bag, Cut
+from headrace.pipelines.operators.aggregation.heads import RANK_FIELD, Ordered
+from headrace.pipelines.operators.aggregation.ordered import Listed, as_bag, from_bag, lists_of
+from headrace.pipelines.operators.aggregation.ordering import RANKINGS, first_ranked, is_ordered, places
 from headrace.pipelines.operators.errors import BadAggregate, BadField, as_names, nearest
 from headrace.pipelines.operators.grouping import Longs
-from headrace.pipelines.operators.ordered_partials import as_bag, from_bag
-from headrace.pipelines.operators.ordering import RANKINGS, first_ranked, is_ordered, places
-from headrace.pipelines.operators.partials import Aggregate, Arrays, Loaded, Where, valid_in
-from headrace.pipelines.operators.tables.grouped_heads import RANK_FIELD, Ordered
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -22,11 +24,13 @@ _MOST = 10_000
 
 
 @dataclass(frozen=True)
-class TopN(Aggregate):
+class TopN(Listed):
     """The first `n` rows by `order` (names, and whether from the greatest down), shown with `columns`.
 
     In windows it is computed of a column of rows with all its `names`, in groups of a table of the columns themselves.
     """
+
+    is_native = False
 
     n: int
     order: tuple[tuple[str, bool], ...]
@@ -48,42 +52,37 @@ class TopN(Aggregate):
 
     @property
     def named(self) -> str:
-        """As a user wrote it."""
         order = [f"{'-' if down else ''}{name}" for name, down in self.order]
         return f"top_n({self.n}, {order[0] if len(order) == 1 else order!r})"
 
-    def prepared(self, *, of_table: bool = False) -> "tuple[Self, dict[str, Column]]":
-        """A column of whole rows; of a table only one that says where the condition holds."""
+    @property
+    def names_in_group(self) -> tuple[str, ...]:
+        return (*self.names, *([self.present] if self.present else []))
+
+    def prepare(self, *, of_table: bool = False) -> "tuple[Self, dict[str, Column]]":
         from pyspark.sql import functions as fn
 
         if of_table:
-            if self.where is None:
-                return self, {}
-            name, column = self.held(fn.lit(True), "*")
-            return replace(self, where=None, present=name), {name: column}
-        name, column = self.held(fn.struct(*(f"`{each}`" for each in self.names)), f"rows {', '.join(self.names)}")
+            return self.prepare_present()
+        name, column = self.make_column(
+            fn.struct(*(f"`{each}`" for each in self.names)), f"rows {', '.join(self.names)}"
+        )
         return replace(self, field=name, where=None), {name: column}
 
     def state(self, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
-        """Rows."""
         if not pa.types.is_struct(kind):
             raise BadAggregate(f"{self.named} is computed of rows, and of {kind} it cannot be")
         self._check(pa.schema(list(kind)))
         return [("top", pa.list_(kind))]
 
     def result(self, kind: pa.DataType) -> pa.DataType:
-        """A list of rows."""
         shown = [pa.field(name, kind.field(name).type) for name in self.columns]
         return pa.list_(pa.struct([*shown, *([RANK_FIELD] if self.ties else [])]))
 
-    def lift(self, values: pa.Array, time: Longs) -> Arrays:  # noqa: ARG002 - it goes by its own order
-        """A row each."""
-        valid = valid_in(values)
-        offsets = np.concatenate([[0], np.cumsum(valid)]).astype(np.int32)
-        return [pa.ListArray.from_arrays(pa.array(offsets), values.take(pa.array(np.flatnonzero(valid))))]
+    def lift(self, values: pa.Array, time: Longs) -> Arrays:
+        return [lists_of(valid_in(values), values.drop_null())]
 
     def load(self, columns: Sequence[pa.Array]) -> Loaded:
-        """By their places in the order."""
         (lists,) = columns
         rows = lists.flatten()
         parts = rows.flatten()
@@ -93,12 +92,7 @@ class TopN(Aggregate):
         cut = Cut(self.n, self.ties, tie[first] if len(dense) else tie)
         return Loaded((as_bag(lists, at.astype(np.int64), distinct=False, cut=cut),), (rows.take(pa.array(first)),))
 
-    def store(self, loaded: Loaded, kind: pa.DataType) -> Arrays:  # noqa: ARG002 - the lists know their type
-        """Rows again."""
-        return [from_bag(loaded)]
-
     def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
-        """The columns shown, and the rank."""
         (cell,) = loaded.cells
         assert isinstance(cell, Bag)
         assert cell.cut is not None
@@ -113,8 +107,7 @@ class TopN(Aggregate):
         made = pa.StructArray.from_arrays(cells, fields=list(given.value_type))
         return pa.ListArray.from_arrays(lists.offsets, made, type=given)
 
-    def part(self, name: str, rows: pa.Schema) -> Ordered:
-        """What is kept of it in a group, for rows of that schema."""
+    def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Ordered:
         for column in self.names:
             if column not in rows.names:
                 raise BadField(f"{name}: there is no column {column!r}: {nearest(column, rows.names)}")
@@ -128,6 +121,7 @@ class TopN(Aggregate):
             (self.present,) if self.present else (),
             ranking=self.ties,
             order=len(self.order) if self.ties else None,
+            inserts=inserts,
         )
 
     def _check(self, rows: pa.Schema) -> None:

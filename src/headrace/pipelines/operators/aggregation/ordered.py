@@ -1,25 +1,33 @@
-"""Aggregates that go by an order: least and greatest, of a value or by another, first and last, all, different ones."""
+"""Aggregates that go by an order: least and greatest, of a value or by another, first and last, and all values."""
 
 # ruff: noqa: ARG002 - what the methods do is said once, in `Aggregate`; not each needs all it is given
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.operators.cells import Bag, Cut, Extreme
+from headrace.pipelines.operators.aggregation.algebra import Aggregate, Arrays, Loaded, Part, valid_in
+from headrace.pipelines.operators.aggregation.cells import Bag, Cut, Extreme
+from headrace.pipelines.operators.aggregation.heads import Ordered
+from headrace.pipelines.operators.aggregation.ordering import as_numbers, from_numbers, is_direct, is_ordered, ranks
 from headrace.pipelines.operators.errors import BadAggregate
 from headrace.pipelines.operators.grouping import Longs
-from headrace.pipelines.operators.ordering import as_numbers, from_numbers, is_direct, is_ordered, ranks
-from headrace.pipelines.operators.partials import Aggregate, Arrays, Loaded, valid_in
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _TIME = ("at", pa.int64())
+
+
+def _timed(value: "Column", time: "Column") -> "Column":
+    """A value with its time, where there is one."""
+    from pyspark.sql import functions as fn
+
+    return fn.when(value.isNotNull(), fn.struct(time.alias("at"), value.alias("value")))
 
 
 def _picked(column: pa.Array, cell: Extreme) -> pa.Array:
@@ -38,9 +46,6 @@ class Best(Aggregate):
             raise self._refuse(kind, "it has no order: take a field of it, or a number or text made of it")
         return [("best", kind)]
 
-    def result(self, kind: pa.DataType) -> pa.DataType:
-        return kind
-
     def lift(self, values: pa.Array, time: Longs) -> Arrays:
         return [values]
 
@@ -56,13 +61,14 @@ class Best(Aggregate):
         assert isinstance(cell, Extreme)
         return [_picked(loaded.rows[0], cell) if loaded.rows else from_numbers(cell.values, cell.valid, kind)]
 
-    def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
-        return self.store(loaded, kind)[0]
-
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
         return (fn.max if self.greatest else fn.min)(self.column)
+
+    def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Part:
+        field = pa.field(self.field or "", self.kind_in(rows))
+        return Ordered(name, (field,), (self.greatest,), 1, self.names, self.names, single=True, inserts=inserts)
 
 
 @dataclass(frozen=True)
@@ -84,18 +90,19 @@ class BestBy(Best):
     def named(self) -> str:
         return f"{'max' if self.greatest else 'min'}_by({self.field}, {self.by})"
 
-    def prepared(self, *, of_table: bool = False) -> "tuple[Self, dict[str, Column]]":
+    @property
+    def names_in_group(self) -> tuple[str, ...]:
+        return (*self.names, *([self.present] if self.present else []))
+
+    def prepare(self, *, of_table: bool = False) -> "tuple[Self, dict[str, Column]]":
         from pyspark.sql import functions as fn
 
         if of_table:
-            if self.where is None:
-                return self, {}
-            name, column = self.held(fn.lit(True), "*")
-            return replace(self, where=None, present=name), {name: column}
+            return self.prepare_present()
         by, value = fn.col(f"`{self.by}`"), self.column
         there = value.isNotNull() if self.greatest else value.isNull()
         both = fn.struct(by.alias("by"), there.alias("there"), value.alias("value"))
-        name, column = self.held(fn.when(by.isNotNull(), both), f"{self.field} by {self.by}")
+        name, column = self.make_column(fn.when(by.isNotNull(), both), f"{self.field} by {self.by}")
         return replace(self, field=name, where=None), {name: column}
 
     def state(self, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
@@ -113,6 +120,13 @@ class BestBy(Best):
     def native(self, time: "Column") -> "Column":
         return super().native(time)["value"]
 
+    def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Part:
+        both = tuple(pa.field(column, rows.field(column).type) for column in dict.fromkeys((self.by, self.field or "")))
+        self.state(pa.struct(both))
+        wanted = (self.by, *([self.present] if self.present else []))
+        down = (self.greatest,) * len(both)
+        return Ordered(name, both, down, 1, (self.field or "",), wanted, single=True, inserts=inserts)
+
 
 @dataclass(frozen=True)
 class Edge(Aggregate):
@@ -124,9 +138,6 @@ class Edge(Aggregate):
         if not is_ordered(kind):
             raise self._refuse(kind, "rows of the same time could not be told apart: take a field of it")
         return [_TIME, ("value", kind)]
-
-    def result(self, kind: pa.DataType) -> pa.DataType:
-        return kind
 
     def lift(self, values: pa.Array, time: Longs) -> Arrays:
         return [pa.array(time, mask=~valid_in(values)), values]
@@ -147,13 +158,38 @@ class Edge(Aggregate):
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        value = self.column
-        pair = fn.when(value.isNotNull(), fn.struct(time.alias("at"), value.alias("value")))
-        return (fn.max if self.latest else fn.min)(pair)["value"]
+        return (fn.max if self.latest else fn.min)(_timed(self.column, time))["value"]
 
 
 @dataclass(frozen=True)
-class Collected(Aggregate):
+class Listed(Aggregate):
+    """Those that keep lists, to which each row adds one value at most."""
+
+    def store(self, loaded: Loaded, kind: pa.DataType) -> Arrays:
+        return [from_bag(loaded)]
+
+
+def lists_of(sizes: Any, values: pa.Array) -> pa.ListArray:
+    """Values one behind the other as lists of these sizes."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+def as_bag(lists: pa.ListArray, places: Longs, *, distinct: bool, cut: Cut | None = None) -> Bag:
+    """Lists with places instead of their values."""
+    return Bag(lists_of(lists.value_lengths().fill_null(0), pa.array(places)), distinct, cut)
+
+
+def from_bag(loaded: Loaded) -> pa.ListArray:
+    """The way back."""
+    (cell,) = loaded.cells
+    assert isinstance(cell, Bag)
+    # `flatten` and lengths instead of the raw parts: taken rows may share or skip what lies under them.
+    return lists_of(cell.lists.value_lengths(), loaded.rows[0].take(cell.lists.flatten()))
+
+
+@dataclass(frozen=True)
+class Collected(Listed):
     """All values."""
 
     def state(self, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
@@ -165,11 +201,8 @@ class Collected(Aggregate):
         return pa.list_(kind)
 
     def lift(self, values: pa.Array, time: Longs) -> Arrays:
-        valid = valid_in(values)
-        offsets = np.concatenate([[0], np.cumsum(valid)]).astype(np.int32)
-        keep = pa.array(np.flatnonzero(valid))
-        pairs = pa.StructArray.from_arrays([pa.array(time[valid]), values.take(keep)], ["at", "value"])
-        return [pa.ListArray.from_arrays(pa.array(offsets), pairs)]
+        pairs = pa.StructArray.from_arrays([pa.array(time[valid_in(values)]), values.drop_null()], ["at", "value"])
+        return [lists_of(valid_in(values), pairs)]
 
     def load(self, columns: Sequence[pa.Array]) -> Loaded:
         (lists,) = columns
@@ -178,9 +211,6 @@ class Collected(Aggregate):
         places, rows = ranks(parts)
         return Loaded((as_bag(lists, places, distinct=False),), (pairs.take(pa.array(rows)),))
 
-    def store(self, loaded: Loaded, kind: pa.DataType) -> Arrays:
-        return [from_bag(loaded)]
-
     def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
         lists = from_bag(loaded)
         return pa.ListArray.from_arrays(lists.offsets, pc.struct_field(lists.values, "value"))
@@ -188,57 +218,8 @@ class Collected(Aggregate):
     def native(self, time: "Column") -> "Column":
         from pyspark.sql import functions as fn
 
-        value = self.column
-        pair = fn.when(value.isNotNull(), fn.struct(time.alias("at"), value.alias("value")))
-        return fn.transform(fn.array_sort(fn.collect_list(pair)), lambda each: each["value"])
+        return fn.transform(fn.array_sort(fn.collect_list(_timed(self.column, time))), lambda each: each["value"])
 
-
-@dataclass(frozen=True)
-class Distinct(Aggregate):
-    """How many different values."""
-
-    def state(self, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
-        if not is_ordered(kind):
-            raise self._refuse(kind, "its values cannot be compared: take a field of it")
-        return [("seen", pa.list_(kind))]
-
-    def result(self, kind: pa.DataType) -> pa.DataType:
-        return pa.int64()
-
-    def lift(self, values: pa.Array, time: Longs) -> Arrays:
-        offsets = np.concatenate([[0], np.cumsum(valid_in(values))]).astype(np.int32)
-        return [pa.ListArray.from_arrays(pa.array(offsets), values.drop_null())]
-
-    def load(self, columns: Sequence[pa.Array]) -> Loaded:
-        (lists,) = columns
-        values = lists.flatten()
-        places, rows = ranks([values])
-        return Loaded((as_bag(lists, places, distinct=True),), (values.take(pa.array(rows)),))
-
-    def store(self, loaded: Loaded, kind: pa.DataType) -> Arrays:
-        return [from_bag(loaded)]
-
-    def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
-        return from_bag(loaded).value_lengths().cast(pa.int64())
-
-    def native(self, time: "Column") -> "Column":
-        from pyspark.sql import functions as fn
-
-        return fn.size(fn.collect_set(self.column)).cast("bigint")
-
-
-def as_bag(lists: pa.ListArray, places: Longs, *, distinct: bool, cut: Cut | None = None) -> Bag:
-    """Lists with places instead of their values."""
-    sizes = np.asarray(lists.value_lengths().fill_null(0))
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return Bag(pa.ListArray.from_arrays(pa.array(offsets), pa.array(places)), distinct, cut)
-
-
-def from_bag(loaded: Loaded) -> pa.ListArray:
-    """The way back."""
-    (cell,) = loaded.cells
-    assert isinstance(cell, Bag)
-    # `flatten` and lengths instead of the raw parts: taken rows may share or skip what lies under them.
-    sizes = np.asarray(cell.lists.value_lengths())
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), loaded.rows[0].take(cell.lists.flatten()))
+    def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Part:
+        field = pa.field(self.field or "", self.kind_in(rows))
+        return Ordered(name, (field,), (False,), None, self.names, self.names, bare=True, inserts=inserts)

@@ -13,6 +13,7 @@ the tail is read. Where rows are ranked with ties, those that are equal in the o
 known from the head alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -21,10 +22,9 @@ import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import Keyed, Rows, Table, Values
 from headrace.pipelines.keyed.settings import LATER
-from headrace.pipelines.operators.grouping import Longs, highest
-from headrace.pipelines.operators.ordering import DENSE_RANK, first_of, first_ranked, places, rank_in_key
-from headrace.pipelines.operators.tables.grouped_order import Flags, Net, Pile, differing, net, piled
-from headrace.pipelines.operators.tables.grouped_parts import Call, Step
+from headrace.pipelines.operators.aggregation.algebra import Call, Flags, Part, Step
+from headrace.pipelines.operators.aggregation.ordering import DENSE_RANK, first_of, first_ranked, places, rank_in_key
+from headrace.pipelines.operators.grouping import Longs, grouped, highest
 
 TIMES: Final = "(times)"
 """How often a row is there."""
@@ -32,6 +32,67 @@ RANK_FIELD: Final = pa.field("rank", pa.int64())
 """The rank of a row, where it is asked for."""
 _SHARE: Final = 256
 _AT: Final = pa.field("(at)", pa.int64(), nullable=False)
+
+
+@dataclass(frozen=True)
+class Pile:
+    """Rows of some columns: row i belongs to key `key[i]` and is there `weight[i]` times."""
+
+    key: Longs
+    columns: tuple[pa.Array, ...]
+    weight: Longs
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def take(self, rows: Longs) -> "Pile":
+        """Some rows."""
+        return Pile(self.key[rows], tuple(each.take(pa.array(rows)) for each in self.columns), self.weight[rows])
+
+
+def pile_up(piles: Sequence[Pile]) -> Pile:
+    """All rows, one pile behind the other."""
+    columns = zip(*(pile.columns for pile in piles), strict=True)
+    return Pile(
+        np.concatenate([pile.key for pile in piles]),
+        tuple(pa.concat_arrays(parts) for parts in columns),
+        np.concatenate([pile.weight for pile in piles]),
+    )
+
+
+@dataclass(frozen=True)
+class Net:
+    """Rows of a pile put together: of each key and place one, in this order, and its weight, which is not 0."""
+
+    key: Longs
+    place: Longs
+    row: Longs
+    weight: Longs
+
+    def take(self, rows: Longs | Flags) -> "Net":
+        """Some of them."""
+        return Net(self.key[rows], self.place[rows], self.row[rows], self.weight[rows])
+
+
+def add_up(pile: Pile, place: Longs) -> Net:
+    """Equal rows of a key put together."""
+    groups = grouped(pile.key, place)
+    if not len(groups.starts):
+        return Net(pile.key, place, pile.key, pile.weight)
+    sums = np.add.reduceat(pile.weight[groups.order], groups.starts)
+    some = np.flatnonzero(sums)
+    row = groups.firsts[some]
+    return Net(pile.key[row], place[row], row, sums[some])
+
+
+def find_differing(count: int, one: tuple[Longs, Longs], other: tuple[Longs, Longs]) -> Flags:
+    """The keys whose lists differ; a side is keys, in order, and values."""
+    sizes = [np.bincount(key, minlength=count) for key, _ in (one, other)]
+    found: Flags = sizes[0] != sizes[1]
+    alike = [value[~found[key]] for key, value in (one, other)]
+    whose = one[0][~found[one[0]]]
+    found[whose[alike[0] != alike[1]]] = True
+    return found
 
 
 class _Split(NamedTuple):
@@ -49,7 +110,7 @@ class _Split(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ordered:
+class Ordered(Part):
     """The first `limit` rows (all, if None) of `fields`, in their order; rows with a null in `wanted` do not count.
 
     What comes out is a list of rows with the columns `shown`; with `bare` a list of values, with `single` one value.
@@ -126,10 +187,10 @@ class Ordered:
 
     def _split(self, piles: list[Pile], has_tail: Flags, whole: Flags, numbers: list[Longs]) -> _Split:
         """All rows put together; the head is the first of the piles."""
-        pile = piled(piles)
+        pile = pile_up(piles)
         place = places(pile.columns, self.descending)
         tie = place if self.order is None else places(pile.columns[: self.order], self.descending[: self.order])
-        found = net(pile, place)
+        found = add_up(pile, place)
         if self.limit is None:
             return _Split(pile, place, tie, found, np.ones(len(found.key), np.bool_), whole)
         if self.inserts:
@@ -171,8 +232,8 @@ class Ordered:
         stored = split.place[: len(head)]
         old, was = self._first(head.key, split.tie[: len(head)], head.weight)
         new, now = self._first(kept.key, split.tie[kept.row], kept.weight)
-        dirty = differing(count, (head.key, stored), (kept.key, kept.place))
-        dirty |= differing(count, (head.key, head.weight), (kept.key, kept.weight))
+        dirty = find_differing(count, (head.key, stored), (kept.key, kept.place))
+        dirty |= find_differing(count, (head.key, head.weight), (kept.key, kept.weight))
         put = kept.take(dirty[kept.key])
         empty = dirty & (np.bincount(kept.key, minlength=count) == 0)
         tables = [table.name for table in self.tables]
@@ -188,7 +249,7 @@ class Ordered:
             numbers,
             self._results(count, split.pile, head.key[old], old, was),
             self._results(count, split.pile, kept.key[new], kept.row[new], now),
-            differing(count, (head.key[old], stored[old]), (kept.key[new], kept.place[new])),
+            find_differing(count, (head.key[old], stored[old]), (kept.key[new], kept.place[new])),
             put=writes,
             append=appends,
             delete=deletes,

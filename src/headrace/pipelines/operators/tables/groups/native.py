@@ -1,6 +1,6 @@
 """Groups by Spark's own aggregation, where every aggregate can be subtracted: a sum of weighted values.
 
-Spark's state keeps a running sum a group, in its own memory and without Python. It tells only what a group's row is
+Spark's state keeps a running sum a group, in its own memory and without Python. It emits only what a group's row is
 now, so what comes out are upserts, for a store that keeps a row by key. Doubles are not summed so: what rounding did to
 a running double stays in it, and one NaN for ever.
 """
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headrace.pipelines.operators.partials import Aggregate, Count, Mean, Total
+from headrace.pipelines.operators.aggregation.algebra import Aggregate
+from headrace.pipelines.operators.aggregation.sums import Count, Mean, Total
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT
-from headrace.pipelines.operators.tables.grouped_form import group_version
 from headrace.pipelines.spark.plan import stateful_step
 
 if TYPE_CHECKING:
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _WIDEST: Final = 17
 """Digits of a decimal that can be weighted, summed and divided within the 38 that Spark has."""
+TABLE: Final = "group"
+"""The table that versions of groups name."""
 _ROWS, _CHANGES = "_rows", "_changes"
 
 
 @dataclass(frozen=True)
 class Upserts:
-    """What `group_changes` returns with its changes: how to make the same groups as `natively` emits them.
+    """What `group_changes` returns with its changes: how to make the same groups as `group_natively` emits them.
 
     Only a DataFrame that is a query's last step has it: what is made of that does not.
     """
@@ -53,7 +55,7 @@ def why_not_native(frame: "DataFrame", aggregates: Mapping[str, Aggregate]) -> s
     return None
 
 
-def natively(frame: "DataFrame", by: Sequence[str], aggregates: Mapping[str, Aggregate]) -> "DataFrame":
+def group_natively(frame: "DataFrame", by: Sequence[str], aggregates: Mapping[str, Aggregate]) -> "DataFrame":
     """The groups as upserts."""
     from pyspark.sql import functions as fn
 
@@ -117,3 +119,16 @@ def _total_type(kind: str) -> str:
 def _mean_type(kind: str) -> str:
     precision, scale = _digits(kind)
     return f"decimal({precision + 4},{scale + 4})"
+
+
+def group_version(by: Sequence[str], revision: str) -> "Column":
+    """The version of a group: its key as JSON, and a number that grows."""
+    from pyspark.sql import functions as fn
+
+    key = fn.to_json(fn.struct(*(fn.col(f"`{name}`") for name in by)), {"ignoreNullFields": "false"})
+    return fn.struct(
+        fn.lit(TABLE).alias("table"),
+        (key if by else fn.lit("{}")).alias("key"),
+        fn.col(revision).cast("bigint").alias("offset"),
+        fn.lit(None).cast("string").alias("lsn"),
+    )
