@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.pipelines.keyed.apply import keyed
-from headrace.pipelines.keyed.errors import BadKey
 from headrace.pipelines.keyed.inspect import keyed_counts, keyed_rows, keyed_sizes
 from headrace.pipelines.keyed.operator import (
     NEVER,
     NOTHING,
+    BadKey,
     Batch,
     Changes,
     Clock,

@@ -11,11 +11,11 @@ import duckdb
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.groups.changes import plan_groups
 from headrace.pipelines.operators.tables.groups.operators import REVISION, DistinctMarks, GroupedRows
+from tests.keyed_memory import MemoryRunner
 
 COLUMNS = [
     ("g", pa.string()),

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.tables.current import CurrentRows
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, VERSION, VERSION_TYPE, VERSIONS, WEIGHT
 from headrace.pipelines.operators.tables.joins.operator import TableJoin
+from tests.keyed_memory import MemoryRunner
 
 Row = dict[str, Any]
 ROWS = {

@@ -8,12 +8,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.aggregation.top_n import top_n
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.groups.changes import plan_groups
 from headrace.pipelines.operators.tables.groups.operators import REVISION, GroupedRows
+from tests.keyed_memory import MemoryRunner
 from tests.property.storage_model import examples
 
 SCHEMA = pa.schema([("g", pa.int64()), ("x", pa.int64()), (WEIGHT, WEIGHT_TYPE), (TIME, TIME_TYPE)])

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.keyed.alarm import alarm_ms
 from headrace.pipelines.keyed.operator import NEVER, NO_WATERMARK, Clock, Times
+from headrace.pipelines.keyed.processor import alarm_ms
 from tests.property.storage_model import examples
 
 times_us = st.integers(-8_000, 12_000)

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.pipelines.keyed.memory import MemoryRunner, digest
-from headrace.pipelines.keyed.model import identity
 from headrace.pipelines.keyed.operator import (
     Batch,
     Changes,
@@ -27,6 +25,8 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Values,
 )
+from tests.keyed_memory import MemoryRunner, digest
+from tests.keyed_model import identity
 
 INPUT = pa.schema(
     [("name", pa.string()), ("real", pa.float64()), ("op", pa.string()), ("n", pa.int64()), ("t", pa.int64())]

@@ -10,7 +10,6 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.joins.interval import IS_LEFT, KINDS, LEFT, RIGHT, IntervalJoin
 from headrace.pipelines.operators.joins.interval import TIME as AT
@@ -22,6 +21,7 @@ from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
 from headrace.pipelines.operators.windows.results import Closing
 from headrace.pipelines.operators.windows.sessions import SessionWindows
 from headrace.pipelines.operators.windows.sliding import SlidingRows
+from tests.keyed_memory import MemoryRunner
 from tests.property import test_as_of_join as as_of
 from tests.property.storage_model import examples
 from tests.unit.pipelines.operators import interval_join_runs as joins

@@ -8,11 +8,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.stragglers import drop
 from headrace.pipelines.operators.tables.current import CurrentRows
 from headrace.pipelines.operators.tables.enrichment.operators import AsOf, Latest, Sides
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, VERSION, VERSION_TYPE, WEIGHT
+from tests.keyed_memory import MemoryRunner
 from tests.property.storage_model import examples
 from tests.property.windows_model import END, Run, cut, runs
 

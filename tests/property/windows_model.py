@@ -10,9 +10,9 @@ import duckdb
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.times import TIMESTAMP
+from tests.keyed_memory import MemoryRunner
 
 SECOND = 1_000_000
 END = 10**15

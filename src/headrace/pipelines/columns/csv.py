@@ -1,8 +1,11 @@
 """CSV values, a line each, to columns by Arrow's reader: one call for all records, and more only to find broken ones.
 
-The reader sees only values that are one row of the right number of fields each, which `csv_walk` has checked; so rows
-cannot run into each other. Times and decimals are read as in JSON: times as ISO 8601, in UTC if no zone is told. Binary
-is the bytes as they stand.
+The reader sees only values that are one row of the right number of fields each, which `walk_lines` has checked; so
+rows cannot run into each other. Times and decimals are read as in JSON: times as ISO 8601, in UTC if no zone is given.
+Binary is the bytes as they stand.
+
+A quote is one only where a field begins; inside quotes it is doubled. What follows a closing quote up to the delimiter
+belongs to the field, as Arrow's reader has it.
 """
 
 from typing import Any
@@ -13,9 +16,9 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from headrace.pipelines.columns.arrow import fixed, replaced
-from headrace.pipelines.columns.csv_walk import FIELDS, FINE, LINE_BREAK, OPEN_QUOTE, gather_lines, walk_lines
 from headrace.pipelines.columns.decimals import decimals_from_text
 from headrace.pipelines.columns.decoding import Decoded
+from headrace.pipelines.columns.jit import compiled
 from headrace.pipelines.columns.json_exact import DoesNotFit, convert
 from headrace.pipelines.columns.json_values import times_at
 from headrace.pipelines.columns.records import RecordColumns
@@ -174,3 +177,73 @@ def _placed(parts: list[pa.Array], rows: NDArray[np.int64], count: int, kind: pa
     places: Any = np.full(count, -1, np.int64)
     places[rows] = np.arange(len(rows))
     return pa.concat_arrays(parts).take(pa.array(places, mask=places < 0))
+
+
+FINE, OPEN_QUOTE, LINE_BREAK, FIELDS = range(4)
+_LF, _CR = 0x0A, 0x0D
+
+
+@compiled
+def walk_lines(
+    arena: Bytes, value_at: Longs, value_size: Longs, delimiter: int, quote: int, fields: int,
+    sizes: Longs, counts: Longs, fault: Bytes,
+) -> bool:  # fmt: skip
+    """Each row's size without its line's end, its number of fields, and its fault; whether one holds a line break."""
+    has_breaks = False
+    for row in range(value_at.shape[0]):
+        sizes[row] = value_size[row]
+        if value_size[row] < 0:
+            continue
+        at = value_at[row]
+        end = at + value_size[row]
+        if end > at and arena[end - 1] == _LF:
+            end -= 1
+        if end > at and arena[end - 1] == _CR:
+            end -= 1
+        sizes[row] = end - at
+        count = 1
+        begins = True
+        quoted = False
+        code = FINE
+        while at < end:
+            byte = arena[at]
+            if quoted:
+                if byte == quote:
+                    if at + 1 < end and arena[at + 1] == quote:
+                        at += 1
+                    else:
+                        quoted = False
+                elif byte in (_LF, _CR):
+                    has_breaks = True
+            elif byte == quote and begins:
+                quoted = True
+                begins = False
+            elif byte == delimiter:
+                count += 1
+                begins = True
+            else:
+                begins = False
+                if byte in (_LF, _CR):
+                    code = LINE_BREAK
+            at += 1
+        if quoted:
+            code = OPEN_QUOTE
+        elif code == FINE and count != fields:
+            code = FIELDS
+        fault[row] = code
+        counts[row] = count
+    return has_breaks
+
+
+@compiled
+def gather_lines(arena: Bytes, at: Longs, sizes: Longs, rows: NDArray[np.intp], out: Bytes) -> int:
+    """Copy these rows one behind the other, a line break behind each; the bytes written."""
+    to = 0
+    for row in rows:
+        start = at[row]
+        for step in range(sizes[row]):
+            out[to + step] = arena[start + step]
+        to += sizes[row]
+        out[to] = _LF
+        to += 1
+    return to

@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from headrace.errors import nearest
 from headrace.pipelines.errors import BadOption
-from headrace.pipelines.keyed.errors import BadKey
 from headrace.pipelines.keyed.keys import check_types
-from headrace.pipelines.keyed.operator import Clock, Operator
+from headrace.pipelines.keyed.operator import BadKey, Clock, Operator
 from headrace.pipelines.keyed.packing import EMITTED_DDL, HASH, PACKED_DDL, pack, unpack
 from headrace.pipelines.spark.plan import has_watermark, lost_watermark
 

@@ -5,8 +5,18 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.keyed.errors import BadOperator
-from headrace.pipelines.keyed.operator import Changes, Clock, Keyed, Longs, Plan, Rows, Table, Timers, Values
+from headrace.pipelines.keyed.operator import (
+    BadOperator,
+    Changes,
+    Clock,
+    Keyed,
+    Longs,
+    Plan,
+    Rows,
+    Table,
+    Timers,
+    Values,
+)
 
 
 def checked(changes: Changes, plan: Plan, keys: int) -> Changes:

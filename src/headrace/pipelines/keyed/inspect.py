@@ -4,17 +4,18 @@ keyed_rows(spark, "checkpoint", "counts").where("device = 'a'").show()
 keyed_sizes(spark, "checkpoint").groupBy("table").sum("rows", "size_bytes").show()
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.keyed.contents import contents
-from headrace.pipelines.keyed.errors import BadState
+from headrace.pipelines.keyed.keys import decode
 from headrace.pipelines.keyed.layout import decode_run
+from headrace.pipelines.keyed.levels import merge
 from headrace.pipelines.keyed.manifest import Manifest, from_text
-from headrace.pipelines.keyed.operator import Table
-from headrace.pipelines.keyed.run import no_rows
+from headrace.pipelines.keyed.operator import BadState, Table
+from headrace.pipelines.keyed.run import Run, no_rows
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings
 from headrace.pipelines.keyed.settings import from_text as settings_from_text
 
@@ -113,3 +114,17 @@ def _content(table: Table, keys: pa.Schema, manifest: Manifest | None, data: dic
         return no_rows(contents([], table, keys, 0).schema)
     runs = [decode_run(data[extent.id]) for extent in manifest.tables.get(table.name, ())]
     return contents(runs, table, keys, manifest.bound(table.name))
+
+
+def contents(runs: Sequence[Run], table: Table, keys: pa.Schema, bound: int) -> pa.RecordBatch:
+    """The rows of all keys, each behind its key; a column that is called like a key's is named `table.column`."""
+    fields = [
+        field.with_name(f"{table.name}.{field.name}") if field.name in keys.names else field for field in table.schema
+    ]
+    schema = pa.schema([*keys, *fields])
+    merged = merge(runs, table, bound, oldest=True) if runs else None
+    if merged is None:
+        return no_rows(schema)
+    counts = merged.row_ends - merged.row_begins
+    owners = decode(merged.keys, keys).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    return pa.RecordBatch.from_arrays([*owners.columns, *merged.rows.columns], schema=schema)

@@ -2,16 +2,20 @@
 
 For each column a byte says whether the cell is there; then comes the cell, with its length if that can vary. A key's
 bytes are never a prefix of another's of the same columns.
+
+Cells of nested types (rows, lists) go through Python one by one: such keys are rare.
 """
 
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.columns.arrow import spans, validity
-from headrace.pipelines.keyed.errors import BadKey
 from headrace.pipelines.keyed.loops import (
     Bytes,
     Flags,
@@ -24,7 +28,7 @@ from headrace.pipelines.keyed.loops import (
     write_fixed,
     write_spans,
 )
-from headrace.pipelines.keyed.nested import from_bytes, is_comparable, to_bytes
+from headrace.pipelines.keyed.operator import BadKey
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ def _cells(column: pa.Array) -> _Fixed | _Spans:
     if _is_spans(kind):
         column = column.cast(pa.binary() if pa.types.is_string(kind) else pa.large_binary()).cast(pa.large_binary())
     else:
-        column = pa.array([to_bytes(cell, kind) for cell in column], pa.large_binary())
+        column = pa.array([cell_to_bytes(cell, kind) for cell in column], pa.large_binary())
     _, offsets, data = column.buffers()
     ends = _buffer(offsets, column.offset * 8, (len(column) + 1) * 8).view(np.int64)
     source = _buffer(data, 0, 0 if data is None else data.size)
@@ -190,7 +194,7 @@ def _read(arena: Bytes, at: Longs, kind: pa.DataType) -> pa.Array:
     cells = spans(pa.binary(), arena, begins, sizes)
     if _is_spans(kind):
         return cells.cast(pa.large_binary()).cast(kind)
-    return pa.array([None if cell is None else from_bytes(cell, kind) for cell in cells.to_pylist()], kind)
+    return pa.array([None if cell is None else cell_from_bytes(cell, kind) for cell in cells.to_pylist()], kind)
 
 
 def _width(kind: pa.DataType) -> int | None:
@@ -212,3 +216,90 @@ def _is_spans(kind: pa.DataType) -> bool:
         test(kind)
         for test in (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
     )
+
+
+_MISSING = b"\0"
+_THERE = b"\1"
+
+
+def is_comparable(kind: pa.DataType) -> bool:
+    """Whether keys may have this nested type. A map has no order of its own, so it is none."""
+    if pa.types.is_struct(kind):
+        return all(is_comparable(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return is_comparable(kind.value_type)
+    return not pa.types.is_nested(kind) and not pa.types.is_dictionary(kind)
+
+
+def cell_to_bytes(cell: pa.Scalar, kind: pa.DataType) -> bytes | None:
+    """A cell as bytes; None if it is null."""
+    return _write_cell(cell, kind)[1:] if cell.is_valid else None
+
+
+def cell_from_bytes(data: bytes, kind: pa.DataType) -> Any:
+    """The way back, to what `pyarrow.array` takes."""
+    return _read_cell(memoryview(_THERE + data), 0, kind)[0]
+
+
+def _write_cell(cell: pa.Scalar, kind: pa.DataType) -> bytes:
+    if not cell.is_valid:
+        return _MISSING
+    if pa.types.is_struct(kind):
+        return _THERE + b"".join(_write_cell(cell[index], field.type) for index, field in enumerate(kind))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        parts = [_write_cell(each, kind.value_type) for each in cell.values]
+        return _THERE + len(parts).to_bytes(4, "little") + b"".join(parts)
+    body = _leaf(cell, kind)
+    return _THERE + len(body).to_bytes(4, "little") + body
+
+
+def _leaf(cell: pa.Scalar, kind: pa.DataType) -> bytes:
+    if pa.types.is_floating(kind):
+        value = float(cell.as_py())
+        return struct.pack("<d", math.nan if math.isnan(value) else value + 0.0)
+    if pa.types.is_temporal(kind):
+        return str(cell.value).encode()
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return str(cell.as_py()).encode()
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return bytes(cell.as_py())
+    return str(cell.as_py()).encode()
+
+
+def _read_cell(data: memoryview, at: int, kind: pa.DataType) -> tuple[Any, int]:
+    there = data[at] == 1
+    at += 1
+    if not there:
+        return None, at
+    if pa.types.is_struct(kind):
+        row = {}
+        for field in kind:
+            row[field.name], at = _read_cell(data, at, field.type)
+        return row, at
+    size = int.from_bytes(data[at : at + 4], "little")
+    at += 4
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        cells = []
+        for _ in range(size):
+            cell, at = _read_cell(data, at, kind.value_type)
+            cells.append(cell)
+        return cells, at
+    return _value(bytes(data[at : at + size]), kind), at + size
+
+
+def _value(body: bytes, kind: pa.DataType) -> Any:
+    if pa.types.is_floating(kind):
+        return struct.unpack("<d", body)[0]
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return body
+    text = body.decode()
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return text
+    if pa.types.is_boolean(kind):
+        return text == "True"
+    if pa.types.is_temporal(kind):
+        wide = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return pa.scalar(int(text), wide).cast(kind).as_py()
+    if pa.types.is_decimal(kind):
+        return pa.scalar(text).cast(kind).as_py()
+    return int(text)

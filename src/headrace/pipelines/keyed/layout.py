@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.pipelines.keyed.errors import BadState
 from headrace.pipelines.keyed.keys import Keys
+from headrace.pipelines.keyed.operator import BadState
 from headrace.pipelines.keyed.run import Run
 
 VERSION: Final = 2

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from headrace.pipelines.keyed.errors import BadState
 from headrace.pipelines.keyed.levels import Extent
-from headrace.pipelines.keyed.operator import NO_WATERMARK, Clock
+from headrace.pipelines.keyed.operator import NO_WATERMARK, BadState, Clock
 
 VERSION: Final = 2
 

@@ -10,7 +10,7 @@ All times are microseconds since 1970 as `int64`, which is what a timestamp colu
 
 - A key is the same if all its columns are equal; null equals null, NaN equals NaN, -0.0 equals 0.0.
 - What `on_rows` or `on_timers` gave back is there at the next call for that key, also after a restart.
-- A timer that is due is told once, after the rows of the same micro-batch.
+- A timer that is due goes off once, after the rows of the same micro-batch.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,8 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from headrace.pipelines.errors import PipelineError
 
 Longs = NDArray[np.int64]
 
@@ -214,3 +216,15 @@ class Operator(Protocol):
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """Timers that have come, all that are due in the bucket in one call; a timer told is no longer set."""
         ...
+
+
+class BadOperator(PipelineError):
+    """An operator broke its promise: unknown table, wrong columns, a key number that the call does not have."""
+
+
+class BadKey(PipelineError):
+    """Key columns that do not exist or cannot be compared."""
+
+
+class BadState(PipelineError):
+    """Stored state that this program or this setting cannot read."""

@@ -1,17 +1,22 @@
-"""The bridge to Spark: a bucket is a key of Spark's state, which has a map; runs and the manifest are its entries."""
+"""The bridge to Spark: a bucket is a key of Spark's state, which has a map; runs and the manifest are its entries.
+
+A bucket has one timer of Spark's, its alarm, which stands for all timers of its keys (`alarm_ms`). Spark knows
+milliseconds and, in a query, one clock: an alarm goes off as soon as the watermark (or the wall clock, as a micro-batch
+begins) has reached it. Spark takes an alarm away after it has gone off; a bucket that asked for the same millisecond
+again while it is being woken would never be woken, so that is never asked for. As long as there is no watermark Spark
+has it stand at 0, so no alarm is set for then or before: it would go off at once, and for nothing.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from headrace.pipelines.keyed import settings as stored_settings
-from headrace.pipelines.keyed.alarm import alarm_ms
-from headrace.pipelines.keyed.bucket import Bucket
-from headrace.pipelines.keyed.cache import RunCache
+from headrace.pipelines.keyed.bucket import Bucket, RunCache
 from headrace.pipelines.keyed.manifest import Manifest, from_text, to_text
-from headrace.pipelines.keyed.operator import FINAL_WATERMARK, NO_WATERMARK, Clock, Operator, Plan, Times
+from headrace.pipelines.keyed.operator import FINAL_WATERMARK, NEVER, NO_WATERMARK, Clock, Operator, Plan, Times
 from headrace.pipelines.keyed.packing import emit_cells, open_cells
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings
 from headrace.pipelines.keyed.shelf import shelved
@@ -167,3 +172,37 @@ def _frames(rows: pa.RecordBatch | None) -> Iterable[Any]:
     import pandas as pd  # type: ignore[import-untyped]
 
     return () if rows is None else (pd.DataFrame({"packed": [cell]}) for cell in emit_cells(rows))
+
+
+_FIRST_MS: Final = 1
+"""The earliest watermark that Spark can have."""
+
+
+def alarm_ms(
+    clock: Clock, event_us: int, wall_us: int, times: Times, expiring_ms: int | None, behind_us: int = 0
+) -> int | None:
+    """The alarm for a bucket that must look at its event timers and wall timers at these times; None for none.
+
+    The operator's watermark, in `times` too, is `behind_us` before Spark's.
+    """
+    if clock is Clock.EVENT and event_us != NEVER:
+        return _event(event_us, times, expiring_ms, behind_us)
+    if clock is Clock.WALL and (event_us != NEVER or wall_us != NEVER):
+        now = times.wall_us // 1000
+        # Spark wakes nobody for the watermark here, so the bucket looks with every micro-batch.
+        chosen = _reaching(wall_us) if event_us == NEVER else min(_reaching(wall_us), now)
+        # While it is being woken, what is due comes with the next micro-batch.
+        return chosen if expiring_ms is None else max(chosen, now + 1)
+    return None
+
+
+def _event(at_us: int, times: Times, expiring_ms: int | None, behind_us: int) -> int:
+    if times.watermark_us == NO_WATERMARK or at_us > times.watermark_us:
+        return max(_reaching(at_us + behind_us), _FIRST_MS)
+    now = (times.watermark_us + behind_us) // 1000
+    return now - 1 if expiring_ms == now else now
+
+
+def _reaching(at_us: int) -> int:
+    """The first millisecond that is not before a time."""
+    return -(-at_us // 1000)

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.pipelines.keyed.errors import BadState
-from headrace.pipelines.keyed.operator import Plan, Rows, Table, Values
+from headrace.pipelines.keyed.operator import BadState, Plan, Rows, Table, Values
 
 VERSION: Final = 1
 KINDS: Final[dict[str, type[Values] | type[Rows]]] = {"values": Values, "rows": Rows}

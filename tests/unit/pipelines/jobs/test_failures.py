@@ -57,7 +57,7 @@ def test_changed_state_is_one_sentence_with_the_remedy_and_not_tried_again() -> 
     assert said.startswith("its state was kept by other steps than the query now has (Spark's STATE_STORE_KEY_SCHEMA")
     assert "headrace pipeline reset" in said
     assert will_last(RuntimeError(spark))
-    ours = "headrace.pipelines.keyed.errors.BadState: the stored state has 4 buckets and the query asks for 8"
+    ours = "headrace.pipelines.keyed.operator.BadState: the stored state has 4 buckets and the query asks for 8"
     assert will_last(RuntimeError(f"[X] Failed\n{ours}"))
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.keyed.errors import BadKey
 from headrace.pipelines.keyed.keys import check_types, decode, distinct, encode
+from headrace.pipelines.keyed.operator import BadKey
 
 DAY = date(2026, 1, 2)
 UTC = pa.timestamp("us", tz="UTC")

@@ -8,14 +8,24 @@ import pyarrow as pa
 import pytest
 
 from headrace.pipelines.keyed import manifest, settings
-from headrace.pipelines.keyed.bucket import Bucket
-from headrace.pipelines.keyed.cache import RunCache
-from headrace.pipelines.keyed.errors import BadState
+from headrace.pipelines.keyed.bucket import Bucket, RunCache
 from headrace.pipelines.keyed.keys import decode, encode
 from headrace.pipelines.keyed.layout import DECODERS, VERSION, decode_run, encode_run
 from headrace.pipelines.keyed.levels import Extent
 from headrace.pipelines.keyed.manifest import Manifest, Woken
-from headrace.pipelines.keyed.operator import Batch, Changes, Clock, Due, Keyed, Plan, Rows, State, Times, Values
+from headrace.pipelines.keyed.operator import (
+    BadState,
+    Batch,
+    Changes,
+    Clock,
+    Due,
+    Keyed,
+    Plan,
+    Rows,
+    State,
+    Times,
+    Values,
+)
 from headrace.pipelines.keyed.run import Run
 
 KEYS = pa.schema([("name", pa.string())])

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.pipelines.errors import BadOption
-from headrace.pipelines.keyed.alarm import alarm_ms
 from headrace.pipelines.keyed.apply import keyed
-from headrace.pipelines.keyed.cache import RunCache
+from headrace.pipelines.keyed.bucket import RunCache
 from headrace.pipelines.keyed.checking import checked
-from headrace.pipelines.keyed.errors import BadKey, BadOperator
 from headrace.pipelines.keyed.keys import encode
 from headrace.pipelines.keyed.operator import (
     NEVER,
+    BadKey,
+    BadOperator,
     Changes,
     Clock,
     Keyed,
@@ -25,9 +25,9 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Values,
 )
-from headrace.pipelines.keyed.packing import HASH, emit_cells, open_cells, pack, unpack
+from headrace.pipelines.keyed.packing import HASH, bucket_numbers, emit_cells, open_cells, pack, spark_hash, unpack
+from headrace.pipelines.keyed.processor import alarm_ms
 from headrace.pipelines.keyed.run import Run
-from headrace.pipelines.keyed.spreading import bucket_numbers, spark_hash
 
 CELL = pa.schema([("n", pa.int64())])
 LATER = Times(5_000_000, 9_000_000)

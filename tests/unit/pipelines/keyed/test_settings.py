@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.keyed.errors import BadState
-from headrace.pipelines.keyed.operator import NO_WATERMARK, Operator, Plan
+from headrace.pipelines.keyed.operator import NO_WATERMARK, BadState, Operator, Plan
 from headrace.pipelines.keyed.processor import WATERMARK, Serving
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings, check_same, from_text, to_text
 from headrace.pipelines.operators import aggregates as agg

@@ -5,11 +5,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.joins.interval import IS_LEFT, LEFT, RIGHT, TIME, IntervalJoin
 from headrace.pipelines.operators.joins.sides import Bounds
 from headrace.pipelines.operators.stragglers import Stragglers, drop
 from headrace.pipelines.operators.times import TIMESTAMP as STAMP
+from tests.keyed_memory import MemoryRunner
 
 SECOND = 1_000_000
 ROW = pa.struct([("x", pa.int64())])

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.correct_clock import ClockOffsets
 from headrace.pipelines.operators.times import TIMESTAMP
+from tests.keyed_memory import MemoryRunner
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.compare import Comparing, Comparison
 from headrace.pipelines.operators.times import TIMESTAMP
+from tests.keyed_memory import MemoryRunner
 
 HOUR = 3_600_000_000
 SCHEMA = pa.schema([("k", pa.string()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("n", pa.int64())])

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.times import TIMESTAMP
+from tests.keyed_memory import MemoryRunner
 
 SECOND = 1_000_000
 SCHEMA = pa.schema([("k", pa.string()), ("t", TIMESTAMP), ("x", pa.int64())])

@@ -7,8 +7,7 @@ dozen, and whether two rows are the same is asked of their bytes.
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.keyed.keys import Keys, decode, encode
-from headrace.pipelines.keyed.nested import is_comparable
+from headrace.pipelines.keyed.keys import Keys, decode, encode, is_comparable
 from headrace.pipelines.keyed.operator import Longs
 from headrace.pipelines.operators.errors import BadField
 

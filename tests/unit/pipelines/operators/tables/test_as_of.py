@@ -4,11 +4,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.stragglers import drop, side_output
 from headrace.pipelines.operators.tables.enrichment.operators import AsOf, Latest, Sides
 from headrace.pipelines.operators.tables.form import VERSION_TYPE
 from headrace.pipelines.operators.times import TIMESTAMP
+from tests.keyed_memory import MemoryRunner
 
 EVENT = pa.struct([("n", pa.int64())])
 ROW = pa.struct([("city", pa.string())])

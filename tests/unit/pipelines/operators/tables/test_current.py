@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.tables.current import CurrentRows
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, VERSION, VERSION_TYPE, WEIGHT
+from tests.keyed_memory import MemoryRunner
 
 ROW = pa.struct([("name", pa.string()), ("more", pa.struct([("n", pa.int32())]))])
 SCHEMA = pa.schema(

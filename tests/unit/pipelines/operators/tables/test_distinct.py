@@ -4,9 +4,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.groups.operators import GROUPS, REVISION, ROWS, DistinctMarks, GroupedRows
+from tests.keyed_memory import MemoryRunner
 
 SCHEMA = pa.schema(
     [("g", pa.string()), ("v", pa.float64()), ("other", pa.int64()), (WEIGHT, WEIGHT_TYPE), (TIME, TIME_TYPE)]

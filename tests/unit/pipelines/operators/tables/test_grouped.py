@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.errors import BadAggregate, BadField
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.groups.changes import group_changes, plan_groups
 from headrace.pipelines.operators.tables.groups.operators import GROUPS, REVISION, GroupedRows
+from tests.keyed_memory import MemoryRunner
 
 SCHEMA = pa.schema(
     [

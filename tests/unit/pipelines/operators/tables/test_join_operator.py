@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.keyed.operator import Batch, Changes, State, Times
 from headrace.pipelines.operators.tables.form import (
     TIME,
@@ -18,6 +17,7 @@ from headrace.pipelines.operators.tables.form import (
     WEIGHT_TYPE,
 )
 from headrace.pipelines.operators.tables.joins.operator import TableJoin
+from tests.keyed_memory import MemoryRunner
 
 FORM = [(WEIGHT, WEIGHT_TYPE), (VERSION, VERSION_TYPE), (TIME, TIME_TYPE)]
 ORDER = pa.struct([("id", pa.int64()), ("tags", pa.list_(pa.string())), *FORM])

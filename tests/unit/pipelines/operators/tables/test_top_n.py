@@ -5,12 +5,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.aggregation.top_n import TopN, top_n
 from headrace.pipelines.operators.errors import BadAggregate, BadField
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.groups.changes import plan_groups
 from headrace.pipelines.operators.tables.groups.operators import GroupedRows
+from tests.keyed_memory import MemoryRunner
 
 SCHEMA = pa.schema(
     [

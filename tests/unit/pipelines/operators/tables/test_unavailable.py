@@ -8,10 +8,10 @@ import pytest
 from headrace.connect.avro.types import MARK_BITS, MARK_CODES
 from headrace.pipelines.columns.json import JsonDecoder
 from headrace.pipelines.columns.unavailable import is_placeholder, placeholders
-from headrace.pipelines.keyed.memory import MemoryRunner
 from headrace.pipelines.operators.errors import UnknownValue
 from headrace.pipelines.operators.tables.current import CurrentRows
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, VERSION, VERSION_TYPE, WEIGHT
+from tests.keyed_memory import MemoryRunner
 from tests.value_columns import rows_of, value_columns
 
 TEXT = "__debezium_unavailable_value"

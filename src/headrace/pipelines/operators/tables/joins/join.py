@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.keyed.apply import BUCKETS, keyed
-from headrace.pipelines.keyed.nested import is_comparable
+from headrace.pipelines.keyed.keys import is_comparable
 from headrace.pipelines.operators.errors import BadField, On, key_pairs, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema
 from headrace.pipelines.operators.tables.form import (

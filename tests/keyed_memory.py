@@ -16,15 +16,14 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.keyed.bucket import Bucket
-from headrace.pipelines.keyed.cache import RunCache
-from headrace.pipelines.keyed.contents import contents
+from headrace.pipelines.keyed.bucket import Bucket, RunCache
+from headrace.pipelines.keyed.inspect import contents
 from headrace.pipelines.keyed.keys import check_types
 from headrace.pipelines.keyed.manifest import Manifest, from_text, to_text
-from headrace.pipelines.keyed.model import ModelBucket, Row, identity
 from headrace.pipelines.keyed.operator import NO_WATERMARK, Clock, Longs, Operator, Plan, Times
 from headrace.pipelines.keyed.packing import flags_of
 from headrace.pipelines.keyed.run import no_rows
+from tests.keyed_model import ModelBucket, Row, identity
 
 _CACHE_BYTES = 64 << 20
 
@@ -147,7 +146,7 @@ class _Model:
         self._bucket = bucket
         self._schema = schema
 
-    def rows(self, hashes: Longs, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch | None:  # noqa: ARG002
+    def rows(self, hashes: Longs, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch | None:
         return self._bucket.rows(rows, times)
 
     def timers(self, times: Times) -> pa.RecordBatch | None:
