@@ -1,4 +1,4 @@
-"""Operators over time and over tables, each a function `DataFrame -> DataFrame` for `df.transform(…)`, one file each.
+"""Operators over time and over tables, each a function `DataFrame -> DataFrame` for `df.transform(…)`.
 
     from headrace.pipelines.operators import aggregates as agg
     from headrace.pipelines.operators import correct, event_time, tumbling
@@ -11,10 +11,9 @@ Behind windows: `per_window`, `top_rows`, `compare`. Joins and tables: `join_str
 events), `enrich` (events with a table's row), and over tables as changes `table_changes`, `appended`, `join_tables`,
 `group_changes`, `distinct_changes`, in `tables/`; `latest` and `top_rows` are groups of a row or several.
 
-What a row adds up to is in `aggregates`, which are kept as partial results (`partials`, `cells`); where windows lie is
-pure arithmetic (`hops`, `session_cuts`); operators over keyed state are pure as well (`paned_windows`,
-`session_windows`, `sliding_rows`, `clock_offsets`, `comparing`) and run in tests without Spark. What Spark does well by
-itself is left to it: tumbling windows and sessions whose late rows are dropped.
+What rows add up to is in `aggregates`, and how that is computed in `aggregation/`; windows are in `windows/`, joins of
+streams in `joins/`. An operator over keyed state is pure, stands beside its function, and runs in tests without Spark.
+What Spark does well by itself is left to it: tumbling windows and sessions whose late rows are dropped.
 """
 
 # All at once: a function has its module's name, and whoever is imported last has it here.

@@ -74,7 +74,7 @@ class ViewSink:
 
         The sink that is returned takes the rows that are returned.
         """
-        from headrace.pipelines.operators.tables.grouped_native import Upserts
+        from headrace.pipelines.operators.tables.groups.native import Upserts
 
         note = read_note(frame) if frame.isStreaming and not self.is_fixed else None
         if not isinstance(note, Upserts) or set(note.by) != set(self.key):
