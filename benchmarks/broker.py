@@ -33,7 +33,7 @@ from broker_latency import end_to_end, one_by_one
 from broker_report import Figures, Row, Section
 from broker_wire import Batch, Wire, check_produced, make_batch, produce_frame
 from brokers import Brokers, Contender, fresh, new_process
-from harness import headline, scratch
+from harness import headline, keep, scratch
 from headrace.records import Codec
 
 KIB, MIB = 1024, 1024 * 1024
@@ -332,6 +332,8 @@ def main() -> None:
     measured = [section for section in SECTIONS if section.rows]
     text = report.markdown(title, measured)
     console.print(text)
+    if not args.quick:
+        keep("broker", report.figures(measured), plan.rounds)
     if args.markdown:
         args.markdown.write_text(text)
     if args.json:

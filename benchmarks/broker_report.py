@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from harness import Comparison, alternate_all, compare
+from harness import KAFKA, OURS, Comparison, Figure, alternate_all, compare
 
 Figures = dict[str, float]
 
@@ -159,6 +159,21 @@ def markdown(headline: str, sections: Sequence[Section]) -> str:
                 ratio = f"{found.ratio:.2f}×" if metric.has_ratio else ""
                 lines.append(f"| {row.name}, {metric.heading} | {ours} | {kafka} | {ratio} | {verdict} |")
     return "\n".join(lines) + "\n"
+
+
+def figures(sections: Sequence[Section]) -> list[Figure]:
+    """What is kept: every metric of every row."""
+    found = []
+    for section in sections:
+        for row in section.rows:
+            for metric in section.metrics:
+                rounds = {
+                    label: [each[metric.key] * metric.scale for each in row.rounds[name]]
+                    for name, label in (("ours", OURS), ("kafka", KAFKA))
+                }
+                figure = Figure.of(row.name, metric.heading, rounds)
+                found.append(figure if metric.has_ratio else figure._replace(ratios={}, spreads={}))
+    return found
 
 
 def write_json(path: Path, headline: str, sections: Sequence[Section]) -> None:

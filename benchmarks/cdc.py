@@ -33,7 +33,7 @@ from brokers import Contender as Broker
 from brokers import fresh
 from cdc_contenders import CAPTURES, PREFIX, Capture
 from cdc_database import SENTINEL, TABLE, change, database, drop_slot, make_tables, table_now, trickle, wait_for_slot
-from harness import alternate_all, headline, scratch
+from harness import alternate_all, headline, keep, scratch
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
@@ -224,6 +224,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 row = Row(name, shown, metrics, found, GOALS[name] if len(names) > 1 else (), base="debezium")
                 row.print(console)
                 rows.append(row)
+    if not options.quick:
+        keep("cdc", report.figures(rows), rounds)
     if options.markdown:
         options.markdown.write_text(report.markdown(title, rows))
     if options.json:

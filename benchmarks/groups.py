@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from harness import OURS, Figure, keep
 from headrace.pipelines import session
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators import appended, event_time, group_changes, hopping, tumbling
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     spark = session("bench-groups", master="local[2]")
+    kept: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
         for size in map(int, given.sizes.split(",")):
             source = written(Path(folder) / str(size), size, given.batch)
@@ -101,8 +103,14 @@ def main() -> None:
             medians = {name: statistics.median(each) for name, each in found.items()}
             ratio = medians["group_changes"] / medians["window on keyed state"]
             shown = ", ".join(f"{name} {each / 1000:.1f} k/s" for name, each in medians.items())
+            rounds = {
+                OURS if name == "group_changes" else name: [rate / 1000 for rate in each]
+                for name, each in found.items()
+            }
+            kept.append(Figure.of(f"group_changes with distinct counts, {size:,} events", "k events/s", rounds))
             print(f"{size} events: {shown}; ratio {ratio:.2f}", flush=True)
     spark.stop()
+    keep("groups", kept, given.rounds)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import joins_report
 import pipelines_report as report
 from broker_report import RECORDS_PER_S
 from brokers import fresh
-from harness import alternate_all, headline, scratch
+from harness import alternate_all, headline, keep, scratch
 from joins_data import PARTITIONS, Sizes, fill
 from pipelines_process import Failed, Unavailable, Worker
 from pipelines_report import LABELS, Figures, Goal, Row
@@ -125,6 +125,8 @@ def main() -> None:
     rows = on_topics(args, topics) if topics else []
     keyed = {name: KEYED[name] for name in wanted if name in KEYED}
     found = joins_report.over_keys(keyed, args.keys, args.rounds, console) if keyed else []
+    if not args.quick:
+        keep("joins", [*report.figures(rows), *joins_report.figures(found)], args.rounds)
     if args.markdown:
         args.markdown.write_text(
             "\n".join(

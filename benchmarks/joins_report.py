@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from harness import alternate_all, scratch
+from harness import OURS, Figure, alternate_all, scratch
 from joins_keys import Keys
 
 PER_KEY_SIZE = 100_000
@@ -83,6 +83,20 @@ def over_keys(rows: Mapping[str, str], sizes: Sequence[int], rounds: int, consol
         finally:
             spark.stop()
     return found
+
+
+def figures(found: Sequence[Found]) -> list[Figure]:
+    """What is kept: the rate at each number of keys, and that of a call for each key."""
+    kept = [
+        Figure.of(f"{each.name}, {keys:,} keys", "k changes/s", {OURS: [rate / 1000 for rate in rates]})
+        for each in found
+        for keys, rates in each.rates.items()
+    ]
+    for each in found:
+        if each.per_key:
+            rates = {OURS: each.rates[PER_KEY_SIZE], "a call a key": [each.per_key] * len(each.rates[PER_KEY_SIZE])}
+            kept.append(Figure.of(f"{each.name}, {PER_KEY_SIZE:,} keys, beside a call a key", "changes/s", rates))
+    return kept
 
 
 def markdown(found: Sequence[Found]) -> str:

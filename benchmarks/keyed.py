@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from rich.console import Console
 
-from harness import alternate_all, compare, headline, scratch
+from harness import OURS, Figure, alternate_all, compare, headline, keep, scratch
 from headrace.pipelines import session
 from headrace.pipelines.keyed.apply import keyed
 from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Due, Keyed, Plan, State, Times, Values
@@ -40,6 +40,7 @@ PER_KEY_SIZE = 100_000
 NATIVE_GOAL = 0.7
 PER_KEY_GOAL = 50
 FLAT_GOAL = 1.3
+NATIVE = "Spark's own aggregation"
 console = Console()
 
 
@@ -160,6 +161,17 @@ def main() -> None:
             _measure(bench, args.sizes, args.rounds, lines, figures)
         finally:
             spark.stop()
+    kept = [
+        Figure.of(
+            f"count per key, {keys:,} keys", "k rows/s",
+            {OURS: [rate / 1000 for rate in found["ours"]], NATIVE: [rate / 1000 for rate in found["native"]]},
+        )
+        for keys, found in figures["rows_per_s"].items()
+    ]  # fmt: skip
+    if "per key" in figures["ratios"]:
+        ratio = {"one call a key": figures["ratios"]["per key"]}
+        kept.append(Figure(f"count per key, {PER_KEY_SIZE:,} keys, beside one call a key", "×", {}, ratio))
+    keep("keyed", kept, args.rounds)
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
     if args.markdown:

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from harness import Comparison, alternate, headline, scratch, verdict
+from harness import OURS, Comparison, Figure, alternate, headline, keep, scratch, verdict
 from headrace.model import TopicPartition
 from headrace.records import Codec, Record, build_batch, header_at
 from headrace.storage.compaction.cleaner import clean
@@ -28,6 +28,8 @@ TOTAL = 256 * MIB
 PARTITION = TopicPartition("bench", 0)
 FILESYSTEM = OsFileSystem()
 NOW = 1_700_000_000_000
+PLAIN = "pwritev and pread"
+ROUNDS = 5
 console = Console(highlight=False)
 
 
@@ -81,10 +83,10 @@ def appends(folder: Path) -> list[tuple[str, Comparison, float | None]]:
     rows: list[tuple[str, Comparison, float | None]] = []
     for size in (1024, 16 * 1024, 64 * 1024, MIB):
         batch = batch_of(size)
-        found = alternate({"log": timed_log(folder, batch, 0), "plain": timed_plain(folder, batch, 0)})
+        found = alternate({"log": timed_log(folder, batch, 0), "plain": timed_plain(folder, batch, 0)}, ROUNDS)
         rows.append((f"append {size // 1024} KiB batches", found, 0.8 if size == 64 * 1024 else None))
     batch = batch_of(64 * 1024)
-    found = alternate({"log": timed_log(folder, batch, 16), "plain": timed_plain(folder, batch, 16)})
+    found = alternate({"log": timed_log(folder, batch, 16), "plain": timed_plain(folder, batch, 16)}, ROUNDS)
     rows.append(("append 64 KiB batches, sync every 1 MiB", found, 0.8))
     return rows
 
@@ -118,7 +120,7 @@ def reads(folder: Path) -> list[tuple[str, Comparison, float | None]]:
                 count += len(os.pread(file.fileno(), max_bytes, position))
             return count / MIB / (time.perf_counter() - started)
 
-        rows.append((f"read {size // 1024} KiB", alternate({"log": through_log, "plain": plain}), 0.8))
+        rows.append((f"read {size // 1024} KiB", alternate({"log": through_log, "plain": plain}, ROUNDS), 0.8))
     log.abandon()
     shutil.rmtree(folder / "read")
     return rows
@@ -175,8 +177,11 @@ def main() -> None:
     console.print(headline("[bold]the log against the disk[/bold]"))
     with scratch() as folder:
         table = Table("", "log MB/s", "plain MB/s", "ratio", "rounds from – to", "", box=None)
+        kept: list[Figure] = []
         for name, found, goal in [*appends(folder), *reads(folder)]:
             low, high = found.spread
+            medians = {OURS: found.medians["log"], PLAIN: found.medians["plain"]}
+            kept.append(Figure(name, "MB/s", medians, {PLAIN: found.ratio}, {PLAIN: found.spread}))
             table.add_row(
                 name,
                 f"{found.medians['log']:.0f}",
@@ -188,12 +193,15 @@ def main() -> None:
         console.print(table)
         table = Table("recovery after a crash", "seconds", "seconds per GiB", box=None)
         for name, elapsed, per_gib in recoveries(folder):
+            kept.append(Figure(f"recovery, {name}", "s per GiB", {OURS: per_gib}))
             table.add_row(name, f"{elapsed:.2f}", f"{per_gib:.2f}")
         console.print(table)
         table = Table("compaction", "MB/s", "MiB before", "MiB after", box=None)
         for name, rate, before, after in compactions(folder):
+            kept.append(Figure(f"compaction, {name}", "MB/s", {OURS: rate}))
             table.add_row(name, f"{rate:.0f}", f"{before:.0f}", f"{after:.1f}")
         console.print(table)
+        keep("log", kept, ROUNDS)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from rich.console import Console
 import pipelines_report as report
 from brokers import Contender as Broker
 from brokers import fresh
-from harness import alternate_all, headline, scratch
+from harness import alternate_all, headline, keep, scratch
 from pipelines_data import PARTITIONS, Expected, fill, read_back
 from pipelines_latency import PARTITIONS as FED_PARTITIONS
 from pipelines_latency import RATE_PER_S, Feed, arrivals
@@ -286,6 +286,8 @@ def main() -> None:
             starts = {name: found[:least] for name, found in bench.starts.items()}
             rows.append(Row("start", "process, JVM and session", (report.START,), starts))
             rows[-1].print(console)
+    if not args.quick:
+        keep("pipelines", report.figures(rows), plan.rounds)
     if args.markdown:
         args.markdown.write_text(report.markdown(title, rows))
     if args.json:

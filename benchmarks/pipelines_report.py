@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker_report import P50, P99, RECORDS_PER_S, Figures, Metric
-from harness import Comparison, compare
+from harness import Comparison, Figure, compare
 
 OURS = "headrace"
 BASE = "spark"
@@ -118,6 +118,17 @@ def markdown(headline: str, rows: Sequence[Row]) -> str:
             verdicts = "; ".join(row.verdicts(contender))
             lines.append(f"| {row.title} | {LABELS[contender]} | {figures} | {cells[-2]} | {verdicts} |")
     return "\n".join(lines) + "\n"
+
+
+def figures(rows: Sequence[Row]) -> list[Figure]:
+    """What is kept: every metric of every row, ours first."""
+    found = []
+    for row in rows:
+        names = sorted(row.rounds, key=lambda name: name != OURS)
+        for metric in row.metrics:
+            rounds = {LABELS[name]: [each[metric.key] * metric.scale for each in row.rounds[name]] for name in names}
+            found.append(Figure.of(row.title, metric.heading, rounds))
+    return found
 
 
 def write_json(path: Path, headline: str, rows: Sequence[Row]) -> None:

@@ -23,7 +23,7 @@ from rich.console import Console
 import pipelines_report as report
 from broker_report import RECORDS_PER_S
 from brokers import fresh
-from harness import alternate_all, headline, scratch
+from harness import alternate_all, headline, keep, scratch
 from pipelines_data import PARTITIONS, fill
 from pipelines_process import Failed, Unavailable, Worker
 from pipelines_report import LABELS, Figures, Goal, Row
@@ -132,6 +132,8 @@ def main() -> None:
                 )
                 made.print(console)
                 rows.append(made)
+    if not args.quick:
+        keep("windows", report.figures(rows), args.rounds)
     if args.markdown:
         args.markdown.write_text(report.markdown(title, rows))
     if args.json:

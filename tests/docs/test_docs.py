@@ -1,5 +1,6 @@
 """What the documentation says is true: its examples run, its links lead somewhere, its reference is the code's."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -20,7 +21,7 @@ def _marks(page: Path, example: str) -> tuple[pytest.MarkDecorator, ...]:
     """Starting Spark takes its time: of the examples that do, only what is read first runs always."""
     if not STARTS_SPARK.search(example):
         return ()
-    return (pytest.mark.java,) if page.name == "README.md" else (pytest.mark.java, pytest.mark.long)
+    return (pytest.mark.java,) if page.parent == ROOT / "docs" else (pytest.mark.java, pytest.mark.long)
 
 
 EXAMPLES = [
@@ -38,6 +39,47 @@ EXAMPLES = [
 def test_the_reference_is_the_codes(name: str) -> None:
     page = ROOT / "docs" / "reference" / name
     assert page.read_text() == GENERATE["PAGES"][name](), "run `make docs` and commit what it changes"
+
+
+def test_the_figures_are_what_the_benchmarks_kept() -> None:
+    assert (ROOT / "docs" / "figures.md").read_text() == GENERATE["figures"](), "run `make docs` and commit"
+    text = (ROOT / "README.md").read_text()
+    assert text == GENERATE["readme"](), "run `make docs` and commit what it changes"
+    assert len(text.splitlines()) <= 120
+    block = text.partition("<!-- figures:")[2].partition("<!-- figures end -->")[0]
+    rows = [line for line in block.splitlines() if re.search(r"\d×", line)]
+    assert len(rows) == 10
+    assert not re.search(r"\d×|MB/s", text.replace(block, "")), "a figure of README that no benchmark kept"
+
+
+def test_what_the_benchmarks_kept_says_when_where_and_how_often() -> None:
+    made = set(re.findall(r"^bench-(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    kept = {path.stem: json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("*.json")}
+    assert kept.keys() <= made
+    for name, figures in kept.items():
+        assert len({(each["name"], each["unit"]) for each in figures}) == len(figures), name
+        for each in figures:
+            assert each["values"] or each["ratios"], each
+            assert re.fullmatch(r"\d{4}-\d\d-\d\d", each["date"]), each
+            assert each["machine"], each
+            # What was carried over was printed without its rounds' range.
+            assert bool(each["spreads"]) != bool(each.get("carried")) or len(each["values"]) == 1, each
+
+
+def test_a_run_replaces_its_figures_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    harness = runpy.run_path(str(ROOT / "benchmarks" / "harness.py"))
+    keep, figure = harness["keep"], harness["Figure"]
+    monkeypatch.setitem(keep.__globals__, "RESULTS", tmp_path)
+    old = {"values": {"Headrace": 1}, "ratios": {}, "spreads": {}, "date": "2026-11-15", "machine": "m", "rounds": 2}
+    before = [{"name": name, "unit": "MB/s", **old, "carried": True} for name in ("append", "append 1 KiB", "read")]
+    (tmp_path / "log.json").write_text(json.dumps(before))
+    keep("log", [figure.of("append 1 KiB", "MB/s", {"Headrace": [30, 10, 20], "plain": [10, 10, 10]})], 3)
+    read, made = json.loads((tmp_path / "log.json").read_text())
+    assert (read["name"], read["carried"], read["date"]) == ("read", True, "2026-11-15")
+    assert (made["name"], made["values"], made["rounds"]) == ("append 1 KiB", {"Headrace": 20, "plain": 10}, 3)
+    assert (made["ratios"], made["spreads"]) == ({"plain": 2}, {"plain": [1, 3]})
+    assert "carried" not in made
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

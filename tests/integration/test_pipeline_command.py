@@ -22,6 +22,7 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
+from headrace.status import PIPELINES, read_statuses
 
 pytestmark = pytest.mark.java
 
@@ -135,6 +136,8 @@ def test_a_pipeline_from_start_to_rebuild(place: Place) -> None:
     )
     assert any(report["state_rows"] == 3 for report in reports)
     assert "__headrace_progress" in [topic.name for topic in place.cluster.topics()]
+    reported = read_statuses(place.cluster, PIPELINES)
+    assert {name: status.state for name, status in reported.items()} == {"doubled": "stopped", "sums": "stopped"}
 
     statuses = json.loads(place.run("status", "doubling.py", "--json"))
     assert [(job["running"], job["version"], job["outputs"][0]["lag_records"]) for job in statuses] == [

@@ -1,0 +1,162 @@
+"""The page of figures, and the ten in README: made from what the benchmarks keep in `benchmarks/results/`."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+OURS = "Headrace"
+MARKS = ("<!-- figures: made by docs/generate.py from benchmarks/results -->", "<!-- figures end -->")
+
+
+class Benchmark(NamedTuple):
+    """What is said about the figures of one file."""
+
+    title: str
+    about: str
+
+
+BENCHMARKS = {
+    "broker": Benchmark(
+        "The broker beside Apache Kafka 4.3.1",
+        """\
+`make bench-broker`. Side by side in one alternating run, Kafka warmed up until its cost per GB stopped falling; load
+from prebuilt frames over two connections. `os` is without a sync, `fsync` with one before each answer.
+
+Large fetches are slower than Kafka's, and cost more: one thread sends for all connections. The same thread writes
+what groups commit, so commits at such a rate take their share of a produce load that would use all of it.""",
+    ),
+    "log": Benchmark(
+        "The log against the disk",
+        """\
+`make bench-log`. The log itself beside plain `pwritev` and `pread` loops over the same bytes.""",
+    ),
+    "pipelines": Benchmark(
+        "Pipelines beside plain PySpark and Flink SQL 2.2",
+        """\
+`make bench-pipelines`. On the same topics of a real Kafka 4.3.1: Spark's own connector with `from_json`, and Flink
+SQL. JSON records of 98 bytes; the start of the query is included, which is a second and more of each. Plain PySpark
+shuffles into 200 partitions; told to take 2, as everybody does on a small machine, it is faster, and stands in a
+column of its own. Real-time mode is for queries without state, through Spark's own connector.""",
+    ),
+    "keyed": Benchmark(
+        "Keyed state",
+        """\
+`make bench-keyed`. Counting per key in micro-batches of 200,000 rows.""",
+    ),
+    "windows": Benchmark(
+        "Windows beside PySpark and Flink SQL",
+        """\
+`make bench-windows`. On topics of a real Kafka 4.3.1. Spark's own windows over our source are a column of their own:
+plain tumbling windows and sessions are Spark's own plan.""",
+    ),
+    "groups": Benchmark(
+        "Groups of a table",
+        """\
+`make bench-groups`. The same question asked of a table's groups and of a window.""",
+    ),
+    "joins": Benchmark(
+        "Joins beside Flink SQL",
+        """\
+`make bench-joins`. On topics of a real Kafka 4.3.1; a join's records are those of both topics. Joins of two tables
+are slower than Flink's: each change goes through Python and the JVM and back more than once.""",
+    ),
+    "cdc": Benchmark(
+        "Change capture beside Debezium's embedded engine",
+        """\
+`make bench-cdc`. One PostgreSQL into topics of a real Kafka 4.3.1. Debezium writes at least once, Headrace exactly
+once, both JSON and lz4. A rate counts from the first record to the last, so the start of a JVM is not in it, but its
+warming up is, and so the ratio falls with the size.""",
+    ),
+}
+# The ten of README: the file, the figure's name and unit, what it is called there, and whom it stands beside.
+CHOSEN = (
+    ("broker", "produce 1 KiB records, 64 KiB batches, acks=1, os", "MB/s", "produce, acks=1, MB/s", "Kafka 4.3.1"),
+    ("broker", "produce 1 KiB records, 64 KiB batches, acks=all, fsync", "MB/s",
+     "produce, acks=all, synced, MB/s", "Kafka 4.3.1"),
+    ("broker", "fetch 1024 KiB at a time, 64 KiB batches", "MB/s", "fetch 1 MiB at a time, MB/s", "Kafka 4.3.1"),
+    ("broker", "transactions of one 100 B record, 8 producers, fsync", "transactions/s",
+     "transactions of one record, 8 producers, synced, per s", "Kafka 4.3.1"),
+    ("broker", "end to end, 500 records/s, acks=1, os", "p99 ms", "end to end at 500 records/s, p99 ms", "Kafka 4.3.1"),
+    ("pipelines", "JSON filter and project, 5 M records", "k records/s",
+     "filter and project 5 M JSON records, k records/s", "plain PySpark"),
+    ("pipelines", "JSON tumbling count by user, 5 M records", "k records/s",
+     "tumbling count over 5 M records, k records/s", "Flink SQL"),
+    ("windows", "hopping, 60 s every 1 s, 2 M", "k records/s",
+     "hopping windows over 2 M records, k records/s", "Flink SQL"),
+    ("joins", "two tables, with retractions, 2.6 M, 100,000 keys", "k records/s",
+     "two tables joined, with retractions, k records/s", "Flink SQL"),
+    ("cdc", "streaming, 1,000,000", "k changes/s", "a backlog of 1 M changes of PostgreSQL, k changes/s", "Debezium"),
+)  # fmt: skip
+
+
+def read_results() -> dict[str, list[dict[str, Any]]]:
+    """The figures by benchmark, in the order of the page."""
+    return {
+        name: json.loads((RESULTS / f"{name}.json").read_text())
+        for name in BENCHMARKS
+        if (RESULTS / f"{name}.json").exists()
+    }
+
+
+def page(note: str) -> str:
+    """All figures."""
+    lines = [
+        "# Figures",
+        "",
+        note,
+        "Every figure was printed by a run of `make bench-…`, and is kept with its date, machine and rounds. A value",
+        "is the median of the rounds, a ratio (×) the median of the rounds' ratios of ours to theirs, with its range",
+        "where that is known. On two noisy cores a speed is worth little by itself: what counts is the ratio, measured",
+        "in turn in one run. Figures marked *carried* were printed before rounds were kept: their range is not known.",
+    ]
+    for name, figures in read_results().items():
+        benchmark = BENCHMARKS[name]
+        others = list(
+            dict.fromkeys(one for each in figures for one in (*each["values"], *each["ratios"]) if one != OURS)
+        )
+        lines += ["", f"## {benchmark.title}", "", benchmark.about, ""]
+        lines += [f"| | | {' | '.join([OURS, *others])} | measured |", f"|---|---|{'--:|' * (len(others) + 1)}---|"]
+        for each in figures:
+            ours = number(each["values"][OURS]) if OURS in each["values"] else ""
+            cells = [each["name"], each["unit"], ours, *(_beside(each, other) for other in others), _measured(each)]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def readme(text: str) -> str:
+    """README with the ten figures as they are now."""
+    found = {(name, each["name"], each["unit"]): each for name, figures in read_results().items() for each in figures}
+    lines = ["| | Headrace | beside | ratio | measured |", "|---|--:|--:|--:|---|"]
+    for benchmark, name, unit, shown, other in CHOSEN:
+        each = found[benchmark, name, unit]
+        beside = f"{number(each['values'][other])} ({other})"
+        cells = [shown, number(each["values"][OURS]), beside, f"{each['ratios'][other]:.2f}×", each["date"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    block = "\n".join([MARKS[0], "", *lines, "", MARKS[1]])
+    return re.sub(f"{re.escape(MARKS[0])}.*?{re.escape(MARKS[1])}", lambda _: block, text, flags=re.DOTALL)
+
+
+def number(value: float) -> str:
+    """A figure as it is shown: four digits say more than enough."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def _beside(each: Mapping[str, Any], other: str) -> str:
+    value, ratio, spread = (each[part].get(other) for part in ("values", "ratios", "spreads"))
+    said = [] if ratio is None else [f"{ratio:.2f}×" if ratio < 100 else f"{ratio:.0f}×"]
+    said += [] if spread is None else ["{:.2f}–{:.2f}".format(*spread)]
+    if value is None:
+        return ", ".join(said)
+    return f"{number(value)} ({', '.join(said)})" if said else number(value)
+
+
+def _measured(each: Mapping[str, Any]) -> str:
+    rounds = each["rounds"]
+    said = [each["date"], each["machine"]]
+    said += [] if rounds is None else [f"{rounds} round{'s' * (rounds != 1)}"]
+    said += ["*carried*"] if each.get("carried") else []
+    return ", ".join(said) + (f"; {each['note']}" if each.get("note") else "")
