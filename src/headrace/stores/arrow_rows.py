@@ -57,7 +57,7 @@ _TESTS: Final = (
 )
 
 
-def grown_schema(schema: pa.Schema, changes: Iterable[RowChange], types: Mapping[str, str]) -> pa.Schema:
+def grow_schema(schema: pa.Schema, changes: Iterable[RowChange], types: Mapping[str, str]) -> pa.Schema:
     """The schema, with the columns that these rows bring."""
     known = set(schema.names)
     for change in changes:
@@ -72,7 +72,7 @@ def grown_schema(schema: pa.Schema, changes: Iterable[RowChange], types: Mapping
     return schema
 
 
-def widened_schema(
+def widen_schema(
     schema: pa.Schema,
     changes: Sequence[RowChange],
     types: Mapping[str, str],
@@ -105,7 +105,7 @@ def _has_many_digits(numbers: pa.Array) -> bool:
     return bool(pc.any(pc.greater(pc.abs_checked(pc.cast(numbers, pa.decimal128(20))), 2**53)).as_py())
 
 
-def retyped(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def retype(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A table whose columns have the types of this schema, where that has them."""
     for place, column in enumerate(table.schema):
         if column.name in schema.names and column.type != schema.field(column.name).type:

@@ -169,7 +169,7 @@ class RebuildableSink(Protocol):
         ...
 
 
-def completed(changes: Sequence[RowChange], stored: Mapping[str, Values]) -> list[RowChange]:
+def complete_rows(changes: Sequence[RowChange], stored: Mapping[str, Values]) -> list[RowChange]:
     """Partial rows with what is stored under their key; a store that replaces whole rows needs them so."""
     return [
         change._replace(row={**stored.get(change.key_text, {}), **change.row}, partial=False)

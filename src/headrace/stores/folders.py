@@ -4,10 +4,11 @@ import os
 import re
 import shutil
 import uuid
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from headrace.stores.errors import SinkMisconfigured, SinkRefused
+from headrace.stores.errors import SinkMisconfigured, SinkRefused, TargetReplaced
 
 _NUMBER: Final = re.compile(r"\.g(\d+)$")
 
@@ -105,41 +106,53 @@ def switch_folders(path: Path, version: int) -> None:
     _point(path, built, kept)
 
 
+@dataclass(frozen=True)
 class Generations:
     """The folders of a derived system: `orders` is a link to `orders.g3`, and a rebuild fills `orders.g4`.
 
-    The generation before the present one is kept until the next rebuild.
+    With `built`, the one that is being filled. The generation before the present one is kept until the next rebuild.
     """
 
-    def __init__(self, link: Path) -> None:
-        self._link = link.absolute()
+    path: Path
+    built: Path | None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
 
     def current(self) -> Path | None:
         """The folder in use; None before the first."""
-        folder = live_folder(self._link)
-        if folder != self._link:
+        if self.built is not None:
+            return self.built
+        link = self.path.absolute()
+        folder = live_folder(link)
+        if folder != link:
             return folder
-        if self._link.exists():
+        if link.exists():
             raise SinkRefused(
-                f"{self._link} is not a link to a folder that this sink made: name another path, or move it away"
+                f"{link} is not a link to a folder that this sink made: name another path, or move it away"
             )
         return None
 
     def ensure(self) -> Path:
         """The folder in use, made if there is none."""
-        found = self.current()
-        if found is None:
-            found = self._folder(1)
-            found.mkdir(parents=True, exist_ok=True)
-            _point(self._link, found)
-        return found
+        folder = self.current()
+        if folder is None:
+            folder = self._folder(1)
+            folder.mkdir(parents=True, exist_ok=True)
+            _point(self.path.absolute(), folder)
+        return folder
 
-    def prepare(self) -> Path:
-        """An empty folder for the next generation."""
+    def check_current(self, folder: Path | None, what: str) -> None:
+        """Raise `TargetReplaced` if another folder than this one is in use now."""
+        if folder != self.current():
+            raise TargetReplaced(f"{what} was replaced by a rebuilt one")
+
+    def beside(self) -> "Generations":
+        """The next generation, empty."""
         folder = self._folder(self._number() + 1)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        return folder
+        return replace(self, built=folder)
 
     def switch(self) -> None:
         """The next generation comes into use; those before the present one go."""
@@ -147,14 +160,14 @@ class Generations:
         new = self._folder(number + 1)
         if not new.exists():
             raise SinkRefused(f"{new} is not there: build it before switching to it")
-        _point(self._link, new)
+        _point(self.path.absolute(), new)
         for old in range(1, number):
             shutil.rmtree(self._folder(old), ignore_errors=True)
 
     def _number(self) -> int:
-        found = self.current()
-        match = _NUMBER.search(found.name) if found else None
+        folder = self.current()
+        match = _NUMBER.search(folder.name) if folder else None
         return int(match[1]) if match else 0
 
     def _folder(self, number: int) -> Path:
-        return self._link.with_name(f"{self._link.name}.g{number}")
+        return self.path.absolute().with_name(f"{self.path.name}.g{number}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.stores.errors import SinkMisconfigured, SinkRefused
+from headrace.stores.errors import SinkMisconfigured, SinkRefused, TargetReplaced
 from headrace.stores.folders import Generations, live_folder, switch_folders
 
 
@@ -120,12 +120,17 @@ def test_generations_are_linked_from_the_first(path: Path) -> None:
     generations = Generations(path)
     assert generations.current() is None
     assert generations.ensure() == generations.current() == path.with_name("t.g1")
-    (generations.prepare() / "file").write_text("second")
+    built = generations.beside()
+    assert built.ensure() == built.current() == path.with_name("t.g2")
+    (built.ensure() / "file").write_text("second")
     assert os.readlink(path) == "t.g1"
     generations.switch()
     assert (os.readlink(path), read(path)) == ("t.g2", "second")
     assert path.with_name("t.g1").exists()
-    generations.prepare()
+    with pytest.raises(TargetReplaced, match="the index was replaced"):
+        generations.check_current(path.with_name("t.g1"), "the index")
+    generations.check_current(path.with_name("t.g2"), "the index")
+    generations.beside()
     generations.switch()
     assert not path.with_name("t.g1").exists()
     with pytest.raises(SinkRefused, match=r"t\.g4 is not there"):

@@ -11,8 +11,9 @@ import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,15 +21,24 @@ import pyarrow.compute as pc
 from headrace import extras
 from headrace.stores.arrow_rows import (
     family_of,
-    grown_schema,
-    retyped,
+    grow_schema,
+    retype,
     stored_row,
     to_table,
-    widened_schema,
+    widen_schema,
 )
 from headrace.stores.delta import commit_properties, open_table, sync_commit, write_rows
-from headrace.stores.derived import ROW_COLUMN, ChangeBatch, Place, RowChange, StoredRow, Values, completed, other_key
-from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TakenOver, TargetReplaced
+from headrace.stores.derived import (
+    ROW_COLUMN,
+    ChangeBatch,
+    Place,
+    RowChange,
+    StoredRow,
+    Values,
+    complete_rows,
+    other_key,
+)
+from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TakenOver
 from headrace.stores.folders import Generations
 from headrace.stores.values import reader_of
 
@@ -38,68 +48,58 @@ _TIDY_EVERY: Final = 100  # commits
 _HALVES: Final = ("id-high", "id-low")
 
 
+@dataclass(eq=False)
 class DeltaSink:
-    """Keeps one Delta table in step with one topic."""
+    """Keeps one Delta table in step with one topic; `folders` is None in an object store, which has no links."""
 
-    every_change = False
+    name: str
+    topic: str
+    path: str
+    types: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)  # they may hold secrets
+    folders: Generations | None
+    every_change: ClassVar[bool] = False
+    _folder: Path | str = field(default="", init=False)
+    _place: Place | None = field(default=None, init=False)
+    _compared: pa.Schema | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        name: str,
-        topic: str,
-        path: str,
-        types: Mapping[str, str],
-        storage_options: Mapping[str, str],
-        folder: Path | None = None,
-    ) -> None:
-        """With `folder`, a generation that is being built."""
-        self._name = name
-        self._topic = topic
-        self._path = path
-        self._types = types
-        self._storage = storage_options
-        self._built = folder
+    def __post_init__(self) -> None:
         self._field = extras.load("deltalake").Field
-        self._folder: Path | str = ""
-        self._place: Place | None = None
-        self._compared: pa.Schema | None = None
+        self._where = f"Delta table {self.path}"
 
     # --- keeping in step
 
     def open(self) -> Place | None:
-        """Find the table and its place."""
         with self._translated():
-            self._folder = self._current(make=True)
-            table = self._table()
-            self._place = self._place_of(table)
+            self._folder = self.folders.ensure() if self.folders else self.path
+            self._place = self._place_of(self._table(self._folder))
         return self._place
 
     def apply(self, batch: ChangeBatch) -> None:
-        """One commit."""
         with self._translated():
-            if self._folder != self._current(make=False):
-                raise TargetReplaced(f"Delta table {self._path} was replaced by a rebuilt one")
-            table = self._table()
+            if self.folders is not None:
+                self.folders.check_current(Path(self._folder), self._where)
+            table = self._table(self._folder)
             if self._place_of(table) != self._place:
-                raise TakenOver(self._name)
+                raise TakenOver(self.name)
             marks = {self._mark(part): number for part, number in _numbers(batch.place).items()}
             self._write(table, batch, commit_properties(marks))
             if isinstance(self._folder, Path):
                 sync_commit(self._folder)
             self._tidy()
-            self._place = batch.place if self._table() is not None else None
+            self._place = batch.place if self._table(self._folder) is not None else None
 
     def close(self) -> None:
         """Nothing is held between batches."""
 
     def _write(self, table: Any, batch: ChangeBatch, marks: Any) -> None:
-        changes = completed(batch.changes, self._rows_of([c.key for c in batch.changes if c.partial], table))
-        where = f"Delta table {self._path}"
+        changes = complete_rows(batch.changes, self._rows_of([c.key for c in batch.changes if c.partial], table))
+        where = self._where
         living = [change for change in changes if change.row is not None]
         if table is None:
             if living:
                 rows = self._first_rows(living)
-                self._add(self._folder, rows, marks, description=_described(list(living[0].key)))
+                self._add(self._folder, rows, marks, description=_describe(list(living[0].key)))
             return  # a table without a column cannot be: until there is a row, the place is not worth keeping
         is_counted = ROW_COLUMN in self._schema(table).names
         others = [change for change in changes if (ROW_COLUMN in change.key) != is_counted]
@@ -108,31 +108,37 @@ class DeltaSink:
             if table.to_pyarrow_dataset().count_rows():
                 raise other_key(where, _key_in(table.metadata().description), others[0])
             if living:
-                table.alter.set_table_description(_described(list(living[0].key)))
-                self._add(self._table(), self._first_rows(living), marks, mode="overwrite", schema_mode="overwrite")
+                table.alter.set_table_description(_describe(list(living[0].key)))
+                self._add(
+                    self._table(self._folder),
+                    self._first_rows(living),
+                    marks,
+                    mode="overwrite",
+                    schema_mode="overwrite",
+                )
                 return
             changes = []
         if batch.clears or not changes:
             nothing = self._schema(table).empty_table()
             self._add(table, nothing, marks, mode="overwrite" if batch.clears else "append")
             return
-        schema = grown_schema(self._schema(table), changes, self._types)
+        schema = grow_schema(self._schema(table), changes, self.types)
         if new := [column for column in schema if column.name not in self._schema(table).names]:
             # In a commit of its own: it changes no row, so it may stay if the merge does not come about.
             table.alter.add_columns([self._field.from_arrow(column) for column in new])
-            table = self._table()
+            table = self._table(self._folder)
         try:
             rows = to_table(changes, schema, where)
         except RowRefused:
-            wider = widened_schema(schema, changes, self._types, lambda name: self._held(table, name))
+            wider = widen_schema(schema, changes, self.types, lambda name: self._held(table, name))
             if wider == schema:
                 raise
             schema = wider
             rows = to_table(changes, schema, where)
             # In a commit of its own, too: it says the same of every row.
             whole = table.to_pyarrow_dataset().to_table()
-            self._add(table, retyped(whole, schema), None, mode="overwrite", schema_mode="overwrite")
-            table = self._table()
+            self._add(table, retype(whole, schema), None, mode="overwrite", schema_mode="overwrite")
+            table = self._table(self._folder)
         gone = pa.array([change.row is None for change in changes], pa.bool_())
         same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in changes[0].key)
         columns = {f"`{name}`": f"s.`{name}`" for name in schema.names}
@@ -148,14 +154,14 @@ class DeltaSink:
 
     def _first_rows(self, living: Sequence[RowChange]) -> pa.Table:
         """Rows of a table that has none yet, in the types that they need."""
-        schema, where = grown_schema(pa.schema([]), living, self._types), f"Delta table {self._path}"
+        schema = grow_schema(pa.schema([]), living, self.types)
         try:
-            return to_table(living, schema, where)
+            return to_table(living, schema, self._where)
         except RowRefused:
-            return to_table(living, widened_schema(schema, living, self._types, lambda _: ()), where)
+            return to_table(living, widen_schema(schema, living, self.types, lambda _: ()), self._where)
 
     def _add(self, table: Any, rows: pa.Table, marks: Any, **more: Any) -> None:
-        write_rows(table, rows, marks, self._storage, **more)
+        write_rows(table, rows, marks, self.storage_options, **more)
 
     def _held(self, table: Any, column: str) -> Iterator[pa.Array]:
         for batch in table.to_pyarrow_dataset().to_batches(columns=[column]):
@@ -163,30 +169,21 @@ class DeltaSink:
 
     def _tidy(self) -> None:
         """Many small files slow readers down; now and then they become few, and old ones go after Delta's own delay."""
-        table = self._table()
+        table = self._table(self._folder)
         if table is not None and table.version() % _TIDY_EVERY == _TIDY_EVERY - 1:
             table.optimize.compact()
             table.vacuum(dry_run=False)
 
     # --- the table
 
-    def _current(self, *, make: bool) -> Path | str:
-        if self._built is not None:
-            return self._built
-        if "://" in self._path:
-            return self._path
-        generations = Generations(Path(self._path))
-        return generations.ensure() if make else (generations.current() or "")
-
-    def _table(self, folder: Path | str | None = None) -> Any:
-        where = folder or self._folder
-        return open_table(where, self._storage) if where else None
+    def _table(self, folder: Path | str) -> Any:
+        return open_table(folder, self.storage_options)
 
     def _schema(self, table: Any) -> pa.Schema:
         return pa.schema(table.schema().to_arrow())
 
     def _mark(self, part: str) -> str:
-        return f"headrace-sync/{self._topic}/{part}"
+        return f"headrace-sync/{self.topic}/{part}"
 
     def _place_of(self, table: Any) -> Place | None:
         if table is None:
@@ -195,7 +192,7 @@ class DeltaSink:
         while (offset := table.transaction_version(self._mark(str(len(offsets))))) is not None:
             offsets[len(offsets)] = offset
         halves = [table.transaction_version(self._mark(half)) for half in _HALVES]
-        return Place(self._topic, offsets, _joined(halves)) if offsets else None
+        return Place(self.topic, offsets, _join(halves)) if offsets else None
 
     def _rows_of(self, keys: Sequence[Values], table: Any) -> dict[str, Values]:
         if table is None or not keys:
@@ -227,21 +224,19 @@ class DeltaSink:
         try:
             yield
         except errors.CommitFailedError as error:
-            raise SinkUnavailable(f"Delta table {self._path} was written by somebody else: {error}") from error
+            raise SinkUnavailable(f"{self._where} was written by somebody else: {error}") from error
         except (OSError, errors.DeltaError) as error:
-            raise SinkUnavailable(f"Delta table {self._path}: {error}") from error
+            raise SinkUnavailable(f"{self._where}: {error}") from error
 
     # --- reading back
 
     def place(self) -> Place | None:
-        """Where the table is now."""
         with self._translated():
-            return self._place_of(self._found())
+            return self._place_of(self._live_table())
 
     def scan(self) -> Iterator[list[StoredRow]]:
-        """Every row."""
         with self._translated():
-            table = self._found()
+            table = self._live_table()
             if table is None:
                 return
             schema, key = self._schema(table), _key_in(table.metadata().description)
@@ -249,39 +244,35 @@ class DeltaSink:
                 yield [stored_row(key, row, schema) for row in batch.to_pylist()]
 
     def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
-        """The rows of these keys."""
         with self._translated():
-            table = self._found()
+            table = self._live_table()
             return [stored_row(list(keys[0]), row, self._schema(table)) for row in self._rows_of(keys, table).values()]
 
     def comparable(self, key: Values, row: Values) -> StoredRow:
-        """A row of the log as the table would hold it."""
         if self._compared is None:
             with self._translated():
-                table = self._found()
+                table = self._live_table()
                 self._compared = self._schema(table) if table is not None else pa.schema([])
-        schema = self._compared if all(name in self._compared.names for name in key) else _guessed(key, row)
+        schema = self._compared if all(name in self._compared.names for name in key) else _guess_schema(key, row)
         return stored_row(list(key), row, schema)
 
-    def _found(self) -> Any:
-        folder = self._current(make=False)  # whoever keeps it in step goes on to notice that it was replaced
-        return self._table(folder) if folder else None
+    def _live_table(self) -> Any:
+        folder = self.folders.current() if self.folders else self.path  # not `_folder`: it may have been replaced
+        return None if folder is None else self._table(folder)
 
     # --- rebuilding
 
     def beside(self) -> "DeltaSink":
-        """The same sink for the next generation."""
-        if "://" in self._path:
+        if self.folders is None:
             raise SinkRefused(
-                f"Delta table {self._path} lies in an object store, where nothing can be renamed: name another path in "
+                f"{self._where} lies in an object store, where nothing can be renamed: name another path in "
                 "a new section, and let readers use that"
             )
-        folder = Generations(Path(self._path)).prepare()
-        return DeltaSink(self._name, self._topic, self._path, self._types, self._storage, folder)
+        return replace(self, folders=self.folders.beside())
 
     def switch(self) -> None:
-        """The link points at the next generation."""
-        Generations(Path(self._path)).switch()
+        assert self.folders is not None
+        self.folders.switch()
 
 
 def _numbers(place: Place) -> dict[str, int]:
@@ -293,26 +284,26 @@ def _numbers(place: Place) -> dict[str, int]:
     return found
 
 
-def _joined(halves: Sequence[int | None]) -> str:
+def _join(halves: Sequence[int | None]) -> str:
     if None in halves:
         return ""
     return base64.urlsafe_b64encode(struct.pack(">qq", *halves)).rstrip(b"=").decode()
 
 
-def _described(key: Sequence[str]) -> str:
+def _describe(key: Sequence[str]) -> str:
     return f"kept in step by headrace, by the key {json.dumps(list(key))}"
 
 
 def _key_in(description: str | None) -> list[str]:
-    """What `_described` wrote."""
+    """What `_describe` wrote."""
     if not description or "[" not in description:
         raise SinkRefused("the Delta table was not made by this sink and does not tell its key: rebuild it")
     key: list[str] = json.loads(description[description.index("[") :])
     return key
 
 
-def _guessed(key: Values, row: Values) -> pa.Schema:
-    return grown_schema(pa.schema([]), [RowChange(key, row, 0, 0, 0)], {})
+def _guess_schema(key: Values, row: Values) -> pa.Schema:
+    return grow_schema(pa.schema([]), [RowChange(key, row, 0, 0, 0)], {})
 
 
 def delta(
@@ -324,4 +315,5 @@ def delta(
     storage_options: Mapping[str, str] | None = None,
 ) -> DeltaSink:
     """A sink to a Delta table; `types` are those of columns that it makes."""
-    return DeltaSink(name, topic, str(path), dict(types or {}), dict(storage_options or {}))
+    folders = None if "://" in str(path) else Generations(Path(path))
+    return DeltaSink(name, topic, str(path), dict(types or {}), dict(storage_options or {}), folders)

@@ -14,11 +14,12 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from headrace.http_client import Answer, HttpServer, InvalidServer, NoAnswer
-from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, completed, key_text
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, complete_rows, key_text
 from headrace.stores.errors import (
     InvalidConnectSetting,
     RowRefused,
@@ -57,29 +58,27 @@ _MOST_CHANGES: Final = 2_000
 _LARGEST_BYTES: Final = 8 * 1024 * 1024  # OpenSearch takes 100 MiB unless told otherwise, and holds it in memory
 
 
+@dataclass(eq=False)
 class OpenSearchSink:
-    """Keeps one index in step with one topic."""
+    """Keeps one index in step with one topic; with `built`, a generation that is being filled."""
 
-    every_change = False
-
-    def __init__(self, name: str, topic: str, server: HttpServer, alias: str, index: str = "") -> None:
-        """With `index`, a generation that is being built."""
-        self._name = name
-        self._topic = topic
-        self._server = server
-        self._alias = alias
-        self._built = index
-        self._index = index
-        self._owner = ""
-        self._seen: tuple[int, int] = (0, 0)  # the state document's sequence number and primary term
-        self._session = 0
-        self._version = 0  # of the last change
+    name: str
+    topic: str
+    server: HttpServer
+    alias: str
+    built: str = ""
+    every_change: ClassVar[bool] = False
+    _index: str = field(default="", init=False)
+    _owner: str = field(default="", init=False)
+    _seen: tuple[int, int] = field(default=(0, 0), init=False)  # the state document's sequence number and primary term
+    _session: int = field(default=0, init=False)
+    _version: int = field(default=0, init=False)  # of the last change
 
     # --- keeping in step
 
     def open(self) -> Place | None:
         """Become the owner."""
-        self._index = self._built or self._current() or self._create(1, alias=True)
+        self._index = self.built or self._current() or self._create(1, alias=True)
         state = self._read_state(self._index)
         self._owner = secrets.token_hex(16)
         # Versions of an earlier Headrace were made of offsets, which are below those of the first session.
@@ -98,8 +97,8 @@ class OpenSearchSink:
             self._ask("POST", f"/{self._index}/_delete_by_query?conflicts=proceed", query)
             self._version += 1  # the index counts the deletion
         partial = [change.key for change in batch.changes if change.partial]
-        stored = {row.key: row.values for row in self._found(self._index, partial)} if partial else {}
-        changes = completed(batch.changes, stored)
+        stored = {row.key: row.values for row in self._read_rows(self._index, partial)} if partial else {}
+        changes = complete_rows(batch.changes, stored)
         first = self._version + 1
         self._version += len(changes)
         for held, body in bulk_bodies(changes, first):
@@ -107,14 +106,13 @@ class OpenSearchSink:
         self._write_state(batch.place)
 
     def close(self) -> None:
-        """Disconnect."""
-        self._server.close()
+        self.server.close()
 
     def _check_owner(self) -> None:
-        if not self._built and self._current() != self._index:
-            raise TargetReplaced(f"index {self._alias} was replaced by a rebuilt one")
+        if not self.built and self._current() != self._index:
+            raise TargetReplaced(f"index {self.alias} was replaced by a rebuilt one")
         if self._read_state(self._index).get("owner") != self._owner:
-            raise TakenOver(self._name)
+            raise TakenOver(self.name)
 
     # --- the state document
 
@@ -135,24 +133,24 @@ class OpenSearchSink:
         path = f"/{_STATES}/_doc/{quote(self._index, safe='')}?{condition}"
         answer = self._send("PUT", path, json.dumps(state).encode(), _JSON)
         if answer.status == 409:
-            raise TakenOver(self._name)
+            raise TakenOver(self.name)
         written = self._read(answer)
         self._seen = (written["_seq_no"], written["_primary_term"])
 
     # --- the index
 
     def _current(self) -> str:
-        answer = self._send("GET", f"/_alias/{self._alias}")
+        answer = self._send("GET", f"/_alias/{self.alias}")
         if answer.status == 404:
             return ""
         indexes = list(self._read(answer))
         if len(indexes) != 1:
-            raise SinkRefused(f"alias {self._alias} stands for {len(indexes)} indexes: let it stand for one")
+            raise SinkRefused(f"alias {self.alias} stands for {len(indexes)} indexes: let it stand for one")
         return str(indexes[0])
 
     def _create(self, number: int, *, alias: bool) -> str:
-        index = f"{self._alias}-g{number}"
-        body: dict[str, Any] = {**_NEW_INDEX, "aliases": {self._alias: {}} if alias else {}}
+        index = f"{self.alias}-g{number}"
+        body: dict[str, Any] = {**_NEW_INDEX, "aliases": {self.alias: {}} if alias else {}}
         answer = self._send("PUT", f"/{index}", json.dumps(body).encode(), _JSON)
         if not (answer.status == 400 and b"already_exists" in answer.body):
             self._read(answer)
@@ -162,7 +160,7 @@ class OpenSearchSink:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         try:
-            return self._server.ask(method, path, body, headers)
+            return self.server.ask(method, path, body, headers)
         except NoAnswer as error:
             raise SinkUnavailable(str(error)) from error
 
@@ -172,7 +170,7 @@ class OpenSearchSink:
     def _read(self, answer: Answer) -> Any:
         if answer.is_success:
             return json.loads(answer.body)
-        text = f"{self._server.host} answered with status {answer.status}: {_reason(answer.body)}"
+        text = f"{self.server.host} answered with status {answer.status}: {_reason(answer.body)}"
         if answer.status >= 500 or answer.status in _LATER:
             raise SinkUnavailable(text)
         raise SinkRefused(text)
@@ -183,12 +181,11 @@ class OpenSearchSink:
     def _reading(self) -> Iterator[str]:
         """The index that is read, empty if there is none; disconnected afterwards, for nobody calls `close` then."""
         try:
-            yield self._built or self._current()
+            yield self.built or self._current()
         finally:
-            self._server.close()
+            self.server.close()
 
     def place(self) -> Place | None:
-        """Where the index is now."""
         with self._reading() as index:
             state = self._read_state(index) if index else {}
         return Place.from_json(state["place"]) if state.get("place") else None
@@ -208,50 +205,47 @@ class OpenSearchSink:
             self._ask("DELETE", "/_search/scroll", json.dumps({"scroll_id": page["_scroll_id"]}).encode())
 
     def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
-        """The documents of these keys."""
         with self._reading() as index:
-            return self._found(index, keys) if index and keys else []
+            return self._read_rows(index, keys) if index and keys else []
 
-    def _found(self, index: str, keys: Sequence[Values]) -> list[StoredRow]:
+    def _read_rows(self, index: str, keys: Sequence[Values]) -> list[StoredRow]:
         found = self._ask("POST", f"/{index}/_mget", json.dumps({"ids": [key_text(key) for key in keys]}).encode())
         return [StoredRow(document["_id"], document["_source"]) for document in found["docs"] if document.get("found")]
 
     def comparable(self, key: Values, row: Values) -> StoredRow:
-        """A row of the log as the index would hold it."""
         return StoredRow(key_text(key), dict(row))
 
     # --- rebuilding
 
     def beside(self) -> "OpenSearchSink":
-        """The same sink for the next index."""
         with self._reading():
             return self._beside(self._number() + 1)
 
     def _beside(self, number: int) -> "OpenSearchSink":
-        index = f"{self._alias}-g{number}"
+        index = f"{self.alias}-g{number}"
         for path in (f"/{index}", f"/{_STATES}/_doc/{quote(index, safe='')}"):
             answer = self._send("DELETE", path)
             if answer.status != 404:
                 self._read(answer)
         self._create(number, alias=False)
-        return OpenSearchSink(self._name, self._topic, self._server, self._alias, index)
+        return replace(self, built=index)
 
     def switch(self) -> None:
         """The alias moves, and the index before the old one goes."""
         with self._reading():
             number = self._number()
-            actions: list[dict[str, Any]] = [{"add": {"index": f"{self._alias}-g{number + 1}", "alias": self._alias}}]
+            actions: list[dict[str, Any]] = [{"add": {"index": f"{self.alias}-g{number + 1}", "alias": self.alias}}]
             if number:
-                actions.append({"remove": {"index": f"{self._alias}-g{number}", "alias": self._alias}})
+                actions.append({"remove": {"index": f"{self.alias}-g{number}", "alias": self.alias}})
             self._ask("POST", "/_aliases", json.dumps({"actions": actions}).encode())
             if number > 1:
-                self._send("DELETE", f"/{self._alias}-g{number - 1}")
+                self._send("DELETE", f"/{self.alias}-g{number - 1}")
 
     def _number(self) -> int:
         current = self._current()
-        text = current.removeprefix(f"{self._alias}-g")
+        text = current.removeprefix(f"{self.alias}-g")
         if current and not text.isdecimal():
-            raise SinkRefused(f"alias {self._alias} stands for {current}, which this sink did not make: name another")
+            raise SinkRefused(f"alias {self.alias} stands for {current}, which this sink did not make: name another")
         return int(text) if current else 0
 
 

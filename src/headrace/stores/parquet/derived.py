@@ -13,51 +13,50 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.stores.arrow_rows import grown_schema, retyped, stored_row, to_table, widened_schema
-from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, completed
-from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkUnavailable, TakenOver, TargetReplaced
+from headrace.stores.arrow_rows import grow_schema, retype, stored_row, to_table, widen_schema
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, complete_rows
+from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkUnavailable, TakenOver
 from headrace.stores.folders import Generations, replace_text, sync
 
 MANIFEST: Final = "manifest.json"
 _KEY: Final = "__headrace_key"
 
 
+@dataclass(eq=False)
 class ParquetSink:
     """Keeps one folder of Parquet files in step with one topic."""
 
-    every_change = False
+    name: str
+    topic: str
+    folders: Generations
+    buckets: int
+    types: Mapping[str, str]
+    every_change: ClassVar[bool] = False
+    _folder: Path = field(default=Path(), init=False)
+    _manifest: dict[str, Any] | None = field(default=None, init=False)
+    _compared: pa.Schema | None = field(default=None, init=False)
 
-    def __init__(
-        self, name: str, topic: str, path: Path, buckets: int, types: Mapping[str, str], folder: Path | None = None
-    ) -> None:
-        """With `folder`, a generation that is being built."""
-        self._name = name
-        self._topic = topic
-        self._path = path
-        self._buckets = buckets
-        self._types = types
-        self._built = folder
-        self._folder = Path()
-        self._manifest: dict[str, Any] | None = None
-        self._compared: pa.Schema | None = None
+    def __post_init__(self) -> None:
+        self._where = f"Parquet folder {self.folders}"
 
     # --- keeping in step
 
     def open(self) -> Place | None:
         """Find the manifest; opening makes a new one, so that whoever was here before notices."""
         with self._translated():
-            self._folder = self._built or Generations(self._path).ensure()
+            self._folder = self.folders.ensure()
             found = _read_manifest(self._folder)
             self._manifest = found or {
-                "buckets": self._buckets,
+                "buckets": self.buckets,
                 "files": {},
                 "place": None,
                 "key": [],
@@ -71,22 +70,21 @@ class ParquetSink:
     def apply(self, batch: ChangeBatch) -> None:
         """New files, then a new manifest."""
         with self._translated():
-            if self._built is None and self._folder != Generations(self._path).current():
-                raise TargetReplaced(f"Parquet folder {self._path} was replaced by a rebuilt one")
+            self.folders.check_current(self._folder, self._where)
             assert self._manifest is not None
             found = _read_manifest(self._folder)
             if found is None or found["token"] != self._manifest["token"]:
-                raise TakenOver(self._name)
+                raise TakenOver(self.name)
             files = {} if batch.clears else dict(found["files"])
             living = [change for change in batch.changes if change.row is not None]
-            schema = grown_schema(_schema_in(found), living, self._types)
+            schema = grow_schema(_schema_in(found), living, self.types)
             by_bucket: defaultdict[int, list[RowChange]] = defaultdict(list)
             for change in batch.changes:
                 by_bucket[crc32(change.key_text.encode()) % found["buckets"]].append(change)
             try:
                 files = self._merged(files, by_bucket, schema)
             except RowRefused:
-                wider = widened_schema(schema, living, self._types, lambda name: self._held(files, name))
+                wider = widen_schema(schema, living, self.types, lambda name: self._held(files, name))
                 if wider == schema:
                     raise
                 schema = wider
@@ -126,19 +124,18 @@ class ParquetSink:
 
     def _merge(self, old: str | None, changes: Sequence[RowChange], schema: pa.Schema) -> str | None:
         """The bucket's new file; None if no row is left."""
-        store = f"Parquet folder {self._path}"
-        before = retyped(pq.read_table(self._folder / old), schema) if old else None
+        before = retype(pq.read_table(self._folder / old), schema) if old else None
         keys = pa.array([change.key_text for change in changes], pa.string())
         if before is not None and any(change.partial for change in changes):
             touched = before.filter(pc.is_in(before[_KEY], keys)).to_pylist()
-            changes = completed(changes, {row.pop(_KEY): row for row in touched})
+            changes = complete_rows(changes, {row.pop(_KEY): row for row in touched})
         living = [change for change in changes if change.row is not None]
         parts = []
         if before is not None:
             parts.append(before.filter(pc.invert(pc.is_in(before[_KEY], keys))))
         if living:
             texts = pa.array([change.key_text for change in living], pa.string())
-            parts.append(to_table(living, schema, store).append_column(_KEY, texts))
+            parts.append(to_table(living, schema, self._where).append_column(_KEY, texts))
         merged = pa.concat_tables(parts, promote_options="default") if parts else None
         if merged is None or not merged.num_rows:
             return None
@@ -162,37 +159,34 @@ class ParquetSink:
         try:
             yield
         except OSError as error:
-            raise SinkUnavailable(f"Parquet folder {self._path}: {error}") from error
+            raise SinkUnavailable(f"{self._where}: {error}") from error
 
     # --- reading back
 
     def place(self) -> Place | None:
-        """Where the folder is now."""
-        found = self._found()
+        found = self._live_manifest()
         return Place.from_json(found["place"]) if found and found["place"] else None
 
     def scan(self) -> Iterator[list[StoredRow]]:
         """Every row, a bucket at a time."""
         with self._translated():
-            found = self._found()
+            found = self._live_manifest()
             if found:
                 for name in found["files"].values():
                     yield self._stored(found, name, None)
 
     def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
-        """The rows of these keys."""
         wanted = pa.array([RowChange(key, None, 0, 0, 0).key_text for key in keys], pa.string())
         with self._translated():
-            found = self._found()
+            found = self._live_manifest()
             files = found["files"].values() if found else ()
             return [row for name in files for row in self._stored(found or {}, name, wanted)]
 
     def comparable(self, key: Values, row: Values) -> StoredRow:
-        """A row of the log as the files would hold it."""
         if self._compared is None:
-            found = self._found()
+            found = self._live_manifest()
             self._compared = _schema_in(found) if found else pa.schema([])
-        schema = grown_schema(self._compared, [RowChange(key, row, 0, 0, 0)], self._types)
+        schema = grow_schema(self._compared, [RowChange(key, row, 0, 0, 0)], self.types)
         return stored_row(list(key), row, schema)
 
     def _stored(self, manifest: Mapping[str, Any], name: str, wanted: pa.Array | None) -> list[StoredRow]:
@@ -202,24 +196,21 @@ class ParquetSink:
         rows = table.drop_columns([_KEY]).to_pylist()
         return [stored_row(manifest["key"], row, table.schema) for row in rows]
 
-    def _found(self) -> dict[str, Any] | None:
+    def _live_manifest(self) -> dict[str, Any] | None:
         """The manifest in use and its folder; whoever keeps it in step goes on to notice that it was replaced."""
         with self._translated():
-            folder = self._built or Generations(self._path).current()
+            folder = self.folders.current()
             found = None if folder is None else _read_manifest(folder)
             return None if found is None else {**found, "folder": folder}
 
     # --- rebuilding
 
     def beside(self) -> "ParquetSink":
-        """The same sink for the next generation."""
-        folder = Generations(self._path).prepare()
-        return ParquetSink(self._name, self._topic, self._path, self._buckets, self._types, folder)
+        return replace(self, folders=self.folders.beside())
 
     def switch(self) -> None:
-        """The link points at the next generation."""
         with self._translated():
-            Generations(self._path).switch()
+            self.folders.switch()
 
 
 def _read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -255,4 +246,4 @@ def parquet(
     """A sink to a folder of Parquet files; `types` are those of columns that it makes."""
     if not 1 <= buckets <= 4096:
         raise InvalidConnectSetting("buckets", buckets, "choose 1 to 4096")
-    return ParquetSink(name, topic, Path(path), buckets, dict(types or {}))
+    return ParquetSink(name, topic, Generations(Path(path)), buckets, dict(types or {}))

@@ -14,10 +14,11 @@ import json
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
 
 from headrace import extras
-from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, completed, key_text
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, complete_rows, key_text
 from headrace.stores.errors import (
     InvalidConnectSetting,
     RowRefused,
@@ -92,29 +93,30 @@ return old or ''
 """
 
 
+@dataclass(eq=False)
 class RedisSink:
     """Keeps the keys behind one prefix in step with one topic."""
 
-    every_change = False
+    name: str
+    topic: str
+    url: str = field(repr=False)  # it may hold a password
+    prefix: str  # as configured; the one in use may be a later generation's
+    form: str
+    mode: str
+    ttl_s: int
+    every_change: ClassVar[bool] = False
+    _client: Any = field(default=None, init=False)
+    _owner: str = field(default="", init=False)
 
-    def __init__(self, name: str, topic: str, url: str, prefix: str, form: str, mode: str, ttl_s: int) -> None:
-        self._name = name
-        self._topic = topic
-        self._url = url
-        self._prefix = prefix  # as configured; the one in use may be a later generation's
-        self._form = form
-        self._mode = mode
-        self._ttl_s = ttl_s
+    def __post_init__(self) -> None:
         self._redis = extras.load("redis")
-        self._client: Any = None
-        self._owner = ""
-        self._live = prefix
-        self._state = f"headrace:sync:{name}"
+        self.live = self.prefix
+        self.state = f"headrace:sync:{self.name}"
 
     @property
     def forgets(self) -> bool:
         """Whether a row may be missing that the log has."""
-        return self._ttl_s > 0
+        return self.ttl_s > 0
 
     # --- keeping in step
 
@@ -124,11 +126,11 @@ class RedisSink:
             self._connect()
             self._owner = secrets.token_hex(16)
             with self._client.pipeline(transaction=True) as pipeline:
-                pipeline.hset(self._state, "owner", self._owner)
-                pipeline.hsetnx(self._state, "prefix", self._live)
-                pipeline.hmget(self._state, "place", "prefix")
+                pipeline.hset(self.state, "owner", self._owner)
+                pipeline.hsetnx(self.state, "prefix", self.live)
+                pipeline.hmget(self.state, "place", "prefix")
                 place, prefix = pipeline.execute()[2]
-            self._live = prefix.decode()
+            self.live = prefix.decode()
             self._apply = self._client.register_script(_APPLY)
         return Place.from_json(place) if place else None
 
@@ -137,7 +139,7 @@ class RedisSink:
         with self._translated():
             if batch.clears:
                 self._call([], "")  # it must still be ours
-                self._remove(self._live)
+                self._remove(self.live)
             changes = self._whole(batch.changes)
             operations = [self._operation(change) for change in changes]
             for at in range(0, max(len(operations), 1), AT_ONCE):
@@ -145,46 +147,45 @@ class RedisSink:
                 self._call(operations[at : at + AT_ONCE], batch.place.to_json() if is_last else "")
 
     def close(self) -> None:
-        """Disconnect."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
     def _connect(self) -> None:
         self.close()
-        self._client = connect(self._url)
+        self._client = connect(self.url)
 
     def _call(self, operations: Sequence[list[Any]], place: str) -> None:
-        answer = self._apply(keys=[self._state], args=[self._owner, place, self._ttl_s, _compact(operations)])
+        answer = self._apply(keys=[self.state], args=[self._owner, place, self.ttl_s, _compact(operations)])
         if answer == _TAKEN:
-            raise TakenOver(self._name)
+            raise TakenOver(self.name)
         if answer == _REPLACED:
-            raise TargetReplaced(f"the keys of {self._name!r} in Redis were replaced by rebuilt ones")
+            raise TargetReplaced(f"the keys of {self.name!r} in Redis were replaced by rebuilt ones")
         if answer == _LOST:
-            raise SinkUnavailable(f"Redis has lost {self._state}: its keys are filled from the beginning")
+            raise SinkUnavailable(f"Redis has lost {self.state}: its keys are filled from the beginning")
 
     def _whole(self, changes: Sequence[RowChange]) -> Sequence[RowChange]:
         """JSON is replaced as a whole, so a partial row needs what is stored."""
         partial = [change for change in changes if change.partial]
-        if not partial or self._form != JSON or self._mode == INVALIDATE:
+        if not partial or self.form != JSON or self.mode == INVALIDATE:
             return changes
         found = self._client.mget([self._key(change.key) for change in partial])
         stored = {
             change.key_text: json.loads(text) for change, text in zip(partial, found, strict=True) if text is not None
         }
-        if self._ttl_s:  # a row that expired is not brought back in part
+        if self.ttl_s:  # a row that expired is not brought back in part
             gone = {change.key_text for change in partial} - stored.keys()
             changes = [change._replace(row=None) if change.key_text in gone else change for change in changes]
-        return completed(changes, stored)
+        return complete_rows(changes, stored)
 
     def _key(self, key: Values) -> str:
-        return self._live + key_text(key)
+        return self.live + key_text(key)
 
     def _operation(self, change: RowChange) -> list[Any]:
         key, row = self._key(change.key), change.row
-        if row is None or self._mode == INVALIDATE:
+        if row is None or self.mode == INVALIDATE:
             return ["gone", key]
-        if self._form == JSON:
+        if self.form == JSON:
             return ["set", key, _compact(row)]
         if len(row) > _MOST_FIELDS:
             raise RowRefused(
@@ -229,45 +230,42 @@ class RedisSink:
     # --- reading back
 
     def place(self) -> Place | None:
-        """Where the keys are now."""
         with self._reading():
-            found = self._client.hget(self._state, "place")
+            found = self._client.hget(self.state, "place")
         return Place.from_json(found) if found else None
 
     def scan(self) -> Iterator[list[StoredRow]]:
         """Every row; one that changes meanwhile may be seen before or after."""
         self._refuse_invalidating()
         with self._reading():
-            for keys in self._keys(self._live):
+            for keys in self._keys(self.live):
                 yield self._rows(list(dict.fromkeys(keys)))
 
     def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
-        """The rows of these keys."""
         with self._reading():
             return self._rows([self._key(key).encode() for key in keys])
 
     def comparable(self, key: Values, row: Values) -> StoredRow:
-        """A row of the log as Redis would hold it."""
-        if self._form == JSON:
+        if self.form == JSON:
             return StoredRow(key_text(key), dict(row))
         return StoredRow(key_text(key), {n: None if value is None else _text(value) for n, value in row.items()})
 
     def _rows(self, keys: Sequence[bytes]) -> list[StoredRow]:
         with self._client.pipeline(transaction=False) as pipeline:
             for key in keys:
-                pipeline.get(key) if self._form == JSON else pipeline.hgetall(key)
+                pipeline.get(key) if self.form == JSON else pipeline.hgetall(key)
             found = pipeline.execute()
         rows = []
         for key, value in zip(keys, found, strict=True):
             if value:
-                row = json.loads(value) if self._form == JSON else {n.decode(): v.decode() for n, v in value.items()}
-                rows.append(StoredRow(key.decode()[len(self._live) :], row))
+                row = json.loads(value) if self.form == JSON else {n.decode(): v.decode() for n, v in value.items()}
+                rows.append(StoredRow(key.decode()[len(self.live) :], row))
         return rows
 
     def _refuse_invalidating(self) -> None:
-        if self._mode == INVALIDATE:
+        if self.mode == INVALIDATE:
             raise SinkRefused(
-                f"{self._name!r} only removes keys of Redis and holds no rows: there is nothing to compare"
+                f"{self.name!r} only removes keys of Redis and holds no rows: there is nothing to compare"
             )
 
     @contextmanager
@@ -275,7 +273,7 @@ class RedisSink:
         with self._translated():
             self._connect()
             try:
-                self._live = (self._client.hget(self._state, "prefix") or self._live.encode()).decode()
+                self.live = (self._client.hget(self.state, "prefix") or self.live.encode()).decode()
                 yield
             finally:
                 self.close()
@@ -285,23 +283,23 @@ class RedisSink:
     def beside(self) -> "RedisSink":
         """The same sink for keys of the next generation."""
         self._refuse_invalidating()
-        new = RedisSink(self._name, self._topic, self._url, self._prefix, self._form, self._mode, self._ttl_s)
+        new = replace(self)
         with self._reading():
-            number = int(self._client.hget(self._state, "generation") or 1) + 1
-            new._live = f"g{number}:{self._prefix}"
-            new._state = f"{self._state}:new"
-            self._client.delete(new._state)
-            self._remove(new._live)
-            self._client.hset(new._state, mapping={"generation": number, "prefix": new._live})
+            number = int(self._client.hget(self.state, "generation") or 1) + 1
+            new.live = f"g{number}:{self.prefix}"
+            new.state = f"{self.state}:new"
+            self._client.delete(new.state)
+            self._remove(new.live)
+            self._client.hset(new.state, mapping={"generation": number, "prefix": new.live})
         return new
 
     def switch(self) -> None:
         """The new keys come into use, and the old ones go."""
         with self._reading():
-            old = self._client.register_script(_SWITCH)(keys=[self._state, f"{self._state}:new"])
+            old = self._client.register_script(_SWITCH)(keys=[self.state, f"{self.state}:new"])
             if old is None:
                 raise SinkRefused(
-                    f"nothing was built beside the keys of {self._name!r}: build it before switching to it"
+                    f"nothing was built beside the keys of {self.name!r}: build it before switching to it"
                 )
             if old:
                 self._remove(old.decode())

@@ -11,12 +11,13 @@ writer in at a time. `search` is for who wants no more than the rows that a quer
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from headrace import extras
-from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, completed, key_text
-from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable, TargetReplaced
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, complete_rows, key_text
+from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable
 from headrace.stores.folders import Generations
 
 ID, SOURCE, ROW, TEXT, PLACE = "_id", "_source", "row", "text", "_place"
@@ -24,24 +25,22 @@ _HEAP_BYTES: Final = 64 * 1024 * 1024
 _CHUNK_ROWS: Final = 2_000
 
 
+@dataclass(eq=False)
 class TantivySink:
     """Keeps one index in step with one topic."""
 
-    every_change = False
+    name: str
+    topic: str
+    folders: Generations
+    text_fields: Sequence[str]
+    every_change: ClassVar[bool] = False
+    _folder: Path = field(default=Path(), init=False)
+    _index: Any = field(default=None, init=False)
+    _writer: Any = field(default=None, init=False)
 
-    def __init__(
-        self, name: str, topic: str, path: Path, text_fields: Sequence[str], folder: Path | None = None
-    ) -> None:
-        """With `folder`, a generation that is being built."""
-        self._name = name
-        self._topic = topic
-        self._path = path
-        self._text_fields = tuple(text_fields)
-        self._built = folder
+    def __post_init__(self) -> None:
         self._tantivy = extras.load("tantivy")
-        self._folder = Path()
-        self._index: Any = None
-        self._writer: Any = None
+        self._where = f"index {self.folders}"
 
     # --- keeping in step
 
@@ -49,18 +48,17 @@ class TantivySink:
         """Take the writer's lock."""
         self.close()
         with self._translated():
-            self._folder = self._built or Generations(self._path).ensure()
+            self._folder = self.folders.ensure()
             self._index = self._tantivy.Index(_schema(self._tantivy), path=str(self._folder))
             self._writer = self._index.writer(heap_size=_HEAP_BYTES, num_threads=1)
             return self._stored_place()
 
     def apply(self, batch: ChangeBatch) -> None:
-        """One commit."""
         with self._translated():
-            if self._built is None and self._folder != Generations(self._path).current():
-                raise TargetReplaced(f"index {self._path} was replaced by a rebuilt one")
+            self.folders.check_current(self._folder, self._where)
             partial = [change.key for change in batch.changes if change.partial]
-            changes = completed(batch.changes, {row.key: row.values for row in self._found(partial)} if partial else {})
+            stored = {row.key: row.values for row in self._read_rows(partial)} if partial else {}
+            changes = complete_rows(batch.changes, stored)
             writer = self._writer
             try:
                 if batch.clears:
@@ -98,7 +96,7 @@ class TantivySink:
             raise RowRefused(
                 f"the index refuses the row: {error}", partition=change.partition, offset=change.offset
             ) from error
-        for name in self._text_fields:
+        for name in self.text_fields:
             if isinstance(value := row.get(name), str):
                 document.add_text(TEXT, value)
         return document
@@ -108,16 +106,16 @@ class TantivySink:
         try:
             yield
         except OSError as error:
-            raise SinkUnavailable(f"index {self._path}: {error}") from error
+            raise SinkUnavailable(f"{self._where}: {error}") from error
         except UnicodeError as error:
             raise RowRefused("a text holds half of a surrogate pair, which is not a character") from error
         except ValueError as error:  # whatever Tantivy itself has to say
             if "LockBusy" in str(error) or "lock" in str(error).lower():
                 raise SinkUnavailable(
-                    f"index {self._path} is being written by another instance: {self._name!r} waits for it to end",
-                    what=f"the lock on {self._path}",
+                    f"{self._where} is being written by another instance: {self.name!r} waits for it to end",
+                    what=f"the lock on {self.folders}",
                 ) from error
-            raise SinkRefused(f"index {self._path}: {error}") from error
+            raise SinkRefused(f"{self._where}: {error}") from error
 
     # --- reading
 
@@ -129,7 +127,7 @@ class TantivySink:
             return Place.from_json(bytes(searcher.doc(address)[SOURCE][0]))
         return None
 
-    def _found(self, keys: Sequence[Values]) -> list[StoredRow]:
+    def _read_rows(self, keys: Sequence[Values]) -> list[StoredRow]:
         self._index.reload()
         searcher = self._index.searcher()
         rows = []
@@ -142,11 +140,9 @@ class TantivySink:
     # --- reading back
 
     def place(self) -> Place | None:
-        """Where the index is now."""
         return self._stored_place() if self._open_for_reading() else None
 
     def scan(self) -> Iterator[list[StoredRow]]:
-        """Every row."""
         if not self._open_for_reading():
             return
         with self._translated():
@@ -163,16 +159,14 @@ class TantivySink:
                 ]
 
     def look_up(self, keys: Sequence[Values]) -> list[StoredRow]:
-        """The rows of these keys."""
-        return self._found(keys) if self._open_for_reading() else []
+        return self._read_rows(keys) if self._open_for_reading() else []
 
     def comparable(self, key: Values, row: Values) -> StoredRow:
-        """A row of the log as the index would hold it."""
         return StoredRow(key_text(key), dict(row))
 
     def _open_for_reading(self) -> bool:
         with self._translated():
-            folder = self._built or Generations(self._path).current()
+            folder = self.folders.current()
             if folder is None or not self._tantivy.Index.exists(str(folder)):
                 return False
             self._index = self._tantivy.Index.open(str(folder))
@@ -182,14 +176,11 @@ class TantivySink:
     # --- rebuilding
 
     def beside(self) -> "TantivySink":
-        """The same sink for the next generation."""
-        folder = Generations(self._path).prepare()
-        return TantivySink(self._name, self._topic, self._path, self._text_fields, folder)
+        return replace(self, folders=self.folders.beside())
 
     def switch(self) -> None:
-        """The link points at the next generation."""
         with self._translated():
-            Generations(self._path).switch()
+            self.folders.switch()
 
 
 def _schema(tantivy: Any) -> Any:
@@ -218,4 +209,4 @@ def search(path: str | Path, query: str, limit: int = 10) -> list[dict[str, Any]
 
 def tantivy(name: str, topic: str, path: str | Path, *, text_fields: Sequence[str] = ()) -> TantivySink:
     """A sink to a Tantivy index."""
-    return TantivySink(name, topic, Path(path), text_fields)
+    return TantivySink(name, topic, Generations(Path(path)), tuple(text_fields))

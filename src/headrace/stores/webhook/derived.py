@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
 from zlib import crc32
 
 from headrace.client.address import parse_bootstrap
@@ -61,41 +62,33 @@ class PlaceTopic:
         self._writer.flush()
 
 
+@dataclass(eq=False)
 class WebhookSink:
-    """Tells one receiver about the changes of one topic."""
+    """Sends the changes of one topic to one receiver."""
 
-    every_change = True
-
-    def __init__(
-        self,
-        name: str,
-        topic: str,
-        sender: Sender,
-        cluster: Callable[[], Cluster],
-        connections: int,
-    ) -> None:
-        self._name = name
-        self._topic = topic
-        self._sender = sender
-        self._connect = cluster
-        self._connections = connections
-        self._cluster: Cluster | None = None
-        self._places: PlaceTopic | None = None
-        self._delivered: set[tuple[int, int]] = set()  # of batches that are not behind the place yet
+    name: str
+    topic: str
+    sender: Sender
+    connect: Callable[[], Cluster]
+    connections: int
+    every_change: ClassVar[bool] = True
+    _cluster: Cluster | None = field(default=None, init=False)
+    _places: PlaceTopic | None = field(default=None, init=False)
+    # Partitions and offsets in batches that are not behind the place yet.
+    _delivered: set[tuple[int, int]] = field(default_factory=set, init=False)
 
     def open(self) -> Place | None:
-        """Look up the place."""
         self.close()
-        self._cluster = self._connect()
-        self._places = PlaceTopic(self._cluster, self._name)
+        self._cluster = self.connect()
+        self._places = PlaceTopic(self._cluster, self.name)
         return self._places.load()
 
     def apply(self, batch: ChangeBatch) -> None:
-        """Post, then move the place; a truncate is told as a change of its own."""
+        """Post, then move the place; a truncate is a change of its own."""
         changes: Sequence[RowChange] = batch.changes
         if batch.clears:
-            self._post(_cleared(batch.place), f"{self._topic}/truncate/{batch.place.to_json()}")
-        lanes: list[list[RowChange]] = [[] for _ in range(self._connections)]
+            self._post(_cleared(batch.place), f"{self.topic}/truncate/{batch.place.to_json()}")
+        lanes: list[list[RowChange]] = [[] for _ in range(self.connections)]
         for change in changes:
             if (change.partition, change.offset) not in self._delivered:
                 lanes[crc32(change.key_text.encode()) % len(lanes)].append(change)
@@ -105,8 +98,7 @@ class WebhookSink:
         self._delivered.clear()
 
     def close(self) -> None:
-        """Disconnect."""
-        self._sender.close()
+        self.sender.close()
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -129,7 +121,7 @@ class WebhookSink:
             if failed.is_set():
                 return
             try:
-                self._post(self._body(change), f"{self._topic}/{change.partition}/{change.offset}", change)
+                self._post(self._body(change), f"{self.topic}/{change.partition}/{change.offset}", change)
             except SinkError:
                 failed.set()
                 raise
@@ -137,7 +129,7 @@ class WebhookSink:
 
     def _post(self, record: Mapping[str, Any], key: str, change: RowChange | None = None) -> None:
         try:
-            self._sender.post(record, key)
+            self.sender.post(record, key)
         except WebhookFailed as error:
             raise SinkUnavailable(str(error)) from error
         except WebhookRefused as error:
@@ -152,7 +144,7 @@ class WebhookSink:
             "row": change.row,
             **({} if change.key else {"before": change.before}),
             "partial": change.partial,
-            "topic": self._topic,
+            "topic": self.topic,
             "partition": change.partition,
             "offset": change.offset,
             "ts_ms": change.timestamp_ms,
