@@ -228,3 +228,11 @@ class BadKey(PipelineError):
 
 class BadState(PipelineError):
     """Stored state that this program or this setting cannot read."""
+
+
+class Untimed:
+    """The base of operators that set no timer."""
+
+    def on_timers(self, due: Due, state: State, times: Times) -> Changes:  # noqa: ARG002 - it is never called
+        """No timer is ever due."""
+        return NOTHING

@@ -15,7 +15,7 @@ of Spark's. With `group_changes` there are `count`, `sum`, `avg`, `min`, `max`, 
 
 # Declared once, and rendered for Spark and for keyed state alike.
 
-# ruff: noqa: A001, ARG002 - `agg.sum` is what everybody would write; methods are described in `Aggregate`
+# ruff: noqa: A001 - `agg.sum` is what everybody would write; methods are described in `Aggregate`
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

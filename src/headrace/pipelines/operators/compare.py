@@ -4,17 +4,14 @@ State: `pending`, results that came in this micro-batch, and `history`, earlier 
 reaches. Comparisons are emitted when all results of a micro-batch are there, in the order of their windows.
 """
 
-
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 
 from headrace.pipelines.keyed.operator import (
     NOTHING,
@@ -36,9 +33,6 @@ from headrace.pipelines.operators.frames import Transform, over_keys
 from headrace.pipelines.operators.grouping import Longs, find, highest, sorted_by
 from headrace.pipelines.operators.times import EARLIEST, Interval, positive, times_of
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 PREVIOUS = "previous"
 USUAL = MappingProxyType({"previous": PREVIOUS, "yesterday": "1 day", "last_week": "7 days"})
@@ -69,7 +63,7 @@ def compare(
     rolling_us = None if rolling is None else positive(rolling, "rolling in compare")
     keys = as_names(by)
 
-    def apply(frame: "DataFrame") -> "DataFrame":
+    def apply(frame: DataFrame) -> DataFrame:
         require([*keys, value, "window_start"], frame.columns, "compare")
         again = [name for name in (RETRACTED, FINAL) if name in frame.columns]
         if again:
@@ -114,13 +108,11 @@ class Comparing:
 
     @property
     def output(self) -> pa.Schema:
-        """All columns but the keys, then the comparisons."""
         names = [f"{each.name}_{part}" for each in self.comparisons for part in ("value", "difference", "ratio")]
         names += ["z_score", "rate_per_second"] + (["rolling_average"] if self.rolling is not None else [])
         return pa.schema([*(self.rows.field(n) for n in self.carried), *(pa.field(n, pa.float64()) for n in names)])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """Two tables."""
         pending = pa.schema([("at", pa.int64()), *(self.rows.field(name) for name in self.carried)])
         tables = (Rows(PENDING, pending, "at"), Values(HISTORY, _PAST, "at"))
         return Plan(self.output, tables, Clock.EVENT, parameters={"value": self.value})
@@ -142,7 +134,6 @@ class Comparing:
         )
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """The answers."""
         pending, past = state.read(PENDING), state.read(HISTORY)
         new_at = np.asarray(pending.rows.column(0))
         values = pending.rows.column(1 + self.carried.index(self.value)).cast(pa.float64())

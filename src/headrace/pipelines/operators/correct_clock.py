@@ -9,24 +9,28 @@ is what the least one itself has too much, on average. That is the error that is
 State: `samples`, the differences of each device in stretches of time, put together within each.
 """
 
-
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
-from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Clock, Due, Keyed, Plan, State, Times, Values
+from headrace.pipelines.keyed.operator import (
+    Batch,
+    Changes,
+    Clock,
+    Keyed,
+    Plan,
+    State,
+    Times,
+    Untimed,
+    Values,
+)
 from headrace.pipelines.operators.aggregation.cells import Extreme, Sum
 from headrace.pipelines.operators.errors import BadField, BadTime, require
 from headrace.pipelines.operators.frames import Transform, over_keys
 from headrace.pipelines.operators.grouping import Longs, find, grouped, highest, sorted_by
 from headrace.pipelines.operators.times import TIMESTAMP, Interval, microseconds, positive, times_of, timestamps
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def correct_clock(
@@ -49,7 +53,7 @@ def correct_clock(
     window_us = positive(window, "window in correct_clock")
     least_us = microseconds(least_delay, "least_delay in correct_clock")
 
-    def apply(frame: "DataFrame") -> "DataFrame":
+    def apply(frame: DataFrame) -> DataFrame:
         require([device, event, sent, received], frame.columns, "correct_clock")
         for name in (event, sent, received):
             kind = frame.schema[name].dataType.simpleString()
@@ -79,7 +83,7 @@ _STATE = pa.schema(
 
 
 @dataclass(frozen=True)
-class ClockOffsets:
+class ClockOffsets(Untimed):
     """The operator: the columns of times, the window, and the least time that a row is known to be on its way."""
 
     event: str
@@ -97,7 +101,6 @@ class ClockOffsets:
         return pa.schema([*(self.rows.field(name) for name in self.carried), *added])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """One table."""
         parameters = {"sent": self.sent, "received": self.received}
         return Plan(self.output, (Values(SAMPLES, _STATE),), Clock.NONE, parameters=parameters)
 
@@ -140,10 +143,6 @@ class ClockOffsets:
         columns += [corrected, pa.array(offset, mask=~known), pa.array(error, mask=~sure)]
         emit = Keyed(batch.key, pa.RecordBatch.from_arrays(columns, schema=self.output))
         return Changes(emit=emit, put={SAMPLES: kept} if len(kept) else {})
-
-    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """There are none."""
-        return NOTHING
 
     def _bases(self, count: int, held_key: Longs, held_base: Longs, key: Longs, delay: Longs) -> Longs:
         far = 2**62

@@ -4,22 +4,20 @@ State: `seen`, the times of the rows that were let through. One stays until the 
 near to it would be late; a key is woken then, so that nothing is left of one that falls silent.
 """
 
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 
 from headrace.pipelines.columns.jit import compiled
 from headrace.pipelines.keyed.operator import (
     NEVER,
     NO_WATERMARK,
-    NOTHING,
     Batch,
     Changes,
     Clock,
@@ -30,6 +28,7 @@ from headrace.pipelines.keyed.operator import (
     State,
     Timers,
     Times,
+    Untimed,
     Values,
 )
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
@@ -38,9 +37,6 @@ from headrace.pipelines.operators.grouping import Longs, grouped, highest, sorte
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field, counted, drop, set_aside
 from headrace.pipelines.operators.time_marks import time_marks
 from headrace.pipelines.operators.times import Interval, in_words, positive, some_rows, times_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 SEEN: Final = "seen"
 _ONCE: Final = pa.schema([("seen", pa.bool_())])
@@ -74,7 +70,7 @@ def deduplicate(
     if within_us is None and stragglers is not None:
         raise BadWindow("deduplicate without within= remembers every key, so that no row is late: leave out stragglers")
 
-    def apply(frame: "DataFrame") -> "DataFrame":
+    def apply(frame: DataFrame) -> DataFrame:
         require(keys, frame.columns, "by in deduplicate")
         check_events(frame, "deduplicate")
         marks = time_marks(frame)
@@ -101,14 +97,13 @@ def deduplicate(
 
 
 @dataclass(frozen=True)
-class FirstEver:
+class FirstEver(Untimed):
     """The operator without times: `carried` are the columns besides the keys."""
 
     carried: tuple[str, ...]
     rows: pa.Schema
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """A flag a key."""
         return Plan(pa.schema([self.rows.field(name) for name in self.carried]), (Values(SEEN, _ONCE),))
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
@@ -121,10 +116,6 @@ class FirstEver:
         fresh = np.flatnonzero(new)
         seen = pa.RecordBatch.from_arrays([pa.array(np.ones(len(fresh), np.bool_))], schema=_ONCE)
         return Changes(emit=Keyed(batch.key[first], rows), put={SEEN: Keyed(fresh, seen)})
-
-    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """No timer is ever set."""
-        return NOTHING
 
 
 @dataclass(frozen=True)
@@ -139,12 +130,10 @@ class FirstWithin:
 
     @property
     def output(self) -> pa.Schema:
-        """The row, and what is set aside."""
         carried = [self.rows.field(name).with_nullable(True) for name in self.carried]  # null in what is set aside
         return pa.schema([*carried, aside_field(self.rows, self.stragglers)])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """Times a key."""
         parameters = {"time": self.time, "within": in_words(self.within)}
         return Plan(self.output, (Rows(SEEN, _AT, "at"),), Clock.EVENT, parameters=parameters)
 

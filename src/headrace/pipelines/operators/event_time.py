@@ -1,7 +1,9 @@
 """`event_time`: the time that a row speaks of, with a watermark that a broken clock cannot run away with."""
 
 from itertools import count
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.observed import EVENT_TIMES
 from headrace.pipelines.operators.errors import BadField, BadTime, require
@@ -9,9 +11,6 @@ from headrace.pipelines.operators.frames import Transform
 from headrace.pipelines.operators.time_marks import TimeMark, time_marks, without_marks
 from headrace.pipelines.operators.times import Interval, microseconds, spelt
 from headrace.pipelines.spark.plan import has_watermark, lost_watermark, stateful_step
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 COLUMN = "event_time"
 IDLE = "_idle"
@@ -42,9 +41,7 @@ def event_time(
     if unit is not None and unit not in _UNITS:
         raise BadTime(f"unit in event_time is {unit!r}: write one of {', '.join(_UNITS)}")
 
-    def apply(frame: "DataFrame") -> "DataFrame":
-        from pyspark.sql import functions as fn
-
+    def apply(frame: DataFrame) -> DataFrame:
         require([field], frame.columns, "event_time")
         if into in frame.columns and into != field:
             raise BadField(f"there is a column {into!r} already: name another with into=…, or read the time from it")
@@ -79,9 +76,7 @@ def event_time(
     return apply
 
 
-def _read(field: str, kind: str, unit: str | None) -> "Column":
-    from pyspark.sql import functions as fn
-
+def _read(field: str, kind: str, unit: str | None) -> Column:
     column = fn.col(f"`{field}`")
     if kind == "timestamp":
         return column

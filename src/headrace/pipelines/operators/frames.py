@@ -1,9 +1,11 @@
 """What operators look up in a DataFrame, and how one is put on keyed state."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.keyed.apply import BUCKETS, keyed
 from headrace.pipelines.keyed.operator import Operator
@@ -13,15 +15,12 @@ from headrace.pipelines.operators.stragglers import ASIDE
 from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
 from headrace.pipelines.spark.plan import has_watermark, lost_watermark, stateful_step
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-Transform = Callable[["DataFrame"], "DataFrame"]
+Transform = Callable[[DataFrame], DataFrame]
 _ALL = "_all"
 _TABLE = "_weight"  # the column by which a table as changes is known
 
 
-def event_time_of(frame: "DataFrame", time: str | None, what: str) -> TimeMark:
+def event_time_of(frame: DataFrame, time: str | None, what: str) -> TimeMark:
     """The column that `what` goes by, which carries the time; what could never end or would count twice is refused."""
     check_events(frame, what)
     if reason := lost_watermark(frame):
@@ -52,7 +51,7 @@ def event_time_of(frame: "DataFrame", time: str | None, what: str) -> TimeMark:
     return found
 
 
-def check_events(frame: "DataFrame", what: str) -> None:
+def check_events(frame: DataFrame, what: str) -> None:
     """Refuse rows that are taken back or given again, and late rows beside results: `what` counts each row once."""
     if _TABLE in frame.columns:
         raise BadWindow(
@@ -69,7 +68,7 @@ def check_events(frame: "DataFrame", what: str) -> None:
         )
 
 
-def _mend(frame: "DataFrame", time: str) -> str:
+def _mend(frame: DataFrame, time: str) -> str:
     """What to write where no column carries a watermark."""
     if has_watermark(frame) and stateful_step(frame):
         return (
@@ -79,7 +78,7 @@ def _mend(frame: "DataFrame", time: str) -> str:
     return f'write .transform(event_time("{time}", delay="10 minutes")) before it'
 
 
-def arrow_schema(frame: "DataFrame") -> pa.Schema:
+def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The columns as keyed state sees them."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -88,7 +87,7 @@ def arrow_schema(frame: "DataFrame") -> pa.Schema:
 
 
 def check_names(
-    frame: "DataFrame", by: Sequence[str], aggregates: Mapping[str, Aggregate], taken: Collection[str]
+    frame: DataFrame, by: Sequence[str], aggregates: Mapping[str, Aggregate], taken: Collection[str]
 ) -> None:
     """Refuse keys and fields that are not there, and names that the output has already."""
     require(by, frame.columns, "by")
@@ -101,11 +100,9 @@ def check_names(
 
 
 def prepare(
-    frame: "DataFrame", aggregates: Mapping[str, Aggregate], *, of_table: bool = False
-) -> "tuple[DataFrame, dict[str, Aggregate]]":
+    frame: DataFrame, aggregates: Mapping[str, Aggregate], *, of_table: bool = False
+) -> tuple[DataFrame, dict[str, Aggregate]]:
     """The columns that aggregates are computed of added to a frame, and the aggregates over them."""
-    from pyspark.errors import AnalysisException
-
     made: dict[str, Aggregate] = {}
     columns: dict[str, Column] = {}
     for name, each in aggregates.items():
@@ -119,22 +116,20 @@ def prepare(
     return frame.withColumns(columns) if columns else frame, made
 
 
-def needed(frame: "DataFrame", by: Sequence[str], time: str, aggregates: Mapping[str, Aggregate]) -> "DataFrame":
+def needed(frame: DataFrame, by: Sequence[str], time: str, aggregates: Mapping[str, Aggregate]) -> DataFrame:
     """Only what the operator looks at."""
     fields = [each.field for each in aggregates.values() if each.field is not None]
     return frame.select(*(f"`{name}`" for name in dict.fromkeys([*by, time, *fields])))
 
 
 def over_keys(
-    frame: "DataFrame",
+    frame: DataFrame,
     by: Sequence[str],
     make: Callable[[pa.Schema], Operator],
     buckets: int | None,
     behind_us: int = 0,
-) -> "DataFrame":
+) -> DataFrame:
     """An operator on keyed state, its watermark so much earlier than the query's; without keys there is one for all."""
-    from pyspark.sql import functions as fn
-
     rows = arrow_schema(frame)
     if by:
         return frame.transform(keyed(make(rows), by=list(by), buckets=buckets or BUCKETS, behind_us=behind_us))

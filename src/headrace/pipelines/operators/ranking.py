@@ -1,7 +1,11 @@
 """`top_rows`, `ranked`, `latest`: the first rows of a window or of a group, as rows."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql.types import ArrayType, StructType
 
 from headrace.pipelines.operators.aggregation.algebra import Where
 from headrace.pipelines.operators.aggregation.heads import RANK_FIELD
@@ -14,9 +18,6 @@ from headrace.pipelines.operators.tables.form import NAMES, WEIGHT, row_names
 from headrace.pipelines.operators.tables.groups.changes import group_changes
 from headrace.pipelines.operators.windows.fixed import EDGES, per_window
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 _TOP = "(top)"
 
 
@@ -27,10 +28,7 @@ def ranked(column: str) -> Transform:
     taken back, by a window or by a group, is so for each of its rows.
     """
 
-    def apply(frame: "DataFrame") -> "DataFrame":
-        from pyspark.sql import functions as fn
-        from pyspark.sql.types import ArrayType, StructType
-
+    def apply(frame: DataFrame) -> DataFrame:
         require([column], frame.columns, "ranked")
         kind = frame.schema[column].dataType
         if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
@@ -69,7 +67,7 @@ def top_rows(
     """
     keys = as_names(by)
 
-    def apply(frame: "DataFrame") -> "DataFrame":
+    def apply(frame: DataFrame) -> DataFrame:
         require(keys, frame.columns, "by in top_rows")
         is_table = WEIGHT in frame.columns
         if not is_table and not set(EDGES) <= set(frame.columns):
@@ -105,7 +103,7 @@ def latest(by: str | Sequence[str], order: str | Sequence[str], *, buckets: int 
         raise BadField('latest has no key: write by="…" with the columns of which one row each is kept')
     down = [each.removeprefix("-") if each.startswith("-") else f"-{each}" for each in as_names(order)]
 
-    def apply(frame: "DataFrame") -> "DataFrame":
+    def apply(frame: DataFrame) -> DataFrame:
         table = frame if WEIGHT in frame.columns else frame.transform(appended())
         names = row_names(table.columns)
         require([*keys, *(each.removeprefix("-") for each in down)], names, "latest")

@@ -9,11 +9,13 @@ An operator emits such rows beside its results, in the column `_aside` (`set_asi
 
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.keyed.operator import Keyed
 from headrace.pipelines.observed import LATE_ROWS
@@ -21,9 +23,6 @@ from headrace.pipelines.operators.aggregation.algebra import PREPARED
 from headrace.pipelines.operators.errors import BadWindow
 from headrace.pipelines.operators.grouping import Longs
 from headrace.pipelines.operators.times import TIMESTAMP, Interval, positive, timestamps
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 ASIDE = "_aside"
 LATE, NO_TIME = "late", "no time"
@@ -59,31 +58,27 @@ def correct(allowed: Interval, *, then: Stragglers | None = None) -> Stragglers:
     return Stragglers(positive(allowed, "the time allowed in correct"), True, then is not None and then.hands_on)
 
 
-def on_time(frame: "DataFrame") -> "DataFrame":
+def on_time(frame: DataFrame) -> DataFrame:
     """The results of an operator with `side_output()`."""
     return frame.where(f"{_marked(frame)} IS NULL").drop(ASIDE)
 
 
-def late_rows(frame: "DataFrame") -> "DataFrame":
+def late_rows(frame: DataFrame) -> DataFrame:
     """The late rows of an operator with `side_output()`.
 
     Columns: `reason` (late, no time), `window_start`, `window_end` (of the latest window that was missed),
     `lateness_ms` (how long that window had been closed, by the watermark), and the row's own columns as `row`.
     """
-    from pyspark.sql import functions as fn
-
     aside = fn.col(_marked(frame))
     names = ("reason", "window_start", "window_end", "lateness_ms", "row")
     return frame.where(aside.isNotNull()).select(*(aside[name].alias(name) for name in names))
 
 
-def routed(frame: "DataFrame", *, results: str, late: str) -> "DataFrame":
+def routed(frame: DataFrame, *, results: str, late: str) -> DataFrame:
     """Results and late rows as JSON for two topics, in the columns `topic` and `value`: one query writes both.
 
     Two frames in a union would run the operator twice.
     """
-    from pyspark.sql import functions as fn
-
     aside = fn.col(_marked(frame))
     names = ("reason", "window_start", "window_end", "lateness_ms", "row")
     result = fn.to_json(fn.struct(*(fn.col(f"`{name}`") for name in frame.columns if name != ASIDE)))
@@ -94,10 +89,8 @@ def routed(frame: "DataFrame", *, results: str, late: str) -> "DataFrame":
     )
 
 
-def counted(frame: "DataFrame", choice: Stragglers) -> "DataFrame":
+def counted(frame: DataFrame, choice: Stragglers) -> DataFrame:
     """What an operator emitted, with what was set aside counted, and left out if nobody asked for it."""
-    from pyspark.sql import functions as fn
-
     rows, reason = fn.col(f"{ASIDE}.rows"), fn.col(f"{ASIDE}.reason")
     observed = frame.observe(
         f"{LATE_ROWS}.{next(_numbers)}",
@@ -107,7 +100,7 @@ def counted(frame: "DataFrame", choice: Stragglers) -> "DataFrame":
     return observed if choice.hands_on else observed.where(f"{ASIDE} IS NULL").drop(ASIDE)
 
 
-def _marked(frame: "DataFrame") -> str:
+def _marked(frame: DataFrame) -> str:
     if ASIDE not in frame.columns:
         raise BadWindow("there are no late rows to tell apart: give the operator stragglers=side_output()")
     return ASIDE

@@ -23,15 +23,14 @@ not in the other, or not in the same way, the union has no column that carries t
 A join of Spark's own holds rows up too, and lowers the watermark for all that stands behind it by itself.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.spark.plan import united_metadata
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
 
 DELAY: Final = "spark.watermarkDelayMs"
 """What Spark notes on a column with a watermark."""
@@ -52,8 +51,7 @@ class TimeMark:
     lag_us: int = 0
     again: tuple[str, ...] = ()
 
-    def put(self, frame: "DataFrame") -> "DataFrame":
-        """The frame with its column marked."""
+    def put(self, frame: DataFrame) -> DataFrame:
         noted: dict[str, dict[str, object]] = {name: {AGAIN: name} for name in self.again}
         noted[self.column] = {MARK: {"back_us": self.back_us, "lag_us": self.lag_us}}
         return _noted(frame, noted)
@@ -63,27 +61,24 @@ class TimeMark:
         """How much earlier the watermark is for what ends behind the times in it."""
         return max(self.lag_us - 1, 0)
 
-    def value(self) -> "Column":
-        """The time."""
-        from pyspark.sql import functions as fn
-
+    def value(self) -> Column:
         column = fn.col(f"`{self.column}`")
         return column - fn.expr(f"INTERVAL {self.back_us} MICROSECOND") if self.back_us else column
 
-    def at_hand(self, frame: "DataFrame") -> "tuple[DataFrame, TimeMark]":
+    def at_hand(self, frame: DataFrame) -> "tuple[DataFrame, TimeMark]":
         """The frame with a column that is the time, and the mark of that column."""
         if not self.back_us:
             return frame, self
         return frame.withColumn(WINDOW_TIME, self.value()), replace(self, column=WINDOW_TIME, back_us=0)
 
-    def for_spark(self, frame: "DataFrame") -> "DataFrame":
+    def for_spark(self, frame: DataFrame) -> DataFrame:
         """The frame with the column as one that has a watermark, for operators of Spark's own."""
         if DELAY in frame.schema[self.column].metadata or not frame.isStreaming:
             return frame
         return _noted(frame, {self.column: {DELAY: 0}})
 
 
-def time_marks(frame: "DataFrame") -> list[TimeMark]:
+def time_marks(frame: DataFrame) -> list[TimeMark]:
     """What carries time in a frame: the results' own columns, or where there are none, those of an input."""
     metadata = _metadata(frame)
     own = {name for name, parts in metadata.items() if any(MARK in said for said in parts)}
@@ -92,23 +87,23 @@ def time_marks(frame: "DataFrame") -> list[TimeMark]:
     return [mark for mark in marks if mark.column in own] or marks
 
 
-def time_mark(frame: "DataFrame", column: str) -> TimeMark | None:
+def time_mark(frame: DataFrame, column: str) -> TimeMark | None:
     """What is said about one column; None if it carries no time."""
     return _read(column, _metadata(frame)[column], streams=frame.isStreaming)
 
 
-def given_again(frame: "DataFrame") -> dict[str, str]:
+def given_again(frame: DataFrame) -> dict[str, str]:
     """The columns of a frame that say that its results are given more than once, and what they were called first."""
     return {name: said[AGAIN] for name, parts in _metadata(frame).items() for said in parts if AGAIN in said}
 
 
-def without_marks(frame: "DataFrame", columns: "Collection[str]") -> "DataFrame":
+def without_marks(frame: DataFrame, columns: "Collection[str]") -> DataFrame:
     """The frame without what is said about some columns, which do not carry its time any more."""
     known = {field.name: field.metadata for field in frame.schema.fields if field.name in columns}
     return _noted(frame, {name: {} for name, said in known.items() if MARK in said or DELAY in said})
 
 
-def _metadata(frame: "DataFrame") -> "dict[str, list[dict[str, Any]]]":
+def _metadata(frame: DataFrame) -> "dict[str, list[dict[str, Any]]]":
     """Of each column, what is noted on it in every input of a union, or once."""
     united = united_metadata(frame)
     return {field.name: united.get(field.name) or [field.metadata] for field in frame.schema.fields}
@@ -123,10 +118,8 @@ def _read(column: str, parts: "Sequence[Mapping[str, Any]]", *, streams: bool) -
     return TimeMark(column, known[0]["back_us"], max(each["lag_us"] for each in known))
 
 
-def _noted(frame: "DataFrame", noted: dict[str, dict[str, object]]) -> "DataFrame":
+def _noted(frame: DataFrame, noted: dict[str, dict[str, object]]) -> DataFrame:
     """The same columns, some of them with other notes of time."""
-    from pyspark.sql import functions as fn
-
     if not noted:
         return frame
     columns = []

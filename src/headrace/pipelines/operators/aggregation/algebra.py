@@ -10,30 +10,27 @@ order or on how they were cut into calls, and rows that are taken away before th
 difference between the results of a part before and after a call adds up over calls and micro-batches.
 """
 
-# ruff: noqa: ARG002 - not each aggregate needs all it is given
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Union
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.keyed.operator import Keyed, State, Table
 from headrace.pipelines.operators.aggregation.cells import Cell
 from headrace.pipelines.operators.errors import BadAggregate
 from headrace.pipelines.operators.grouping import Groups, Longs, grouped
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 Arrays = list[pa.Array]
 Flags = NDArray[np.bool_]
-Where = Union[str, "Column", None]
+Where = str | Column | None
 """A condition on rows: SQL text, or a column of Spark's."""
 PREPARED = "(agg) "
 """What the names of columns begin with that are made for an aggregate."""
@@ -140,35 +137,27 @@ class Aggregate:
         return f"{type(self).__name__.lower()}({(self.field or '').removeprefix(PREPARED)})"
 
     @property
-    def column(self) -> "Column":
+    def column(self) -> Column:
         """The field, for Spark."""
-        from pyspark.sql import functions as fn
-
         return fn.col(f"`{self.field}`")
 
-    def prepare(self, *, of_table: bool = False) -> "tuple[Self, dict[str, Column]]":
+    def prepare(self, *, of_table: bool = False) -> tuple[Self, dict[str, Column]]:
         """The aggregate as it is computed, and the columns that have to be made for it before, by name."""
         if self.where is None:
             return self, {}
-        from pyspark.sql import functions as fn
-
         value = fn.lit(True) if self.field is None else self.column
         name, column = self.make_column(value, self.field or "*")
         return replace(self, field=name, where=None), {name: column}
 
-    def prepare_present(self) -> "tuple[Self, dict[str, Column]]":
+    def prepare_present(self) -> tuple[Self, dict[str, Column]]:
         """For groups, of an aggregate of several columns: one more that is null where the condition does not hold."""
         if self.where is None:
             return self, {}
-        from pyspark.sql import functions as fn
-
         name, column = self.make_column(fn.lit(True), "*")
         return replace(self, where=None, present=name), {name: column}  # type: ignore[call-arg]
 
-    def make_column(self, value: "Column", called: str) -> "tuple[str, Column]":
+    def make_column(self, value: Column, called: str) -> tuple[str, Column]:
         """A column of a value where the condition holds, and its name."""
-        from pyspark.sql import functions as fn
-
         if self.where is None:
             return f"{PREPARED}{called}", value
         condition = fn.expr(self.where) if isinstance(self.where, str) else self.where
@@ -201,10 +190,8 @@ class Aggregate:
         """Cells as results."""
         return self.store(loaded, kind)[0]
 
-    def native(self, time: "Column") -> "Column":
+    def native(self, time: Column) -> Column:
         """The same as an aggregate of Spark's."""
-        from pyspark.sql import functions as fn
-
         return getattr(fn, self.sparks)(self.column)  # type: ignore[no-any-return]
 
     # --- in groups

@@ -6,24 +6,20 @@ there are. Where a table only grows, a value once seen stays: the group itself k
 is saved.
 """
 
-# ruff: noqa: ARG002 - what the methods do is said once, in `Aggregate` and `Part`
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.keyed.operator import Keyed, Rows, Table
 from headrace.pipelines.operators.aggregation.algebra import Arrays, Call, Loaded, Part, Step, valid_in
 from headrace.pipelines.operators.aggregation.ordered import Listed, as_bag, from_bag, lists_of
 from headrace.pipelines.operators.aggregation.ordering import is_ordered, ranks
 from headrace.pipelines.operators.grouping import Longs
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 
 @dataclass(frozen=True)
@@ -50,9 +46,7 @@ class Distinct(Listed):
     def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
         return from_bag(loaded).value_lengths().cast(pa.int64())
 
-    def native(self, time: "Column") -> "Column":
-        from pyspark.sql import functions as fn
-
+    def native(self, time: Column) -> Column:
         return fn.size(fn.collect_set(self.column)).cast("bigint")
 
     def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Part:

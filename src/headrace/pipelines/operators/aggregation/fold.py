@@ -23,15 +23,12 @@ class Folded:
     loaded: tuple[Loaded, ...]
 
     def reduce(self, groups: Groups) -> "Folded":
-        """One row a group."""
         return self._each(lambda cell: cell.reduce(groups))
 
     def over(self, lows: Longs, highs: Longs) -> "Folded":
-        """One row a stretch."""
         return self._each(lambda cell: cell.over(lows, highs))
 
     def take(self, rows: Longs) -> "Folded":
-        """Some rows."""
         return self._each(lambda cell: cell.take(rows))
 
     @property
@@ -40,11 +37,9 @@ class Folded:
         return np.asarray(self.loaded[0].cells[0].values)  # type: ignore[attr-defined]
 
     def stored(self) -> list[pa.Array]:
-        """The columns to keep."""
         return [column for (_, each, kind), held in self._parts() for column in each.store(held, kind)]
 
     def results(self) -> list[pa.Array]:
-        """The columns that come out."""
         return [each.finish(held, kind).cast(each.result(kind)) for (_, each, kind), held in self._parts()[1:]]
 
     def _parts(self) -> list[tuple[tuple[str, Aggregate, pa.DataType], Loaded]]:
@@ -62,12 +57,10 @@ class Fold:
 
     @property
     def state(self) -> list[pa.Field]:
-        """The columns to keep."""
         return [pa.field(f"{name}.{part}", held) for name, each, kind in self.parts for part, held in each.state(kind)]
 
     @property
     def results(self) -> list[pa.Field]:
-        """The columns that come out."""
         return [pa.field(name, each.result(kind)) for name, each, kind in self.parts[1:]]
 
     def lift(self, rows: pa.RecordBatch, time: Longs) -> list[pa.Array]:

@@ -46,7 +46,6 @@ class Pile:
         return len(self.key)
 
     def take(self, rows: Longs) -> "Pile":
-        """Some rows."""
         return Pile(self.key[rows], tuple(each.take(pa.array(rows)) for each in self.columns), self.weight[rows])
 
 
@@ -70,7 +69,6 @@ class Net:
     weight: Longs
 
     def take(self, rows: Longs | Flags) -> "Net":
-        """Some of them."""
         return Net(self.key[rows], self.place[rows], self.row[rows], self.weight[rows])
 
 
@@ -180,7 +178,6 @@ class Ordered(Part):
         return Pile(call.key, columns, call.weight).take(np.flatnonzero(there))
 
     def _size(self, rows: Longs) -> Longs:
-        """How many rows a head is filled with."""
         there = np.maximum(rows, 0)
         size: Longs = (self.limit or 0) + self.spare + 2 * np.sqrt(there).astype(np.int64) + there // _SHARE
         return size
@@ -256,7 +253,6 @@ class Ordered(Part):
         )
 
     def _first(self, key: Longs, tie: Longs, weight: Longs) -> tuple[Longs, Longs]:
-        """The rows that are shown, and their ranks."""
         if self.limit is None:
             rows = first_of(key, weight, None)
             return rows, rows

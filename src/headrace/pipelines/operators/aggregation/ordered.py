@@ -1,14 +1,14 @@
 """Aggregates that go by an order: least and greatest, of a value or by another, first and last, and all values."""
 
-# ruff: noqa: ARG002 - what the methods do is said once, in `Aggregate`; not each needs all it is given
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.operators.aggregation.algebra import Aggregate, Arrays, Loaded, Part, valid_in
 from headrace.pipelines.operators.aggregation.cells import Bag, Cut, Extreme
@@ -17,16 +17,11 @@ from headrace.pipelines.operators.aggregation.ordering import as_numbers, from_n
 from headrace.pipelines.operators.errors import BadAggregate
 from headrace.pipelines.operators.grouping import Longs
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 _TIME = ("at", pa.int64())
 
 
-def _timed(value: "Column", time: "Column") -> "Column":
+def _timed(value: Column, time: Column) -> Column:
     """A value with its time, where there is one."""
-    from pyspark.sql import functions as fn
-
     return fn.when(value.isNotNull(), fn.struct(time.alias("at"), value.alias("value")))
 
 
@@ -61,9 +56,7 @@ class Best(Aggregate):
         assert isinstance(cell, Extreme)
         return [_picked(loaded.rows[0], cell) if loaded.rows else from_numbers(cell.values, cell.valid, kind)]
 
-    def native(self, time: "Column") -> "Column":
-        from pyspark.sql import functions as fn
-
+    def native(self, time: Column) -> Column:
         return (fn.max if self.greatest else fn.min)(self.column)
 
     def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Part:
@@ -94,9 +87,7 @@ class BestBy(Best):
     def names_in_group(self) -> tuple[str, ...]:
         return (*self.names, *([self.present] if self.present else []))
 
-    def prepare(self, *, of_table: bool = False) -> "tuple[Self, dict[str, Column]]":
-        from pyspark.sql import functions as fn
-
+    def prepare(self, *, of_table: bool = False) -> tuple[Self, dict[str, Column]]:
         if of_table:
             return self.prepare_present()
         by, value = fn.col(f"`{self.by}`"), self.column
@@ -117,7 +108,7 @@ class BestBy(Best):
     def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
         return pc.struct_field(self.store(loaded, kind)[0], "value")
 
-    def native(self, time: "Column") -> "Column":
+    def native(self, time: Column) -> Column:
         return super().native(time)["value"]
 
     def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Part:
@@ -155,9 +146,7 @@ class Edge(Aggregate):
     def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
         return self.store(loaded, kind)[1]
 
-    def native(self, time: "Column") -> "Column":
-        from pyspark.sql import functions as fn
-
+    def native(self, time: Column) -> Column:
         return (fn.max if self.latest else fn.min)(_timed(self.column, time))["value"]
 
 
@@ -215,9 +204,7 @@ class Collected(Listed):
         lists = from_bag(loaded)
         return pa.ListArray.from_arrays(lists.offsets, pc.struct_field(lists.values, "value"))
 
-    def native(self, time: "Column") -> "Column":
-        from pyspark.sql import functions as fn
-
+    def native(self, time: Column) -> Column:
         return fn.transform(fn.array_sort(fn.collect_list(_timed(self.column, time))), lambda each: each["value"])
 
     def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Part:

@@ -1,13 +1,13 @@
 """Aggregates that count and add: what windows keep of them, and the parts of groups, which can be subtracted from."""
 
-# ruff: noqa: ARG002 - what the methods do is said once, in `Aggregate` and `Part`
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.keyed.operator import Keyed, Table, Values
 from headrace.pipelines.operators.aggregation import exact
@@ -23,9 +23,6 @@ from headrace.pipelines.operators.aggregation.algebra import (
 )
 from headrace.pipelines.operators.aggregation.cells import Moments, Sum
 from headrace.pipelines.operators.grouping import Longs
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -79,9 +76,7 @@ class Count(_Numbers):
     def lift(self, values: pa.Array, time: Longs) -> Arrays:
         return [_count(values) if self.field else pa.array(np.ones(len(time), np.int64))]
 
-    def native(self, time: "Column") -> "Column":
-        from pyspark.sql import functions as fn
-
+    def native(self, time: Column) -> Column:
         return fn.count(self.column if self.field else fn.lit(1))
 
     def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Part:

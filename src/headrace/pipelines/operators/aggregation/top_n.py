@@ -1,13 +1,13 @@
 """`top_n`: the first rows in an order, of a window or of a group; `ranked`, `top_rows` and `latest`: as rows."""
 
-# ruff: noqa: ARG002 - what the methods do is said once, in `Aggregate`
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.operators.aggregation.algebra import Arrays, Loaded, Where, valid_in
 from headrace.pipelines.operators.aggregation.cells import Bag, Cut
@@ -16,9 +16,6 @@ from headrace.pipelines.operators.aggregation.ordered import Listed, as_bag, fro
 from headrace.pipelines.operators.aggregation.ordering import RANKINGS, first_ranked, is_ordered, places
 from headrace.pipelines.operators.errors import BadAggregate, BadField, as_names, nearest
 from headrace.pipelines.operators.grouping import Longs
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _MOST = 10_000
 
@@ -59,9 +56,7 @@ class TopN(Listed):
     def names_in_group(self) -> tuple[str, ...]:
         return (*self.names, *([self.present] if self.present else []))
 
-    def prepare(self, *, of_table: bool = False) -> "tuple[Self, dict[str, Column]]":
-        from pyspark.sql import functions as fn
-
+    def prepare(self, *, of_table: bool = False) -> tuple[Self, dict[str, Column]]:
         if of_table:
             return self.prepare_present()
         name, column = self.make_column(

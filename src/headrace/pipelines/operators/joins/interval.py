@@ -7,9 +7,6 @@ a partner is emitted when the watermark alone has reached that end; if a partner
 that, the row is retracted.
 """
 
-
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self
 
@@ -100,11 +97,9 @@ class Held:
 
     @property
     def side(self) -> Side:
-        """Keys and times only."""
         return Side(self.key, self.time)
 
     def some(self, chosen: Longs) -> Self:
-        """Some of the rows."""
         taken = self.rows.take(pa.array(chosen))
         return replace(self, key=self.key[chosen], time=self.time[chosen], rows=taken,
                        matched=self.matched[chosen], told=self.told[chosen], old=len(chosen))  # fmt: skip
@@ -126,7 +121,6 @@ class JoinSide:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns in state."""
         known = [pa.field("matched", pa.bool_()), pa.field("told", pa.bool_())] if self.tracked else []
         return pa.schema([pa.field(AT, pa.int64()), pa.field("row", self.kind), *known])
 
@@ -156,7 +150,6 @@ class JoinSide:
         return held.time + self.reach_us <= reached
 
     def stored(self, held: Held) -> Keyed:
-        """Rows as state keeps them."""
         known = [pa.array(held.matched), pa.array(held.told)] if self.tracked else []
         return Keyed(held.key, pa.RecordBatch.from_arrays([pa.array(held.time), held.rows, *known], schema=self.schema))
 
@@ -196,7 +189,6 @@ class IntervalJoin:
 
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
-        """Left and right."""
         lonely, once = self.how in LONELY_LEFT, self.how in ONLY_LEFT
         other = self.how in LONELY_RIGHT
         return (
@@ -212,7 +204,6 @@ class IntervalJoin:
         return pa.schema([pa.field(LEFT, self.left), *right, *taken_back, aside_field(self._told, self.stragglers)])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """Tables and columns."""
         late = in_words(self.stragglers.allowed_us) if self.stragglers.corrects else "never"
         within = f"({in_words(self.bounds.low_us)}, {in_words(self.bounds.high_us)})"
         parameters = {"how": self.how, "within": within, "stragglers corrected": late}

@@ -7,15 +7,13 @@ the right; where the left has a name too, the right one has a prefix.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow, On, key_pairs, require
 from headrace.pipelines.operators.frames import event_time_of
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import Interval, microseconds
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def signed(given: Interval, what: str) -> int:
     return -length if text.startswith("-") else length
 
 
-def check_sides(left: "DataFrame", right: "DataFrame", what: str) -> None:
+def check_sides(left: DataFrame, right: DataFrame, what: str) -> None:
     """Refuse to join a stream with what is none."""
     if left.isStreaming == right.isStreaming:
         return
@@ -122,7 +120,7 @@ def check_sides(left: "DataFrame", right: "DataFrame", what: str) -> None:
 
 
 def side_times(
-    left: "DataFrame", right: "DataFrame", time: str | None, right_time: str | None, what: str
+    left: DataFrame, right: DataFrame, time: str | None, right_time: str | None, what: str
 ) -> tuple[TimeMark, TimeMark]:
     """The time columns of both sides, which can be compared."""
     found = _time(left, time, "left", "time", what), _time(right, right_time, "right", "right_time", what)
@@ -130,7 +128,7 @@ def side_times(
     return found
 
 
-def _time(frame: "DataFrame", named: str | None, side: str, keyword: str, what: str) -> TimeMark:
+def _time(frame: DataFrame, named: str | None, side: str, keyword: str, what: str) -> TimeMark:
     """The time column of a side; the sentence says which side lacks it."""
     try:
         return event_time_of(frame, named, f"the {side} side of {what}")
@@ -138,7 +136,7 @@ def _time(frame: "DataFrame", named: str | None, side: str, keyword: str, what: 
         raise BadWindow(str(error).replace("time=…", f"{keyword}=…")) from None
 
 
-def _check_times(left: "DataFrame", right: "DataFrame", at_left: TimeMark, at_right: TimeMark) -> None:
+def _check_times(left: DataFrame, right: DataFrame, at_left: TimeMark, at_right: TimeMark) -> None:
     time, right_time = at_left.column, at_right.column
     one, other = left.schema[time].dataType.simpleString(), right.schema[right_time].dataType.simpleString()
     if one != other:
@@ -148,7 +146,7 @@ def _check_times(left: "DataFrame", right: "DataFrame", at_left: TimeMark, at_ri
         )
 
 
-def column_types(frame: "DataFrame", what: str) -> dict[str, str]:
+def column_types(frame: DataFrame, what: str) -> dict[str, str]:
     """The columns of a side and their types; each name once."""
     names = frame.columns
     for place, name in enumerate(names):

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.observed import LATE_ROWS
 from headrace.pipelines.operators.frames import arrow_schema, over_keys
@@ -24,16 +26,13 @@ from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.windows.results import RETRACTED
 from headrace.pipelines.operators.windows.windowing import next_number
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 
 @dataclass(frozen=True)
 class StreamJoin:
     """A join of two frames, once everything named is known to be there: what the two ways of doing it need."""
 
-    left: "DataFrame"
-    right: "DataFrame"
+    left: DataFrame
+    right: DataFrame
     how: str
     within: Bounds
     left_time: TimeMark
@@ -43,10 +42,8 @@ class StreamJoin:
     buckets: int | None
 
 
-def keyed_join(join: StreamJoin) -> "DataFrame":
+def keyed_join(join: StreamJoin) -> DataFrame:
     """The join with late rows handed on or corrected."""
-    from pyspark.sql import functions as fn
-
     names = [f"_k{place}" for place in range(len(join.columns.keys))]
     whole = join.stragglers.hands_on
     # A struct has to have a column, also where nothing of a side comes out, as in a semi join.
@@ -79,11 +76,9 @@ def keyed_join(join: StreamJoin) -> "DataFrame":
 
 
 def _keyed_side(
-    carried: Sequence[str], frame: "DataFrame", keys: list[str], time: TimeMark, *, is_left: bool, lonely: bool
-) -> "DataFrame":
+    carried: Sequence[str], frame: DataFrame, keys: list[str], time: TimeMark, *, is_left: bool, lonely: bool
+) -> DataFrame:
     """Key, time and which side, and the row in a struct; the union adds the other side's, null."""
-    from pyspark.sql import functions as fn
-
     if not lonely:
         # Without a key it has no part in any result.
         frame = frame.where(reduce(and_, (fn.col(f"`{key}`").isNotNull() for key in keys)))
@@ -99,7 +94,7 @@ def _keyed_side(
 _SPARKS = {"inner": "inner", "left": "left", "right": "right", "full": "full", "semi": "leftsemi", "anti": "left"}
 
 
-def native_join(join: StreamJoin) -> "DataFrame":
+def native_join(join: StreamJoin) -> DataFrame:
     """The join with Spark's own operator, and the columns that keyed state would give.
 
     Spark knows one watermark, so a side that may be behind it is moved ahead by so much, and back in what comes out.
@@ -117,13 +112,11 @@ def native_join(join: StreamJoin) -> "DataFrame":
     return found
 
 
-def _moved(frame: "DataFrame", mark: TimeMark) -> "DataFrame":
+def _moved(frame: DataFrame, mark: TimeMark) -> DataFrame:
     return mark.for_spark(frame.withColumn(mark.column, mark.value() + _interval(mark.lag_us)))
 
 
-def _joined(join: StreamJoin) -> "DataFrame":
-    from pyspark.sql import functions as fn
-
+def _joined(join: StreamJoin) -> DataFrame:
     # Names of our own on both sides, so that a stream can be joined with itself.
     left = _native_side(
         join.left_time.for_spark(join.left),
@@ -169,10 +162,8 @@ def _joined(join: StreamJoin) -> "DataFrame":
     return joined.select(*found)
 
 
-def _native_side(frame: "DataFrame", time: str, keys: list[str], mark: str, lonely: bool) -> "DataFrame":
+def _native_side(frame: DataFrame, time: str, keys: list[str], mark: str, lonely: bool) -> DataFrame:
     """A side by names of our own, without rows that can have no part in any result."""
-    from pyspark.sql import functions as fn
-
     at = fn.col(f"`{time}`")
     if frame.isStreaming:
         frame = frame.observe(
@@ -187,15 +178,11 @@ def _native_side(frame: "DataFrame", time: str, keys: list[str], mark: str, lone
     return kept.select(*(fn.col(f"`{name}`").alias(f"{mark}{place}") for place, name in enumerate(frame.columns)))
 
 
-def _keyless(keys: "list[Column]", side: int) -> "Column":
-    from pyspark.sql import functions as fn
-
+def _keyless(keys: list[Column], side: int) -> Column:
     return fn.when(reduce(and_, (key.isNotNull() for key in keys)), fn.lit(0)).otherwise(fn.lit(side))
 
 
-def _interval(length_us: int) -> "Column":
-    from pyspark.sql import functions as fn
-
+def _interval(length_us: int) -> Column:
     seconds, rest = divmod(abs(length_us), 1_000_000)
     sign = "-" if length_us < 0 else ""
     return fn.expr(f"INTERVAL '{sign}{seconds}.{rest:06d}' SECOND")

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from headrace.pipelines.operators.errors import BadField, On
 from headrace.pipelines.operators.frames import Transform
@@ -23,12 +24,9 @@ from headrace.pipelines.operators.times import Interval
 from headrace.pipelines.operators.windows.results import RETRACTED
 from headrace.pipelines.spark.watermarks import keep_input_watermarks
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 def join_streams(
-    right: "DataFrame",
+    right: DataFrame,
     *,
     on: On,
     within: Interval | Sequence[Interval] | None = None,
@@ -51,7 +49,7 @@ def join_streams(
         raise BadField(f"how={how!r} in join_streams: write one of {', '.join(KINDS)}")
     interval, pairs, choice = bounds(within), distinct_key_pairs(on, "join_streams"), stragglers or drop()
 
-    def apply(left: "DataFrame") -> "DataFrame":
+    def apply(left: DataFrame) -> DataFrame:
         check_sides(left, right, "join_streams")
         times = side_times(left, right, time, right_time, "join_streams")
         made = ((ASIDE,) if choice.hands_on else ()) + ((RETRACTED,) if choice.corrects else ())

@@ -8,7 +8,10 @@ kept over a restart.
 from collections.abc import Mapping
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.aggregation.ordering import is_ordered
@@ -30,16 +33,13 @@ from headrace.pipelines.operators.windows.fixed import EDGES, hopping, per_windo
 from headrace.pipelines.operators.windows.results import RETRACTED, REVISION
 from headrace.pipelines.operators.windows.sessions import sessions
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 _TIME: Final = "_time"
 _ALONE: Final = "_alone"
 _NAMED: Final = 'size="10 minutes", size= and every=, or gap="5 minutes"'
 
 
 def join_windows(
-    right: "DataFrame",
+    right: DataFrame,
     *,
     on: On,
     size: Interval | None = None,
@@ -78,7 +78,7 @@ def join_windows(
             return hopping(size, every, time=_TIME, **given)
         return per_window(**given) if size is None else tumbling(size, time=_TIME, **given)
 
-    def apply(left: "DataFrame") -> "DataFrame":
+    def apply(left: DataFrame) -> DataFrame:
         check_sides(left, right, "join_windows")
         if placed:
             sides = zip((left, right), ("left", "right"), strict=True)
@@ -110,11 +110,9 @@ def join_windows(
 
 
 def _side(
-    frame: "DataFrame", time: TimeMark | None, keys: list[str], carried: Mapping[str, str], side: int, *, alone: bool
-) -> "DataFrame":
+    frame: DataFrame, time: TimeMark | None, keys: list[str], carried: Mapping[str, str], side: int, *, alone: bool
+) -> DataFrame:
     """Key and window or time, and the row in a struct; the union adds the other side's, null."""
-    from pyspark.sql import functions as fn
-
     known = reduce(and_, (fn.col(f"`{key}`").isNotNull() for key in keys))
     if not alone:
         frame = frame.where(known)  # without a key it has no part in any result
@@ -127,10 +125,8 @@ def _side(
     )
 
 
-def _paired(found: "DataFrame", names: Columns, how: str) -> "DataFrame":
+def _paired(found: DataFrame, names: Columns, how: str) -> DataFrame:
     """The pairs of the rows that each window has of both sides."""
-    from pyspark.sql import functions as fn
-
     has_left, has_right = (fn.size(side) > 0 for side in (LEFT, RIGHT))
     wanted = {"inner": has_left & has_right, "left": has_left, "right": has_right, "full": has_left | has_right,
               "semi": has_left & has_right, "anti": has_left & ~has_right}[how]  # fmt: skip
@@ -148,7 +144,7 @@ def _paired(found: "DataFrame", names: Columns, how: str) -> "DataFrame":
     return pairs.select(*out, *about)
 
 
-def _check_order(both: "DataFrame") -> None:
+def _check_order(both: DataFrame) -> None:
     rows = arrow_schema(both)
     for side, name in (("left", LEFT), ("right", RIGHT)):
         for field in rows.field(name).type:

@@ -1,6 +1,9 @@
 """`appended`: a stream of events as a table that only grows."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.operators.errors import BadField, require
 from headrace.pipelines.operators.event_time import IDLE
@@ -15,9 +18,6 @@ from headrace.pipelines.operators.tables.form import (
 )
 from headrace.pipelines.operators.time_marks import given_again, time_marks
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 EVENTS = "events"
 """What versions call the table, if nothing else is known of it."""
@@ -37,9 +37,7 @@ def appended(*, time: str | None = None, table: str | None = None) -> Transform:
     more rows than they give.
     """
 
-    def apply(frame: "DataFrame") -> "DataFrame":
-        from pyspark.sql import functions as fn
-
+    def apply(frame: DataFrame) -> DataFrame:
         if WEIGHT in frame.columns:
             raise BadField(f"appended makes a table of events, and this is one already ({WEIGHT}): leave it out")
         check_row_names(frame.columns, "the stream before appended")
@@ -63,9 +61,7 @@ def appended(*, time: str | None = None, table: str | None = None) -> Transform:
     return apply
 
 
-def _time(frame: "DataFrame", named: str | None) -> "Column":
-    from pyspark.sql import functions as fn
-
+def _time(frame: DataFrame, named: str | None) -> Column:
     if named is not None:
         require([named], frame.columns, "time in appended")
     marked = time_marks(frame)
@@ -80,10 +76,8 @@ def _time(frame: "DataFrame", named: str | None) -> "Column":
     return fn.col(f"`{found}`").cast("timestamp")
 
 
-def _version(frame: "DataFrame", table: str | None) -> "Column":
-    from pyspark.sql import functions as fn
-
-    def known(name: str, otherwise: Any) -> "Column":
+def _version(frame: DataFrame, table: str | None) -> Column:
+    def known(name: str, otherwise: Any) -> Column:
         return fn.col(name) if name in frame.columns else otherwise
 
     place = {"partition", "offset"} <= {name.removeprefix("_") for name in frame.columns if name.startswith("_")}

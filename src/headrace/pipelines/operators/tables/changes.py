@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.operators.errors import BadField, as_names
@@ -13,9 +14,6 @@ from headrace.pipelines.operators.tables.changes_reading import ENVELOPE, ROWS, 
 from headrace.pipelines.operators.tables.current import EMPTIED, GONE, OFFSET, PARTITION, ROW, CurrentRows
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT
 from headrace.pipelines.operators.tables.row_bytes import check_columns
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 APPLY, REFUSE, IGNORE = "apply", "refuse", "ignore"
 _NOTHING = "(nothing)"  # the row of a table that is all key
@@ -53,7 +51,7 @@ def table_changes(
     keys = as_names(key)
     _check(keys, form, trust_before, truncates)
 
-    def apply(frame: "DataFrame") -> "DataFrame":
+    def apply(frame: DataFrame) -> DataFrame:
         kept = _untruncated(frame, form, truncates)
         records = records_of(kept, keys, form, table, truncates == APPLY and not trust_before)
         return _stateless(records) if trust_before else _current(records, buckets)
@@ -94,16 +92,12 @@ def _check(keys: Sequence[str], form: str, trust_before: bool, truncates: str) -
         raise BadOption("trust_before=True in table_changes: rows themselves have no before, so leave it out")
 
 
-def _untruncated(frame: "DataFrame", form: str, truncates: str) -> "DataFrame":
-    from pyspark.sql import functions as fn
-
+def _untruncated(frame: DataFrame, form: str, truncates: str) -> DataFrame:
     is_there = form == ENVELOPE and "op" in frame.columns and truncates == IGNORE
     return frame.where(~fn.col("op").eqNullSafe("t")) if is_there else frame
 
 
-def _versions(records: Records, *, keeps_rows: bool = False) -> "DataFrame":
-    from pyspark.sql import functions as fn
-
+def _versions(records: Records, *, keeps_rows: bool = False) -> DataFrame:
     frame = records.frame
     if not records.has("_key"):
         # Without the record's key a tombstone is nobody's; the delete before it has said the same.
@@ -123,7 +117,7 @@ def _versions(records: Records, *, keeps_rows: bool = False) -> "DataFrame":
     )
 
 
-def _current(records: Records, buckets: int | None) -> "DataFrame":
+def _current(records: Records, buckets: int | None) -> DataFrame:
     versions = _versions(records, keeps_rows=True)
     row = arrow_schema(versions).field(ROW).type
     check_columns(pa.schema(list(row)), "the table")
@@ -132,9 +126,7 @@ def _current(records: Records, buckets: int | None) -> "DataFrame":
     return told.select(*(f"`{name}`" for name in names))
 
 
-def _stateless(records: Records) -> "DataFrame":
-    from pyspark.sql import functions as fn
-
+def _stateless(records: Records) -> DataFrame:
     if not records.has("before"):
         raise BadField(
             "trust_before=True in table_changes needs a column before, and the DataFrame has none: declare it with "

@@ -6,16 +6,16 @@ a truncate, a change without a primary key.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 
 from headrace.pipelines.columns.unavailable import placeholders
 from headrace.pipelines.operators.errors import BadField, nearest, require
 from headrace.pipelines.operators.tables.current import WHOLE_ROWS
 from headrace.pipelines.operators.tables.form import check_row_names
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 ENVELOPE, ROWS = "envelope", "rows"
 DELETED: Final = "__deleted"
@@ -33,7 +33,7 @@ _MEND: Final = "declare them with .schema(envelope_schema('id long, …'))"
 class Records:
     """The records of a change topic; `frame` has the columns that its schema declared."""
 
-    frame: "DataFrame"
+    frame: DataFrame
     key: tuple[str, ...]
     form: str
     table: str | None
@@ -46,10 +46,8 @@ class Records:
         return self.takes_truncates and self.form == ENVELOPE
 
     @property
-    def row(self) -> "StructType":
+    def row(self) -> StructType:
         """A row's columns, the key's included."""
-        from pyspark.sql.types import StructType
-
         if self.form == ENVELOPE:
             found = self.frame.schema["after"].dataType
             assert isinstance(found, StructType)
@@ -59,25 +57,19 @@ class Records:
 
     @property
     def others(self) -> list[str]:
-        """A row's columns beside the key."""
         return [name for name in self.row.fieldNames() if name not in self.key]
 
     def has(self, name: str) -> bool:
-        """Whether the schema declared a column."""
         return name in self.frame.columns
 
     # --- a record
 
-    def cell(self, name: str, image: str = "after") -> "Column":
+    def cell(self, name: str, image: str = "after") -> Column:
         """A column of the row, as it is now or as it was."""
-        from pyspark.sql import functions as fn
-
         return fn.col(image).getField(name) if self.form == ENVELOPE else fn.col(f"`{name}`")
 
-    def whole_cell(self, name: str) -> "Column":
+    def whole_cell(self, name: str) -> Column:
         """A column of the row as it is now; a large value that was not sent again is the one in `before`, if it is."""
-        from pyspark.sql import functions as fn
-
         found = self.cell(name)
         kind = self._row_in("before") if self.form == ENVELOPE and self.has("before") else None
         if kind is None or name not in kind.fieldNames():
@@ -86,9 +78,8 @@ class Records:
         was_sent = fn.when(~self.is_left_out(name, before), before)
         return fn.when(self.is_left_out(name, found), fn.coalesce(was_sent, found)).otherwise(found)
 
-    def is_left_out(self, name: str, cell: "Column") -> "Column":
+    def is_left_out(self, name: str, cell: Column) -> Column:
         """Whether a value of that column only stands for one that was not sent again."""
-        from pyspark.sql import functions as fn
         from pyspark.sql.pandas.types import to_arrow_type
 
         kind = self.row[name].dataType
@@ -98,17 +89,12 @@ class Records:
             found = found | cell.eqNullSafe(made.cast(kind))
         return found
 
-    def _row_in(self, image: str) -> "StructType | None":
-        from pyspark.sql.types import StructType
-
+    def _row_in(self, image: str) -> StructType | None:
         kind = self.frame.schema[image].dataType
         return kind if isinstance(kind, StructType) else None
 
     @property
-    def is_tombstone(self) -> "Column":
-        """A record without a value."""
-        from pyspark.sql import functions as fn
-
+    def is_tombstone(self) -> Column:
         if self.form == ENVELOPE:
             return fn.col("op").isNull()
         empty = fn.lit(True)
@@ -117,26 +103,18 @@ class Records:
         return empty
 
     @property
-    def is_truncate(self) -> "Column":
-        """Whether all rows are deleted."""
-        from pyspark.sql import functions as fn
-
+    def is_truncate(self) -> Column:
         return fn.col("op").eqNullSafe("t") if self.form == ENVELOPE else fn.lit(False)
 
     @property
-    def is_gone(self) -> "Column":
-        """Whether the row is deleted."""
-        from pyspark.sql import functions as fn
-
+    def is_gone(self) -> Column:
         if self.form == ENVELOPE:
             return self.is_tombstone | fn.col("op").isin("d", "t")
         flag = fn.lower(fn.col(DELETED).cast("string")).eqNullSafe("true") if self.has(DELETED) else fn.lit(False)
         return self.is_tombstone | flag
 
-    def key_cell(self, name: str) -> "Column":
+    def key_cell(self, name: str) -> Column:
         """A column of the primary key; a tombstone has it in the record's key alone."""
-        from pyspark.sql import functions as fn
-
         found = self.cell(name)
         if self.form == ENVELOPE and self.has("before"):
             found = fn.coalesce(found, self.cell(name, "before"))
@@ -151,28 +129,22 @@ class Records:
     # --- which version
 
     @property
-    def time(self) -> "Column":
+    def time(self) -> Column:
         """When the version became valid."""
-        from pyspark.sql import functions as fn
-
         ways = [self._moment(name) for name in ("source.ts_ms", "ts_ms", "_timestamp") if self._declares(name)]
         if self.form == ROWS:
             ways = [fn.col("_timestamp")] if self.has("_timestamp") else []
         return fn.coalesce(*ways, fn.lit(None).cast("timestamp"))
 
-    def version(self, *, is_known: "Column | None" = None) -> "Column":
+    def version(self, *, is_known: Column | None = None) -> Column:
         """The version's id; of what a change takes back, where `is_known` is false, only table and key are known."""
-        from pyspark.sql import functions as fn
-
         offset, lsn = fn.col("_offset"), self._position()
         if is_known is not None:
             offset, lsn = fn.when(is_known, offset), fn.when(is_known, lsn)
         parts = {"table": self._table(), "key": self._key_text(), "offset": offset.cast("bigint"), "lsn": lsn}
         return fn.struct(*(part.alias(name) for name, part in parts.items()))
 
-    def _table(self) -> "Column":
-        from pyspark.sql import functions as fn
-
+    def _table(self) -> Column:
         if self.table is not None:
             return fn.lit(self.table)
         if self.has("_topic"):
@@ -180,9 +152,7 @@ class Records:
         names = [fn.col(name) for name in ("source.schema", "source.table") if self._declares(name)]
         return fn.concat_ws(".", *names) if names else fn.lit("")
 
-    def _key_text(self) -> "Column":
-        from pyspark.sql import functions as fn
-
+    def _key_text(self) -> Column:
         made = fn.to_json(fn.struct(*(self.key_cell(name).alias(name) for name in self.key)))
         if not self.has("_key"):
             return made
@@ -190,9 +160,7 @@ class Records:
         # A key that is JSON already is not written again; one that carries its schema is.
         return fn.when(text.startswith("{") & ~text.startswith('{"schema":'), text).otherwise(made)
 
-    def _position(self) -> "Column":
-        from pyspark.sql import functions as fn
-
+    def _position(self) -> Column:
         ways = [fn.col(name).cast("string") for name in ("source.lsn",) if self._declares(name)]
         places = [name for name in ("source.file", "source.pos", "source.row") if self._declares(name)]
         if "source.file" in places:
@@ -200,15 +168,11 @@ class Records:
         ways += [fn.col(name).cast("string") for name in ("source.position",) if self._declares(name)]
         return fn.coalesce(*ways, fn.lit(None).cast("string"))
 
-    def _moment(self, name: str) -> "Column":
-        from pyspark.sql import functions as fn
-
+    def _moment(self, name: str) -> Column:
         kind = self.frame.select(name).schema.fields[0].dataType.simpleString()
         return fn.timestamp_millis(fn.col(name)) if kind in ("int", "bigint") else fn.col(name).cast("timestamp")
 
     def _declares(self, name: str) -> bool:
-        from pyspark.sql.types import StructType
-
         outer, _, inner = name.partition(".")
         if outer not in self.frame.columns or self.form == ROWS:
             return self.form == ROWS and name in self.frame.columns
@@ -219,13 +183,11 @@ class Records:
 
     # --- what must not be
 
-    def incomplete(self, *images: "Callable[[str], Column]") -> tuple["Column", str]:
+    def incomplete(self, *images: Callable[[str], Column]) -> tuple[Column, str]:
         """Whether a large value was not sent again, and what to say of it, for one who keeps nothing to take it from.
 
         `images` say for a column what it is.
         """
-        from pyspark.sql import functions as fn
-
         found = fn.lit(False)
         for name in self.others:
             for image in images:
@@ -233,10 +195,8 @@ class Records:
         words = "leaves out a large value that the database did not send again, which nothing here keeps"
         return found, f"{words}: {WHOLE_ROWS}"
 
-    def refused(self, *more: tuple["Column", str]) -> "Column":
+    def refused(self, *more: tuple[Column, str]) -> Column:
         """Null, or the end of the query at a record that cannot be; `more` are further conditions with words."""
-        from pyspark.sql import functions as fn
-
         missing = fn.lit(False)
         for name in self.key:
             missing = missing | self.key_cell(name).isNull()
@@ -263,21 +223,16 @@ class Records:
         told = fn.raise_error(fn.concat(self._where(), fn.lit(" "), words)).cast("boolean")
         return fn.when(words.isNotNull(), told)
 
-    def _where(self) -> "Column":
-        from pyspark.sql import functions as fn
-
+    def _where(self) -> Column:
         partition = fn.col("_partition").cast("string") if self.has("_partition") else fn.lit("?")
         place = [fn.lit("the change at offset "), fn.col("_offset").cast("string"), fn.lit(" of partition "), partition]
         return fn.concat(*place, fn.lit(" of "), self._table())
 
 
 def records_of(
-    frame: "DataFrame", key: Sequence[str], form: str, table: str | None, takes_truncates: bool = False
+    frame: DataFrame, key: Sequence[str], form: str, table: str | None, takes_truncates: bool = False
 ) -> Records:
     """The records, if the DataFrame has what changes are made of."""
-    from pyspark.sql import functions as fn
-    from pyspark.sql.types import StructType
-
     columns = frame.columns
     if form == ENVELOPE:
         missing = [name for name in ("after", "op") if name not in columns]
@@ -311,7 +266,7 @@ _SOURCE_DDL: Final = (
 )
 
 
-def envelope_schema(row: "str | StructType") -> str:
+def envelope_schema(row: str | StructType) -> str:
     """The schema of Debezium's envelopes, for `.schema(…)`: `envelope_schema("id long, name string")`.
 
     `row` is what a row of the table looks like, as DDL or as Spark's type.
@@ -322,7 +277,7 @@ def envelope_schema(row: "str | StructType") -> str:
     return f"before STRUCT<{text}>, after STRUCT<{text}>, op STRING, source {_SOURCE_DDL}, ts_ms BIGINT, {_RECORD_DDL}"
 
 
-def row_schema(row: "str | StructType") -> str:
+def row_schema(row: str | StructType) -> str:
     """The schema of records that are rows themselves, deleted by a null value, for `.schema(…)`.
 
     `row` is what a row looks like, as DDL or as Spark's type.
@@ -330,7 +285,7 @@ def row_schema(row: "str | StructType") -> str:
     return f"{_ddl(row)}, {_RECORD_DDL}"
 
 
-def _ddl(row: "str | StructType") -> str:
+def _ddl(row: str | StructType) -> str:
     if isinstance(row, str):
         return row.strip().rstrip(",")
     return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in row.fields)

@@ -11,25 +11,22 @@ on and a -1 row alone deletes it.
 import operator
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.form import WEIGHT, row_names
 from headrace.stores.views.store import COMPLETE, COUNT, DELETED, KEY, KNOWN
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 _NET: Final = "headrace_net"
 
 
-def consolidated(df: "DataFrame", key: Sequence[str]) -> "DataFrame":
+def consolidated(df: DataFrame, key: Sequence[str]) -> DataFrame:
     """A row for each key that the batch changes: the row's columns, then the `FLAGS`."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
-
     from headrace.stores.frames import as_json, named
 
     if WEIGHT not in df.columns:
@@ -45,20 +42,20 @@ def consolidated(df: "DataFrame", key: Sequence[str]) -> "DataFrame":
     keys = [named(name) for name in key]
     # Shared out by the key alone, rows need to move only once: what is equal as a whole has equal keys.
     shared = df.select(*columns, named(WEIGHT)).repartition(*keys)
-    net = shared.groupBy(*columns).agg(F.sum(named(WEIGHT)).alias(_NET)).where(F.col(_NET) != 0)
-    put = F.when(F.col(_NET) > 0, F.col(_NET))
+    net = shared.groupBy(*columns).agg(fn.sum(named(WEIGHT)).alias(_NET)).where(fn.col(_NET) != 0)
+    put = fn.when(fn.col(_NET) > 0, fn.col(_NET))
     rest = [named(name) for name in names if name not in key]
-    kept = [F.max_by(F.struct(*rest), put).alias("headrace_rest")] if rest else []
+    kept = [fn.max_by(fn.struct(*rest), put).alias("headrace_rest")] if rest else []
     found = net.groupBy(*keys).agg(
-        F.coalesce(F.sum(put), F.lit(0)).cast("long").alias(COUNT),
-        F.max(F.col(_NET) < 0).alias(KNOWN),
+        fn.coalesce(fn.sum(put), fn.lit(0)).cast("long").alias(COUNT),
+        fn.max(fn.col(_NET) < 0).alias(KNOWN),
         *kept,
     )
     return found.select(
-        *(named(name) if name in key else F.col("headrace_rest")[name].alias(name) for name in names),
-        F.col(COUNT),
-        F.col(KNOWN),
-        (F.col(COUNT) == 0).alias(DELETED),
+        *(named(name) if name in key else fn.col("headrace_rest")[name].alias(name) for name in names),
+        fn.col(COUNT),
+        fn.col(KNOWN),
+        (fn.col(COUNT) == 0).alias(DELETED),
         reduce(operator.and_, (named(name).isNotNull() for name in key)).alias(COMPLETE),
         as_json(found, key).alias(KEY),
     )

@@ -9,9 +9,6 @@ A truncate counts for the partition that it stands in: it deletes what came from
 every partition of a topic, so that each row is deleted by the one whose place in the log can be compared with its own.
 """
 
-
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,7 +19,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.pipelines.columns.unavailable import is_placeholder
-from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Due, Keyed, Longs, Plan, State, Times, Values
+from headrace.pipelines.keyed.operator import (
+    NOTHING,
+    Batch,
+    Changes,
+    Keyed,
+    Longs,
+    Plan,
+    State,
+    Times,
+    Untimed,
+    Values,
+)
 from headrace.pipelines.keyed.packing import flags_of
 from headrace.pipelines.operators.errors import UnknownValue
 from headrace.pipelines.operators.grouping import highest, lowest, sorted_by
@@ -59,7 +67,7 @@ _IDS = pa.schema(list(VERSION_TYPE))
 
 
 @dataclass(frozen=True)
-class CurrentRows:
+class CurrentRows(Untimed):
     """The operator over changes: `row` (the columns beside the key), `gone`, `partition`, `offset`, and the form's.
 
     With `empties`, `emptied` too, which says that a record is a truncate.
@@ -75,11 +83,9 @@ class CurrentRows:
 
     @property
     def output(self) -> pa.Schema:
-        """The row and the form."""
         return pa.schema([*self.columns, weight_field(), version_field(), time_field()])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """One table with a row a key."""
         to_all = EMPTIED if self.empties else None
         return Plan(self.output, (Values(CURRENT, _STATE),), parameters={"columns": self.columns}, to_all=to_all)
 
@@ -117,10 +123,6 @@ class CurrentRows:
             put={CURRENT: Keyed(kept, _seen(pool, np.where(equal, old, new)[kept], partition[kept], offset[kept]))},
             delete={CURRENT: np.flatnonzero(newer & gone & had)},
         )
-
-    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """There are none."""
-        return NOTHING
 
     def _whole(
         self, batch: Batch, order: Longs, latest: Longs, held: Keyed

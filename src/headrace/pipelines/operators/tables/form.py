@@ -12,14 +12,12 @@ the version of a row that disappears only by table and key, and leave its offset
 """
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from headrace.pipelines.operators.errors import BadField
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 WEIGHT: Final = "_weight"
 VERSION: Final = "_version"
@@ -71,7 +69,7 @@ def version_column(columns: Collection[str]) -> str:
     return VERSIONS if VERSIONS in columns else VERSION
 
 
-def only_grows(frame: "DataFrame") -> bool:
+def only_grows(frame: DataFrame) -> bool:
     """Whether rows of a table as changes appear only, and none is ever taken back."""
     return WEIGHT in frame.columns and bool(frame.schema[WEIGHT].metadata.get(INSERTS))
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.operators.aggregation.algebra import PREPARED, Aggregate
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, nearest
@@ -12,9 +14,6 @@ from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import Interval, microseconds, positive, spelt
 from headrace.pipelines.operators.windows.panes import Hops, hop
 from headrace.pipelines.operators.windows.windowing import windowing
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def tumbling(
@@ -42,9 +41,7 @@ def tumbling(
     chosen = windowing("tumbling", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
 
-    def apply(frame: "DataFrame") -> "DataFrame":
-        from pyspark.sql import functions as fn
-
+    def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)
         if made.is_native(frame, at):
             length = spelt(size_us)
@@ -83,9 +80,7 @@ def hopping(
     chosen = windowing("hopping", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
 
-    def apply(frame: "DataFrame") -> "DataFrame":
-        from pyspark.sql import functions as fn
-
+    def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)
         if not frame.isStreaming and made.is_native(frame, at):
             window = fn.window(f"`{at.column}`", spelt(size_us), spelt(slide_us), spelt(offset_us))
@@ -116,9 +111,7 @@ def per_window(
     chosen = windowing("per_window", by=keys, time="window_end", stragglers=stragglers, early=None,
                        wall_clock=None, buckets=buckets, aggregates=aggregates)  # fmt: skip
 
-    def apply(frame: "DataFrame") -> "DataFrame":
-        from pyspark.sql import functions as fn
-
+    def apply(frame: DataFrame) -> DataFrame:
         end = window_end_of(frame, "per_window")
         made, settings = chosen.computed(frame)
         if not frame.isStreaming and settings.is_native(frame, end):
@@ -134,7 +127,7 @@ def per_window(
     return apply
 
 
-def window_end_of(frame: "DataFrame", what: str) -> TimeMark:
+def window_end_of(frame: DataFrame, what: str) -> TimeMark:
     """What carries the time of rows that have a window, told once: its last microsecond."""
     for name in EDGES:
         if name not in frame.columns:

@@ -5,17 +5,14 @@ emitted more than once (early, corrected), `told`, what was emitted last of each
 `on_timers`, once a micro-batch, so nothing depends on how rows are cut into calls.
 """
 
-
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
@@ -28,9 +25,6 @@ from headrace.pipelines.operators.times import EARLIEST, LATEST, in_words, some_
 from headrace.pipelines.operators.windows.results import FINAL, Closing, Windowed
 from headrace.pipelines.operators.windows.windowing import Windowing
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 @dataclass(frozen=True)
 class Hops:
@@ -42,7 +36,6 @@ class Hops:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """As a user gives them."""
         return {"size": in_words(self.size), "every": in_words(self.slide), "offset": in_words(self.offset)}
 
     @property
@@ -87,7 +80,6 @@ class PanedWindows(Windowed):
     rows: pa.Schema
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """Tables and columns."""
         state = self.fold.state
         tables = [Rows(PANES, pa.schema([pa.field("pane", pa.int64()), *state]), "pane")]
         if self.telling.again:
@@ -209,7 +201,7 @@ class PanedWindows(Windowed):
         return np.flatnonzero(crowded).astype(np.int64), kept
 
 
-def hop(frame: "DataFrame", at: TimeMark, hops: Hops, chosen: Windowing) -> "DataFrame":
+def hop(frame: DataFrame, at: TimeMark, hops: Hops, chosen: Windowing) -> DataFrame:
     """The windows of a frame."""
     rows = frame if chosen.stragglers.hands_on else needed(frame, chosen.by, at.column, chosen.aggregates)
     found = chosen.on_state(

@@ -209,7 +209,6 @@ class Windowed:
 
     @property
     def fold(self) -> Fold:
-        """The aggregates over the rows' types."""
         return fold(self.aggregates, self.rows)
 
     @property

@@ -5,16 +5,15 @@ cut is known only when all their rows have come); and `told`, where results are 
 grows swallows others, so what was emitted of them is retracted: retractions name the window as it was.
 """
 
-
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.columns.jit import compiled
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, State, Times, Values
@@ -27,9 +26,6 @@ from headrace.pipelines.operators.stragglers import Stragglers, set_aside
 from headrace.pipelines.operators.times import Interval, in_words, microseconds, some_rows, spelt, times_of
 from headrace.pipelines.operators.windows.results import FINAL, Closing, Telling, Windowed, results_batch
 from headrace.pipelines.operators.windows.windowing import windowing
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def sessions(
@@ -61,9 +57,7 @@ def sessions(
     chosen = windowing("sessions", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
 
-    def apply(frame: "DataFrame") -> "DataFrame":
-        from pyspark.sql import functions as fn
-
+    def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)
         if maximum_us is None and made.by and made.is_native(frame, at):
             return made.natively(rows, at, fn.session_window(f"`{at.column}`", spelt(gap_us)))
@@ -138,7 +132,6 @@ class SessionWindows(Windowed):
         return Telling(again, self.closing.early_us is not None)
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """Tables and columns."""
         tables = [Values(SESSIONS, self._schema())]
         if self.telling.again:
             tables.append(Values(TOLD, self._told_schema()))

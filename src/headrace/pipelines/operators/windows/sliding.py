@@ -9,15 +9,12 @@ interval after it have one row more: what was emitted of them (`told`) is retrac
 time keep the order in which they came, so time and place in it name a row.
 """
 
-
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
@@ -30,9 +27,6 @@ from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import EARLIEST, Interval, in_words, positive, some_rows, times_of
 from headrace.pipelines.operators.windows.results import RETRACTED, Closing, Remembered, Windowed, news, results_batch
 from headrace.pipelines.operators.windows.windowing import windowing
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def sliding(
@@ -58,7 +52,7 @@ def sliding(
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
     kept = tuple(name for name in as_names(keep) if name not in chosen.by)  # keys come out anyway
 
-    def apply(frame: "DataFrame") -> "DataFrame":
+    def apply(frame: DataFrame) -> DataFrame:
         require(kept, frame.columns, "keep")
         timed, made, at = chosen.over(frame)
         fields = [each.field for each in made.aggregates.values() if each.field is not None]
@@ -95,11 +89,9 @@ class SlidingRows(Windowed):
 
     @property
     def carried(self) -> list[pa.Field]:
-        """The columns to keep."""
         return [self.rows.field(name).with_nullable(True) for name in self.keep]
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """Tables and columns."""
         tables = [Rows(BUFFER, self._schema(), "at")]
         if self.telling.again:
             tables.append(Rows(TOLD, pa.schema([*_ABOUT, *self.fold.state]), "at"))
@@ -107,7 +99,6 @@ class SlidingRows(Windowed):
         return Plan(self.output, tuple(tables), self.closing.clock, parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
-        """Rows into the buffer."""
         time, has_time = times_of(batch.rows.column(self.time))
         reached = self.closing.reached(times)
         late = has_time & (time <= reached - self.stragglers.allowed_us)

@@ -2,8 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from headrace.pipelines.keyed.operator import Operator
 from headrace.pipelines.observed import LATE_ROWS
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import fold
@@ -14,12 +18,6 @@ from headrace.pipelines.operators.time_marks import WINDOW_TIME, TimeMark
 from headrace.pipelines.operators.times import Interval, microseconds, positive
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED, REVISION, Closing
 from headrace.pipelines.spark.watermarks import keep_input_watermarks
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
-
-    from headrace.pipelines.keyed.operator import Operator
 
 _TAKEN = ("window_start", "window_end", REVISION, RETRACTED, FINAL, ASIDE, WINDOW_TIME)
 
@@ -36,7 +34,7 @@ class Windowing:
     buckets: int | None
     aggregates: Mapping[str, Aggregate]
 
-    def over(self, frame: "DataFrame") -> "tuple[DataFrame, Windowing, TimeMark]":
+    def over(self, frame: DataFrame) -> "tuple[DataFrame, Windowing, TimeMark]":
         """The frame with its time and what aggregates are computed of at hand, and the settings for it.
 
         By then everything named is known to be there and of a fitting type.
@@ -45,18 +43,18 @@ class Windowing:
         rows, at = event_time_of(frame, self.time, self.what).at_hand(made)
         return rows, settings, at
 
-    def computed(self, frame: "DataFrame") -> "tuple[DataFrame, Windowing]":
+    def computed(self, frame: DataFrame) -> "tuple[DataFrame, Windowing]":
         """The frame with what aggregates are computed of, and the settings for it."""
         check_names(frame, self.by, self.aggregates, _TAKEN)
         made, aggregates = prepare(frame, self.aggregates)
         fold(aggregates, arrow_schema(made))
         return made, replace(self, aggregates=aggregates)
 
-    def on_state(self, frame: "DataFrame", make: "Callable[[pa.Schema], Operator]", lag_us: int) -> "DataFrame":
+    def on_state(self, frame: DataFrame, make: "Callable[[pa.Schema], Operator]", lag_us: int) -> DataFrame:
         """An operator of windows on keyed state; late rows are counted."""
         return counted(over_keys(frame, self.by, make, self.buckets, lag_us), self.stragglers)
 
-    def results(self, found: "DataFrame", at: TimeMark) -> "DataFrame":
+    def results(self, found: DataFrame, at: TimeMark) -> DataFrame:
         """The windows of rows that went by a time, marked with theirs: the last moment before the window's end.
 
         It is at or behind the watermark before the one that has reached the end; a window that is corrected is as late
@@ -66,7 +64,7 @@ class Windowing:
         lag = max(at.lag_us, 1) + self.stragglers.allowed_us
         return found.transform(TimeMark("window_end", back_us=1, lag_us=lag, again=again).put)
 
-    def is_native(self, frame: "DataFrame", at: TimeMark) -> bool:
+    def is_native(self, frame: DataFrame, at: TimeMark) -> bool:
         """Whether Spark does it by itself, which has one watermark for all rows and not all aggregates."""
         sparks = all(each.is_native for each in self.aggregates.values())
         # What is told again or handed on has columns that say so, also of a frame that does not stream.
@@ -74,10 +72,8 @@ class Windowing:
         by_watermark = not at.ends_lag_us and self.closing == Closing()
         return sparks and once and (by_watermark or not frame.isStreaming)
 
-    def natively(self, frame: "DataFrame", mark: TimeMark, window: "Column") -> "DataFrame":
+    def natively(self, frame: DataFrame, mark: TimeMark, window: Column) -> DataFrame:
         """Spark's own aggregation, with the columns that keyed state would give; late rows are counted by Spark."""
-        from pyspark.sql import functions as fn
-
         at = fn.col(f"`{mark.column}`")
         frame = mark.for_spark(keep_input_watermarks(frame))
         noticed = frame.observe(

@@ -3,9 +3,12 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 
 from headrace.pipelines.keyed.operator import Operator
 from headrace.pipelines.observed import LATE_ROWS
@@ -27,10 +30,6 @@ from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSION_DDL,
 from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
 from headrace.pipelines.operators.times import Interval, microseconds, spelt
 from headrace.pipelines.spark.plan import has_watermark
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 KINDS: Final = ("inner", "left")
 _ABOUT: Final = (
@@ -54,12 +53,11 @@ class Choice:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The key's columns as events call them."""
         return tuple(mine for mine, _ in self.pairs)
 
 
 def enrich(
-    table: "DataFrame",
+    table: DataFrame,
     *,
     on: On,
     how: str = "inner",
@@ -92,7 +90,7 @@ def enrich(
     if as_of is None and (stragglers is not None or delay_us is not None):
         raise BadWindow("enrich without as_of waits for nothing, so nothing is late: leave out what is for late rows")
 
-    def apply(events: "DataFrame") -> "DataFrame":
+    def apply(events: DataFrame) -> DataFrame:
         choice = chosen(events.schema, table.schema, on, columns, prefix, joined)
         for side, is_once in ((events, "the events are"), (table, "the table is")):
             if not side.isStreaming:
@@ -125,19 +123,15 @@ def enrich(
     return apply
 
 
-def _events(events: "DataFrame", choice: Choice, time: TimeMark | None) -> "DataFrame":
+def _events(events: DataFrame, choice: Choice, time: TimeMark | None) -> DataFrame:
     """The events' side of the stream of both."""
-    from pyspark.sql import functions as fn
-
     others = [name for name in events.columns if name not in choice.by]
     at = fn.lit(None).cast("timestamp") if time is None else time.value()
     return events.select(*(f"`{name}`" for name in choice.by), at.alias(versions.AT), _struct(others, EVENT))
 
 
-def _versions(table: "DataFrame", choice: Choice) -> "DataFrame":
+def _versions(table: DataFrame, choice: Choice) -> DataFrame:
     """The table's side; a row without a key can belong to no event."""
-    from pyspark.sql import functions as fn
-
     # It names the time, so that Spark does not look before the watermark has seen a row: one that only tells the time
     # has no key either.
     missing = " OR ".join(f"`{theirs}` IS NULL" for _, theirs in choice.pairs)
@@ -156,14 +150,12 @@ def _versions(table: "DataFrame", choice: Choice) -> "DataFrame":
     )
 
 
-def _struct(names: Sequence[str], called: str) -> "Column":
-    from pyspark.sql import functions as fn
-
+def _struct(names: Sequence[str], called: str) -> Column:
     fields = [fn.col(f"`{name}`") for name in names]
     return fn.struct(*(fields or [fn.lit(True).alias(_NO_FIELDS + called)])).alias(called)
 
 
-def _check_events(events: "DataFrame", as_of: str | None) -> None:
+def _check_events(events: DataFrame, as_of: str | None) -> None:
     """Refuse rows of which one takes back another, where it might find another row of the table than that did."""
     if WEIGHT in events.columns:
         raise BadField(
@@ -178,7 +170,7 @@ def _check_events(events: "DataFrame", as_of: str | None) -> None:
         )
 
 
-def _time_of(events: "DataFrame", as_of: str) -> TimeMark:
+def _time_of(events: DataFrame, as_of: str) -> TimeMark:
     """The time of events; one that nothing can be waited for by is refused."""
     require([as_of], events.columns, "as_of in enrich")
     kind = events.schema[as_of].dataType.simpleString()
@@ -198,7 +190,7 @@ def _time_of(events: "DataFrame", as_of: str) -> TimeMark:
     return found
 
 
-def _with_watermark(table: "DataFrame", delay_us: int | None) -> "DataFrame":
+def _with_watermark(table: DataFrame, delay_us: int | None) -> DataFrame:
     """The table with its watermark: its own, or one by when versions became valid."""
     if has_watermark(table):
         if delay_us is not None:
@@ -215,10 +207,8 @@ def _with_watermark(table: "DataFrame", delay_us: int | None) -> "DataFrame":
 _numbers = count(1)
 
 
-def counted(frame: "DataFrame", choice: Stragglers) -> "DataFrame":
+def counted(frame: DataFrame, choice: Stragglers) -> DataFrame:
     """Answers, and with `side_output()` late events; the table's late changes are in the answers and only counted."""
-    from pyspark.sql import functions as fn
-
     rows, reason = fn.col(f"{ASIDE}.rows"), fn.col(f"{ASIDE}.reason")
     names = {LATE: "late", NO_TIME: "no_time", LATE_CHANGE: "late_changes"}
     sums = [fn.coalesce(fn.sum(fn.when(reason == why, rows)), fn.lit(0)).alias(name) for why, name in names.items()]
@@ -236,7 +226,7 @@ def check_how(how: str) -> bool:
 
 
 def chosen(
-    events: "StructType", table: "StructType", on: On, columns: str | Sequence[str] | None, prefix: str, joined: str
+    events: StructType, table: StructType, on: On, columns: str | Sequence[str] | None, prefix: str, joined: str
 ) -> Choice:
     """The columns of both sides, once they are known to be there, of one type, and called differently in the output."""
     row = _row(table)
@@ -262,7 +252,7 @@ def chosen(
     return Choice(pairs, picked)
 
 
-def _row(table: "StructType") -> list[str]:
+def _row(table: StructType) -> list[str]:
     """The table's columns beside its key."""
     names = table.names
     if WEIGHT in names:

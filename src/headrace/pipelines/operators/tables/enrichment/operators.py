@@ -9,9 +9,6 @@ Events and versions come in one stream. A row of either side has the key's colum
 - `_emptied`, where the table can say so: whether all its rows are gone.
 """
 
-
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +17,6 @@ import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import (
     NEVER,
-    NOTHING,
     Batch,
     Changes,
     Clock,
@@ -31,6 +27,7 @@ from headrace.pipelines.keyed.operator import (
     State,
     Timers,
     Times,
+    Untimed,
     Values,
 )
 from headrace.pipelines.operators.grouping import Longs, highest, lowest, sorted_by
@@ -77,12 +74,10 @@ class Sides:
 
     @property
     def events(self) -> pa.Schema:
-        """The event's own columns."""
         return pa.schema(list(self.event))
 
     @property
     def versions(self) -> pa.Schema:
-        """What is kept of a version."""
         return versions_schema(self.row, self.version)
 
     @property
@@ -93,7 +88,6 @@ class Sides:
         return pa.schema([*self.event, *row, pa.field(self.joined, self.version), *aside])
 
     def events_in(self, batch: Batch, chosen: Longs) -> pa.RecordBatch:
-        """Some events of a call."""
         return pa.RecordBatch.from_arrays(_columns(batch.rows.column(EVENT), chosen), schema=self.events)
 
     def versions_in(self, batch: Batch, chosen: Longs, at: Longs) -> Keyed:
@@ -157,13 +151,12 @@ CURRENT = "current"
 
 
 @dataclass(frozen=True)
-class Latest:
+class Latest(Untimed):
     """The operator."""
 
     sides: Sides
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """One table."""
         return Plan(self.sides.output, (Values(CURRENT, self.sides.versions),), to_all=self.sides.to_all)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
@@ -197,10 +190,6 @@ class Latest:
             delete={CURRENT: lost} if len(lost) else {},
         )
 
-    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """There are none."""
-        return NOTHING
-
 
 def _by_age(count: int, key: Longs, rows: pa.RecordBatch) -> Longs:
     """Versions by key and place in the log; by time first where a key came to another partition.
@@ -225,7 +214,6 @@ class AsOf:
     allowed: int = 0
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """Tables and columns."""
         waiting, versions = self._waiting_schema, self.sides.versions
         late = [Rows(LATE_EVENTS, waiting, AT)] if self.allowed else []
         tables = [Rows(EVENTS, waiting, AT), *late, Rows(CHANGES, versions, AT), Rows(LATE_CHANGES, versions, AT)]

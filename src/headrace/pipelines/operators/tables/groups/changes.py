@@ -5,9 +5,9 @@ The different values of a table that loses rows too are counted by an operator o
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from headrace.pipelines.operators.aggregation.algebra import Aggregate, Part
 from headrace.pipelines.operators.aggregation.distinct import Marks
@@ -22,9 +22,6 @@ from headrace.pipelines.operators.tables.groups.native import (
 )
 from headrace.pipelines.operators.tables.groups.operators import REVISION, DistinctMarks, GroupedRows
 from headrace.pipelines.spark.internals import add_note
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def group_changes(
@@ -51,7 +48,7 @@ def group_changes(
         if not isinstance(each, Aggregate):
             raise BadAggregate(f"group_changes: {name}={each!r} is no aggregate: write for example {name}=agg.count()")
 
-    def apply(frame: "DataFrame") -> "DataFrame":
+    def apply(frame: DataFrame) -> DataFrame:
         check_form(arrow_schema(frame), "the input of group_changes")
         _check_names(keys, aggregates, frame.columns)
         for name, each in aggregates.items():
@@ -78,7 +75,7 @@ def distinct_changes(columns: str | Sequence[str] = (), *, buckets: int | None =
     """
     named = as_names(columns)
 
-    def apply(frame: "DataFrame") -> "DataFrame":
+    def apply(frame: DataFrame) -> DataFrame:
         check_form(arrow_schema(frame), "the input of distinct_changes")
         chosen = named or tuple(row_names(frame.columns))
         require(chosen, frame.columns, "distinct_changes")
@@ -125,7 +122,7 @@ def _require(name: str, columns: Sequence[str], there: Collection[str]) -> None:
             raise BadField(f"{name}: there is no column {column!r}: {nearest(column, there)}")
 
 
-def _on_keyed_state(frame: "DataFrame", by: tuple[str, ...], made: Grouping, buckets: int | None) -> "DataFrame":
+def _on_keyed_state(frame: DataFrame, by: tuple[str, ...], made: Grouping, buckets: int | None) -> DataFrame:
     some = frame.select(*(f"`{name}`" for name in dict.fromkeys([*by, *made.fields, WEIGHT, TIME])))
     for mark, field in made.marked.items():
         some = over_keys(
@@ -147,7 +144,7 @@ def _check_names(by: tuple[str, ...], aggregates: dict[str, Aggregate], columns:
             raise BadField(f"an aggregate is called {name!r}, as another column of the output is: choose another name")
 
 
-def put_in_form(frame: "DataFrame", by: Sequence[str]) -> "DataFrame":
+def put_in_form(frame: DataFrame, by: Sequence[str]) -> DataFrame:
     """A frame with `_weight`, `_revision` and `_time`, with the version of each group instead of the revision."""
     own = [f"`{name}`" for name in row_names(frame.columns) if name != REVISION]
     return frame.select(*own, WEIGHT, group_version(by, REVISION).alias(VERSION), TIME)

@@ -7,15 +7,15 @@ a running double stays in it, and one NaN for ever.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.sums import Count, Mean, Total
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT
 from headrace.pipelines.spark.plan import stateful_step
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _WIDEST: Final = 17
@@ -33,10 +33,10 @@ class Upserts:
     """
 
     by: tuple[str, ...]
-    make: "Callable[[], DataFrame]"
+    make: Callable[[], DataFrame]
 
 
-def why_not_native(frame: "DataFrame", aggregates: Mapping[str, Aggregate]) -> str | None:
+def why_not_native(frame: DataFrame, aggregates: Mapping[str, Aggregate]) -> str | None:
     """Why Spark's own aggregation cannot do it, as half a sentence; None if it can."""
     for name, each in aggregates.items():
         if not isinstance(each, Count | Total | Mean):
@@ -55,10 +55,8 @@ def why_not_native(frame: "DataFrame", aggregates: Mapping[str, Aggregate]) -> s
     return None
 
 
-def group_natively(frame: "DataFrame", by: Sequence[str], aggregates: Mapping[str, Aggregate]) -> "DataFrame":
+def group_natively(frame: DataFrame, by: Sequence[str], aggregates: Mapping[str, Aggregate]) -> DataFrame:
     """The groups as upserts."""
-    from pyspark.sql import functions as fn
-
     columns = [fn.sum(WEIGHT).alias(_ROWS), fn.count(fn.lit(1)).alias(_CHANGES), fn.max(TIME).alias(TIME)]
     results = []
     for place, (name, each) in enumerate(aggregates.items()):
@@ -74,10 +72,8 @@ def group_natively(frame: "DataFrame", by: Sequence[str], aggregates: Mapping[st
     )
 
 
-def _summed(frame: "DataFrame", each: Aggregate, n: str, total: str) -> "tuple[list[Column], Column]":
+def _summed(frame: DataFrame, each: Aggregate, n: str, total: str) -> tuple[list[Column], Column]:
     """The running sums of an aggregate, and what it makes of them."""
-    from pyspark.sql import functions as fn
-
     weight = fn.col(WEIGHT)
     if each.field is None:
         return [], fn.col(_ROWS)
@@ -100,7 +96,7 @@ def _summed(frame: "DataFrame", each: Aggregate, n: str, total: str) -> "tuple[l
     return sums, fn.when(some, mean).cast(_mean_type(kind))
 
 
-def _kind(frame: "DataFrame", each: Aggregate) -> str:
+def _kind(frame: DataFrame, each: Aggregate) -> str:
     return "" if each.field is None else frame.schema[each.field].dataType.simpleString()
 
 
@@ -121,10 +117,8 @@ def _mean_type(kind: str) -> str:
     return f"decimal({precision + 4},{scale + 4})"
 
 
-def group_version(by: Sequence[str], revision: str) -> "Column":
+def group_version(by: Sequence[str], revision: str) -> Column:
     """The version of a group: its key as JSON, and a number that grows."""
-    from pyspark.sql import functions as fn
-
     key = fn.to_json(fn.struct(*(fn.col(f"`{name}`") for name in by)), {"ignoreNullFields": "false"})
     return fn.struct(
         fn.lit(TABLE).alias("table"),

@@ -7,8 +7,6 @@ micro-batches, all that was emitted adds up to the groups as they are, also if a
 beginning.
 """
 
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,14 +16,13 @@ import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import (
     NO_WATERMARK,
-    NOTHING,
     Batch,
     Changes,
-    Due,
     Keyed,
     Plan,
     State,
     Times,
+    Untimed,
     Values,
 )
 from headrace.pipelines.operators.aggregation.algebra import Call, Flags, Part, Step
@@ -41,7 +38,7 @@ _OWN: Final = ("revision", "at", "rows")
 
 
 @dataclass(frozen=True)
-class GroupedRows:
+class GroupedRows(Untimed):
     """The operator: each part by the name of its column. Its keys are the groups."""
 
     parts: Mapping[str, Part]
@@ -55,18 +52,15 @@ class GroupedRows:
 
     @property
     def groups(self) -> pa.Schema:
-        """The numbers kept of a group."""
         names = [f"{name}.{column}" for name, part in self.parts.items() for column in part.columns]
         return pa.schema([pa.field(name, pa.int64()) for name in (*_OWN, *names)])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """One table of groups, and those of the parts."""
         others = [table for part in self.parts.values() for table in part.tables]
         parameters = {f"aggregate {name}": part for name, part in self.parts.items()}
         return Plan(self.output, (Values(GROUPS, self.groups), *others), parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
-        """Changes of some groups."""
         count = batch.keys.num_rows
         weight = np.asarray(batch.rows.column(WEIGHT).fill_null(0)).astype(np.int64)
         call = Call(count, batch.key, batch.rows, weight, state)
@@ -98,10 +92,6 @@ class GroupedRows:
             append={name: rows for step in steps for name, rows in step.append.items()},
             delete={GROUPS: delete} | {name: keys for step in steps for name, keys in step.delete.items()},
         )
-
-    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """No timer is ever set."""
-        return NOTHING
 
     def _steps(self, call: Call, numbers: list[Longs]) -> list[Step]:
         steps, first = [], 0
@@ -138,7 +128,7 @@ class GroupedRows:
 
 
 @dataclass(frozen=True)
-class DistinctMarks:
+class DistinctMarks(Untimed):
     """Passes rows on, and marks when a value of a group appears or disappears: +1 or -1 in a row of weight 0.
 
     Its keys are the group and the value; a value that is null is not counted.
@@ -183,10 +173,6 @@ class DistinctMarks:
         put = np.flatnonzero((after != 0) & (after != before))
         kept = Keyed(put, pa.RecordBatch.from_arrays([pa.array(after[put])], schema=_COUNT))
         return Changes(emit=emit, put={ROWS: kept}, delete={ROWS: np.flatnonzero((after == 0) & (before != 0))})
-
-    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """No timer is ever set."""
-        return NOTHING
 
     def _output(self, keys: pa.Schema) -> pa.Schema:
         """The columns of rows, which are null in a mark, and the mark."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.keyed.apply import BUCKETS, keyed
@@ -24,15 +26,12 @@ from headrace.pipelines.operators.tables.form import (
 from headrace.pipelines.operators.tables.joins.operator import LEFT, RIGHT, TableJoin
 from headrace.pipelines.operators.tables.row_bytes import check_columns
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 HOW: Final = ("inner", "left", "right", "full")
 _LEFT, _RIGHT = "the left table of join_tables", "the right table of join_tables"
 
 
 def join_tables(
-    right: "DataFrame", *, on: On, how: str = "inner", prefix: str = "", buckets: int | None = None
+    right: DataFrame, *, on: On, how: str = "inner", prefix: str = "", buckets: int | None = None
 ) -> Transform:
     """The join of two tables as changes, as a table as changes: `orders.transform(join_tables(customers, on=…))`.
 
@@ -61,10 +60,8 @@ class _On:
 
 
 def _joined(
-    left: "DataFrame", right: "DataFrame", on: tuple[_On, ...], how: str, prefix: str, buckets: int | None
-) -> "DataFrame":
-    from pyspark.sql import functions as fn
-
+    left: DataFrame, right: DataFrame, on: tuple[_On, ...], how: str, prefix: str, buckets: int | None
+) -> DataFrame:
     types = arrow_schema(left), arrow_schema(right)
     _check(types, on, left.isStreaming, right.isStreaming)
     shared = {each.left for each in on if each.is_shared}
@@ -98,9 +95,7 @@ def _joined(
     return told.select(*wanted, weight, VERSIONS, TIME)
 
 
-def _side(frame: "DataFrame", names: Sequence[str]) -> "Column":
-    from pyspark.sql import functions as fn
-
+def _side(frame: DataFrame, names: Sequence[str]) -> Column:
     return fn.struct(*(f"`{name}`" for name in [*names, WEIGHT, version_column(frame.columns), TIME]))
 
 

@@ -10,9 +10,6 @@ before: only pairs of which one changed are looked at. A row that an outer join 
 nothing on the other side.
 """
 
-
-# ruff: noqa: ARG002 - the engine hands over more than each operator needs
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,16 +18,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.pipelines.keyed.operator import (
-    NOTHING,
     Batch,
     Changes,
-    Due,
     Keyed,
     Longs,
     Plan,
     Rows,
     State,
     Times,
+    Untimed,
     Values,
 )
 from headrace.pipelines.operators.tables.form import TIME_TYPE, WEIGHT_TYPE, time_field, versions_field, weight_field
@@ -109,7 +105,7 @@ class _Turn:
 
 
 @dataclass(frozen=True)
-class TableJoin:
+class TableJoin(Untimed):
     """The operator: the types of both sides' rows, and whose rows stay that find none on the other side."""
 
     left: pa.StructType
@@ -120,19 +116,16 @@ class TableJoin:
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """Left and right."""
         return Side(LEFT, self.left), Side(RIGHT, self.right)
 
     @property
     def output(self) -> pa.Schema:
-        """The columns of the left, those of the right, and those of the form."""
         left, right = self.sides
         named = [field.with_name(f"{self.prefix}{field.name}") for field in right.columns]
         columns = [field.with_nullable(True) for field in [*left.columns, *named]]
         return pa.schema([*columns, weight_field(), versions_field(), time_field()])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        """Two logs and their totals."""
         logs = (Rows(LEFT, LOG, LOG_ORDER), Rows(RIGHT, LOG, LOG_ORDER))
         left, right = self.sides
         unmatched = {"left": self.keeps_left, "right": self.keeps_right}
@@ -141,7 +134,6 @@ class TableJoin:
         return Plan(self.output, (*logs, Values(TOTALS, _TOTALS)), parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
-        """What the result gains and loses."""
         count = batch.keys.num_rows
         # In SQL a key with a null in it equals nothing, itself included.
         unmatched = np.zeros(count, np.bool_)
@@ -164,10 +156,6 @@ class TableJoin:
             results += [(key, _none(at), at, weight) for key, at, weight in self._alone(right, left, unmatched)]
         emit = self._emitted(left, right, Joined(*(np.concatenate(part) for part in zip(*results, strict=True))))
         return self._kept(left, right, emit)
-
-    def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """There are none."""
-        return NOTHING
 
     def _turn(self, side: Side, delta: Delta, totals: Longs, asked: Flags, unmatched: Flags, state: State) -> _Turn:
         """Read what is needed of a side, and add it up with what is new; `asked` are keys that the other side meets."""
