@@ -166,9 +166,9 @@ class CountingSource:
             self._fail_at.discard(self._next)
             raise SourceUnavailable("gone for a moment")
         table = Table("s", "numbers", (Column("id", "text", text_codec(), optional=False),), (0,))
-        origin = Origin(None, 0, '"ts_ms":0')
+        origin = Origin(None, 0, "false", own=("lsn",))
         numbers = range(self._next, min(self._next + 2, self._end))
-        events = [Change(table, "c", None, (str(number),), origin, '"lsn":0') for number in numbers]
+        events = [Change(table, "c", None, (str(number),), origin, 0) for number in numbers]
         self._next = numbers.stop
         return Batch(list(events), self.position(), is_last=self._next >= self._end)
 

@@ -19,7 +19,7 @@ from headrace.connect.table import UNCHANGED, Column, Table
 TABLE = Table(
     "s", "t", tuple(Column(n, *codec_of(25, -1, TypeModes(), lambda _: None)) for n in ("id", "v", "large")), (0,)
 )
-NOBODY = Origin(None, 0, "")
+NOBODY = Origin(None, 0)
 KEYS = st.integers(0, 5)
 WRITES = st.lists(
     st.one_of(
@@ -43,7 +43,7 @@ class Database:
         self._value = 0
 
     def _changed(self, op: str, before: Any, after: Any) -> None:
-        self.log.append(Change(TABLE, op, before, after, NOBODY, ""))
+        self.log.append(Change(TABLE, op, before, after, NOBODY, ()))
 
     def write(self, statement: tuple[Any, ...]) -> None:
         kind, *keys = statement
@@ -73,7 +73,7 @@ class Database:
         return event if row is None else event._replace(after=(*event.after[:2], row[1]))
 
     def mark(self, text: str) -> None:
-        self.log.append(Message(WATERMARK, text.encode(), True, NOBODY, ""))
+        self.log.append(Message(WATERMARK, text.encode(), True, NOBODY, ()))
 
 
 class Copy:
@@ -131,7 +131,7 @@ def test_the_copy_is_the_table_however_the_reader_is_cut_off(data: st.DataObject
     while running.is_active or copy.place < len(database.log):
         running.begin()
         end = min(len(database.log), copy.place + data.draw(st.integers(1, 8)))
-        events = list(running.through(database.log[copy.place : end], lambda: (NOBODY, "")))
+        events = list(running.through(database.log[copy.place : end], lambda: (NOBODY, ())))
         if cuts and data.draw(st.booleans()):  # before the batch was durable: nothing of it was seen
             cuts -= 1
             running = start()

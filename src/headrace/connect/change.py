@@ -3,7 +3,8 @@
 A change carries raw values, as the database sent them. The envelope writes them; nothing in between looks inside.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.connect.table import Row, Table
@@ -14,29 +15,65 @@ OPERATIONS: Final = (CREATE, UPDATE, DELETE, READ, TRUNCATE, MESSAGE)
 Position: TypeAlias = dict[str, Any]  # JSON; only the source that made it understands it
 
 
+Member: TypeAlias = int | str | None  # of a `source` block
+Place: TypeAlias = int | tuple[Member, ...] | None  # what a change has alone of it: one value, or several
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What all changes of one transaction share; `members` is their part of the `source` block, as JSON members."""
+    """What all changes of one transaction share of the `source` block, and the names of what each has alone.
+
+    A place holds the values of `own`, but for the sequence: Debezium's text of the last commit before the transaction
+    and of the change's own place, which follows from them.
+    """
 
     transaction_id: str | None
-    ts_us: int
-    members: str
+    ts_us: int  # when the transaction was committed, or the row read
+    snapshot: str = ""  # "false" of changes, "true" or "incremental" of rows that were read, "" if nothing is known
+    shared: Mapping[str, Member] = field(default_factory=dict)
+    own: tuple[str, ...] = ()
+    committed_lsn: int | None = None  # where the last commit before it ended, in PostgreSQL's log
 
     @property
     def ts_ms(self) -> int:
-        """When the transaction was committed, or the row read."""
+        """The same time in milliseconds."""
         return self.ts_us // 1000
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """Its part of the `source` block."""
+        if not self.snapshot:
+            return {}
+        times: dict[str, Member] = {"ts_ms": self.ts_us // 1000, "ts_us": self.ts_us, "ts_ns": self.ts_us * 1000}
+        return {**times, "snapshot": self.snapshot, **self.shared}
+
+    @property
+    def sequence_head(self) -> str:
+        """The sequence up to a change's own place, behind which `"]` closes it."""
+        return '[null,"' if self.committed_lsn is None else f'["{self.committed_lsn}","'
+
+    def placed(self, place: Place) -> dict[str, Member]:
+        """The whole block of one change."""
+        if self.own[:1] == ("sequence",):
+            return {**self.members, "sequence": f'{self.sequence_head}{place}"]', self.own[1]: _one(place)}
+        values = place if isinstance(place, tuple) else (place,) if self.own else ()
+        return {**self.members, **dict(zip(self.own, values, strict=True))}
+
+
+def _one(place: Place) -> Member:
+    assert not isinstance(place, tuple)
+    return place
 
 
 class Change(NamedTuple):
-    """One row's change; `place` is its own part of the `source` block, as JSON members."""
+    """One row's change."""
 
     table: Table
     op: str
     before: Row | None
     after: Row | None
     origin: Origin
-    place: str
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +91,7 @@ class Message:
     content: bytes
     transactional: bool
     origin: Origin
-    place: str
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +102,7 @@ class SchemaChange:
     before: Table | None
     what: str
     origin: Origin
-    place: str
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +115,7 @@ class UnseenChange:
     table: Table
     what: str
     origin: Origin
-    place: str
+    place: Place
     because: str = ""  # why the table cannot be read again, if that is so
 
 

@@ -47,6 +47,7 @@ JSON, AVRO = "json", "avro"
 NUMBERING: Final = "numbering"  # the key of ours in a position
 FORMATS: Final = (JSON, AVRO)
 _ROW_ALONE: Final = (CREATE, READ)
+_NOWHERE: Final = object()
 
 
 class OutRecord(NamedTuple):
@@ -147,7 +148,9 @@ class EnvelopeWriter:
         # Changes of one table and one transaction mostly stand together, so what they share is looked up once.
         last_table: Table | None = None
         last_origin: Origin | None = None
+        last_place: Any = _NOWHERE
         members: Piece = null
+        placed: Piece = null
         ts_ms = 0
         for event in events:
             if event.__class__ is Change:
@@ -160,9 +163,12 @@ class EnvelopeWriter:
                     last_table = table
                 if origin is not last_origin:
                     members, ts_ms = form.origin(origin), origin.ts_us // 1000
-                    last_origin = origin
+                    write_place = form.place(origin)
+                    last_origin, last_place = origin, _NOWHERE
+                if place is not last_place:  # rows of a snapshot have one and the same
+                    placed, last_place = write_place(place), place
                 if is_plain and op in _ROW_ALONE:
-                    key, value = whole(after, null, members, place, op, plain)
+                    key, value = whole(after, null, members, placed, op, plain)
                     yield new(OutRecord, (topic, key, value, ts_ms, headers, ANY_PARTITION))
                     continue
                 if op in skipped:
@@ -177,18 +183,18 @@ class EnvelopeWriter:
                     yield from self._flat(writers, op, before, after, ts_ms)
                 elif op == UPDATE:
                     if before is not None and writers.key_differs(before, after):
-                        yield from self._moved(writers, before, after, members, place, end, ts_ms)
+                        yield from self._moved(writers, before, after, members, placed, end, ts_ms)
                     else:
                         old = null if before is None else writers.row(before)
-                        key, value = whole(after, old, members, place, op, end)
+                        key, value = whole(after, old, members, placed, op, end)
                         yield new(OutRecord, (topic, key, value, ts_ms, headers, ANY_PARTITION))
                 elif op == DELETE:
-                    yield from self._deleted(writers, before, members, place, end, ts_ms, _NONE)
+                    yield from self._deleted(writers, before, members, placed, end, ts_ms, _NONE)
                 elif op == TRUNCATE:
-                    value = writers.envelope(null, null, members, place, TRUNCATE, end)
+                    value = writers.envelope(null, null, members, placed, TRUNCATE, end)
                     yield OutRecord(writers.topic, writers.empty_key, value, ts_ms, _NONE, EVERY_PARTITION)
                 else:  # create or read
-                    key, value = whole(after, null, members, place, op, end)
+                    key, value = whole(after, null, members, placed, op, end)
                     yield new(OutRecord, (topic, key, value, ts_ms, headers, ANY_PARTITION))
             elif isinstance(event, TransactionEnd):
                 if log is not None and (ended := log.end(event.origin)) is not None:
@@ -203,7 +209,7 @@ class EnvelopeWriter:
     # --- rows
 
     def _deleted(
-        self, writers: TableWriters, before: Row, members: Piece, place: str, end: Piece, ts_ms: int, headers: Headers
+        self, writers: TableWriters, before: Row, members: Piece, place: Piece, end: Piece, ts_ms: int, headers: Headers
     ) -> Iterator[OutRecord]:
         key = writers.key(before)
         value = writers.envelope(writers.row(before), self._form.null, members, place, DELETE, end)
@@ -212,7 +218,7 @@ class EnvelopeWriter:
             yield OutRecord(writers.topic, key, None, ts_ms, writers.headers)
 
     def _moved(
-        self, writers: TableWriters, before: Row, after: Row, members: Piece, place: str, end: Piece, ts_ms: int
+        self, writers: TableWriters, before: Row, after: Row, members: Piece, place: Piece, end: Piece, ts_ms: int
     ) -> Iterator[OutRecord]:
         """An update of the key: the row under the old key goes, one under the new key comes."""
         old_key, new_key = writers.key(before), writers.key(after)

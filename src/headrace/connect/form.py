@@ -23,8 +23,8 @@ class TableWriters(NamedTuple):
     key: Callable[[Row], bytes | None]
     empty_key: bytes | None  # of a truncate: no row has it
     row: Callable[[Row], Piece]
-    whole: Callable[[Row, Piece, Piece, str, str, Piece], tuple[bytes | None, bytes]]
-    envelope: Callable[[Piece, Piece, Piece, str, str, Piece], bytes]  # before, after, origin, place, operation, end
+    whole: Callable[[Row, Piece, Piece, Piece, str, Piece], tuple[bytes | None, bytes]]
+    envelope: Callable[[Piece, Piece, Piece, Piece, str, Piece], bytes]  # before, after, origin, place, operation, end
     flat: Callable[[Row, bool], bytes]  # the row alone, and whether it is gone
     key_differs: Callable[[Row, Row], bool]
     headers: tuple[tuple[str, bytes], ...] = ()  # of every record of a row
@@ -40,6 +40,10 @@ class Form(Protocol):
 
     def origin(self, origin: Origin) -> Piece:
         """What all changes of a transaction share of the `source` block."""
+        ...
+
+    def place(self, origin: Origin) -> Callable[[Any], Piece]:
+        """A function that writes what each change of a transaction has alone: its place."""
         ...
 
     def end(self, block: Block | None, now_us: int) -> Piece:

@@ -1,9 +1,12 @@
 """Functions that write a row as JSON, made for the columns of a table. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
-from headrace.connect.table import UNCHANGED, Column, Row, json_wire, quoted
+from headrace.connect.change import Member
+from headrace.connect.schemas import SOURCE_TYPES
+from headrace.connect.table import UNCHANGED, Column, Row, json_wire, quoted, to_wire
 
 
 def image_writer(
@@ -38,7 +41,7 @@ def record_writer(
     code = _Code()
     lines, image = code.columns(view, frozenset(key))
     value = (
-        _literal(head) + "{old}" + _literal(',"after":') + image + _literal("," + source) + "{members},{place}"
+        _literal(head) + "{old}" + _literal(',"after":') + image + _literal("," + source) + "{members}{place}"
         + _literal('},"op":"') + "{op}" + _literal('"') + "{end}" + _literal(tail)
     )  # fmt: skip
     key_code = "None"
@@ -51,11 +54,26 @@ def record_writer(
     return code.made("row, old, members, place, op, end", lines, f"{key_code}, f{value!r}.encode('latin-1')")
 
 
+@cache
+def members_writer(names: tuple[str, ...]) -> Callable[[Iterable[Member]], str]:
+    """A function that writes values as members of a `source` block, each behind a comma."""
+    if not names:
+        return lambda _values: ""
+    code = _Code()
+    lines = [f"{', '.join(f'v{number}' for number in range(len(names)))}, = values"]
+    template = ""
+    for number, name in enumerate(names):
+        written = f"w(v{number})" if SOURCE_TYPES[name] == "string" else f"v{number}"
+        lines.append(f't{number} = "null" if v{number} is None else {written}')
+        template += _literal(f",{json_wire(name)}:") + f"{{t{number}}}"
+    return code.made("values", lines, f"f{template!r}")
+
+
 class _Code:
     """A function that is being written; what it needs is bound to its arguments, where it is found fastest."""
 
     def __init__(self) -> None:
-        self._scope: dict[str, Any] = {"q": quoted, "UNCHANGED": UNCHANGED}
+        self._scope: dict[str, Any] = {"q": quoted, "w": _text, "UNCHANGED": UNCHANGED}
 
     def columns(self, view: Sequence[tuple[int, Column]], never_null: frozenset[int]) -> tuple[list[str], str]:
         """Lines that write each column into `t0`, `t1`, …, and the template of a JSON object with all of them."""
@@ -93,6 +111,10 @@ def key_differs(key: Sequence[int]) -> Callable[[Row, Row], bool]:
     exec(f"def differs(before, after):\n    return {test}", scope)  # noqa: S102 - numbers alone
     made: Callable[[Row, Row], bool] = scope["differs"]
     return made
+
+
+def _text(text: str) -> str:
+    return quoted(text if text.isascii() else to_wire(text))
 
 
 def _literal(text: str) -> str:

@@ -23,7 +23,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
 
-from headrace.connect.change import READ, TRUNCATE, Change, Event, Origin, SchemaChange, TransactionEnd, UnseenChange
+from headrace.connect.change import (
+    READ,
+    TRUNCATE,
+    Change,
+    Event,
+    Origin,
+    Place,
+    SchemaChange,
+    TransactionEnd,
+    UnseenChange,
+)
 from headrace.connect.ranges import Key, Range, Remaining
 from headrace.connect.table import UNCHANGED, Row, Table
 
@@ -93,7 +103,7 @@ class Incremental:
             self._changed.clear()
             self._later.clear()
 
-    def through(self, events: Iterable[Event], origin: Callable[[], tuple[Origin, str]]) -> Iterator[Event]:
+    def through(self, events: Iterable[Event], origin: Callable[[], tuple[Origin, Place]]) -> Iterator[Event]:
         """The events without the watermarks, and with the rows of a chunk where its high watermark stands."""
         for event in events:
             chunk = self._chunk
@@ -144,7 +154,7 @@ class Incremental:
         earlier = self._changed[key]
         return earlier and change._replace(after=_complete(change.after, earlier.after))
 
-    def _mark(self, mark: str, chunk: ReadChunk, origin: Callable[[], tuple[Origin, str]]) -> Iterator[Event]:
+    def _mark(self, mark: str, chunk: ReadChunk, origin: Callable[[], tuple[Origin, Place]]) -> Iterator[Event]:
         name, _, which = mark.partition(":")
         if name != self._name:
             return  # of a chunk that was given up

@@ -11,9 +11,9 @@ from typing import Any, Final
 from headrace.connect.change import Message, Origin, SchemaChange
 from headrace.connect.filters import Filters
 from headrace.connect.form import KeyAndValue, TableWriters
-from headrace.connect.images import image_writer, key_differs, record_writer
+from headrace.connect.images import image_writer, key_differs, members_writer, record_writer
 from headrace.connect.schemas import described_change, envelope_schema, key_schema, row_schema, source_names, wrapped
-from headrace.connect.table import Row, Table, json_wire
+from headrace.connect.table import Row, Table, json_wire, quoted
 from headrace.connect.transactions import Block
 from headrace.connect.units import units_header
 
@@ -32,8 +32,18 @@ class JsonForm:
         self._unwrap = unwrap
 
     def origin(self, origin: Origin) -> str:
-        """Its members, as the source wrote them."""
-        return origin.members
+        """Its members."""
+        members = origin.members
+        return members_writer(tuple(members))(members.values())
+
+    def place(self, origin: Origin) -> Callable[[Any], str]:
+        """Its members."""
+        own = origin.own
+        if own[:1] == ("sequence",):  # there is one in every change of PostgreSQL's log
+            head = ',"sequence":' + quoted(origin.sequence_head)[:-1]
+            return lambda lsn: f'{head}{lsn}\\"]","lsn":{lsn}'
+        write = members_writer(own)
+        return write if len(own) != 1 else lambda value: write((value,))
 
     def end(self, block: Block | None, now_us: int) -> str:
         """The transaction and the times."""
@@ -66,7 +76,7 @@ class JsonForm:
         row = image_writer(view)
 
         def envelope(old: str, new: str, members: str, place: str, op: str, end: str) -> bytes:
-            return f'{head}{old},"after":{new},{source}{members},{place}}},"op":"{op}"{end}{tail}'.encode("latin-1")
+            return f'{head}{old},"after":{new},{source}{members}{place}}},"op":"{op}"{end}{tail}'.encode("latin-1")
 
         def flat(values: Row, is_gone: bool) -> bytes:
             text = row(values)
@@ -86,28 +96,29 @@ class JsonForm:
 
     def message(self, message: Message, ts_ms: int, now_us: int) -> KeyAndValue:
         """A message of the database's log."""
-        members = f"{message.origin.members}," if message.origin.members else f'"ts_ms":{ts_ms},"snapshot":"false",'
+        members = self.origin(message.origin) or f',"ts_ms":{ts_ms},"snapshot":"false"'
         content = base64.b64encode(message.content).decode()
         prefix = json_wire(message.prefix)
         value = (
             f'{{"op":"m","message":{{"prefix":{prefix},"content":"{content}"}},{self._source("", "")}{members}'
-            f"{message.place}}},{_times(now_us)}}}"
+            f"{self.place(message.origin)(message.place)}}},{_times(now_us)}}}"
         )
         return f'{{"prefix":{prefix}}}'.encode("latin-1"), value.encode("latin-1")
 
     def schema_change(self, event: SchemaChange, now_us: int) -> KeyAndValue:
         """A table that took another shape."""
         table, database = event.table, self._fixed["db"]
-        members = f"{event.origin.members}," if event.origin.members else ""
+        source = self._source(table.schema, table.name) + self.origin(event.origin)
         value = (
-            f"{{{self._source(table.schema, table.name)}{members}{event.place}}},{_times(now_us)},"
+            f"{{{source}{self.place(event.origin)(event.place)}}},{_times(now_us)},"
             f'"databaseName":{json_wire(database)},"tableChanges":[{json_wire(described_change(event, database))}]}}'
         )
         key = json_wire({"databaseName": database, "table": table.full_name})
         return key.encode("latin-1"), value.encode("latin-1")
 
     def _source(self, schema: str, table: str) -> str:
-        return f'"source":{json_wire(self._fixed | source_names(schema, table))[:-1]},'
+        told = self._fixed | source_names(schema, table)
+        return '"source":{' + members_writer(tuple(told))(told.values())[1:]
 
 
 def _times(now_us: int) -> str:

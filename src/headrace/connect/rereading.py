@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from headrace.connect.change import Change, Event, Message, Origin, UnseenChange
+from headrace.connect.change import Change, Event, Message, Origin, Place, UnseenChange
 from headrace.connect.errors import SourceRefused
 from headrace.connect.incremental import Incremental
 from headrace.connect.signals import STOP, Signal, is_internal, signal_in
@@ -32,7 +32,7 @@ class Rereading:
         signal_table: str,
         table_of: Callable[[str], Table | None],
         check: Callable[[], None],
-        origin: Callable[[], tuple[Origin, str]],
+        origin: Callable[[], tuple[Origin, Place]],
         unseen_changes: str = REREAD,
         stopped: Mapping[str, str] | None = None,
     ) -> None:
@@ -97,7 +97,7 @@ class Rereading:
         self.incremental.remaining = self.incremental.remaining.without([change.table.full_name])
         return self.stopped.stop(change)
 
-    def _obey(self, signal: Signal, origin: Origin, place: str) -> Iterator[Event]:
+    def _obey(self, signal: Signal, origin: Origin, place: Place) -> Iterator[Event]:
         incremental = self.incremental
         if signal.kind == STOP:
             chosen = signal.tables or incremental.remaining.tables

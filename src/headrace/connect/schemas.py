@@ -48,6 +48,7 @@ SOURCE_FIELDS: Final = (
     field_of("int32", "row"),
     field_of("int64", "position"),
 )
+SOURCE_TYPES: Final = {field["field"]: field["type"] for field in SOURCE_FIELDS}
 
 
 def struct(name: str, fields: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:

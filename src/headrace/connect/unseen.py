@@ -15,7 +15,7 @@ A table that cannot be read again, because the database takes no marks, stops to
 from collections.abc import Mapping
 from typing import Any, Final
 
-from headrace.connect.change import TRUNCATE, Change, Event, Origin, SchemaChange, UnseenChange
+from headrace.connect.change import TRUNCATE, Change, Event, Origin, Place, SchemaChange, UnseenChange
 from headrace.connect.table import Table
 from headrace.telemetry.logs import get_logger
 
@@ -68,7 +68,7 @@ class StoppedTables:
         return dict(self._why)
 
 
-def emptied(table: Table, what: str, origin: Origin, place: str) -> list[Event]:
+def emptied(table: Table, what: str, origin: Origin, place: Place) -> list[Event]:
     """What is told of a table that is read again from nothing: why, and that no row of it counts any more."""
     log.warning("table is read again", table=table.full_name, reason=what)
     told = f"{what}; the table is emptied and read again"

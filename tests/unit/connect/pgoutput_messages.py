@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Sequence
 
-from headrace.connect.change import Event, Origin
+from headrace.connect.change import Event, Origin, Place
 from headrace.connect.postgres.decode import Decoder
 from headrace.connect.postgres.positions import LogPosition
 from headrace.connect.postgres.relation import Relation
@@ -122,7 +122,7 @@ def rollback_prepared(lsn: int, xid: int, gid: str) -> bytes:
     return b"r" + struct.pack(">BQQqqI", 0, lsn, lsn + 8, 0, 0, xid) + _text(gid)
 
 
-def resolve(announced: Relation, _origin: Origin, _place: str, _is_known: bool) -> tuple[Table | None, list[Event]]:
+def resolve(announced: Relation, _origin: Origin, _place: Place, _is_known: bool) -> tuple[Table | None, list[Event]]:
     """Every table but one called `unwanted`."""
     if announced.name == "unwanted":
         return None, []

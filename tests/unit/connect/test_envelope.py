@@ -14,8 +14,8 @@ from headrace.connect.postgres.types import TypeModes, codec_of
 from headrace.connect.table import Column, Table, to_wire
 
 NOW_US = 1_700_000_000_123_456
-ORIGIN = Origin("77", 1_600_000_000_000_001, '"ts_ms":1600000000000,"snapshot":"false","txId":77')
-PLACE = '"lsn":42'
+ORIGIN = Origin("77", 1_600_000_000_000_001, "false", {"txId": 77}, ("lsn",))
+PLACE = 42
 
 
 def column(name: str, type_id: int, *, optional: bool = True) -> Column:
@@ -54,6 +54,8 @@ def test_a_create() -> None:
             "schema": "public",
             "table": "people",
             "ts_ms": 1600000000000,
+            "ts_us": 1600000000000001,
+            "ts_ns": 1600000000000001000,
             "snapshot": "false",
             "txId": 77,
             "lsn": 42,

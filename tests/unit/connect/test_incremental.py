@@ -38,20 +38,20 @@ def reading(reader: Reader, went_by: deque[str] | None = None) -> Incremental:
 
 
 def origin(xid: str) -> Origin:
-    return Origin(xid, 0, "")
+    return Origin(xid, 0)
 
 
 def mark(name: str, which: str) -> list[Event]:
-    return [Message(WATERMARK, f"{name}:{which}".encode(), True, origin("900"), ""), TransactionEnd(origin("900"))]
+    return [Message(WATERMARK, f"{name}:{which}".encode(), True, origin("900"), ()), TransactionEnd(origin("900"))]
 
 
 def changed(xid: str, op: str, before: Row | None, after: Row | None, table: Table = TABLE) -> list[Event]:
-    return [Change(table, op, before, after, origin(xid), ""), TransactionEnd(origin(xid))]
+    return [Change(table, op, before, after, origin(xid), ()), TransactionEnd(origin(xid))]
 
 
 def through(machine: Incremental, *groups: list[Event]) -> list[tuple[str, Row | None]]:
     events = [event for group in groups for event in group]
-    found = machine.through(events, lambda: (origin("0"), ""))
+    found = machine.through(events, lambda: (origin("0"), ()))
     return [(event.op, event.after) for event in found if isinstance(event, Change)]
 
 
@@ -112,11 +112,11 @@ def test_a_chunk_in_whose_window_the_table_changed_its_shape_is_read_again() -> 
     reader = Reader(chunk(("1", "a"), is_last=True), chunk(("1", "b"), is_last=True))
     machine = reading(reader)
     machine.begin()
-    altered: list[Event] = [SchemaChange(TABLE, TABLE, "another column", origin("7"), "")]
+    altered: list[Event] = [SchemaChange(TABLE, TABLE, "another column", origin("7"), ())]
     assert through(machine, mark(reader.names[0], "low"), altered, mark(reader.names[0], "high")) == []
     machine.begin()
     assert through(machine, mark(reader.names[1], "low"), mark(reader.names[1], "high")) == [("r", ("1", "b"))]
-    other: list[Event] = [SchemaChange(OTHER, OTHER, "another column", origin("7"), "")]
+    other: list[Event] = [SchemaChange(OTHER, OTHER, "another column", origin("7"), ())]
     reader = Reader(chunk(("1", "a"), is_last=True))
     machine = reading(reader)
     machine.begin()
@@ -166,7 +166,7 @@ def test_a_chunk_on_its_way_counts_for_nothing_when_its_table_changed_unseen() -
     reader = Reader(chunk(("1", "a")), chunk(("1", "b")))
     machine = reading(reader)
     machine.begin()
-    unseen: list[Event] = [UnseenChange(TABLE, "it was replaced", origin("7"), "")]
+    unseen: list[Event] = [UnseenChange(TABLE, "it was replaced", origin("7"), ())]
     assert through(machine, unseen, mark(reader.names[0], "low"), mark(reader.names[0], "high")) == []
     assert machine.remaining.ranges == (Range("public.t"),)
     machine.begin()

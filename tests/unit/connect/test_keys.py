@@ -20,7 +20,7 @@ COLUMNS = tuple(
     for name, kind in (("id", 23), ("tenant", 25), ("n", 23))
 )
 KEYED, KEYLESS = Table("public", "orders", COLUMNS, (0,)), Table("public", "orders", COLUMNS, ())
-ORIGIN = Origin("7", 1_000_000, '"ts_ms":1000')
+ORIGIN = Origin("7", 1_000_000, "false", own=("lsn",))
 THERE = {"public.orders": {"id": False, "tenant": False, "n": True}}
 
 
@@ -32,10 +32,10 @@ def writer(**more: Any) -> EnvelopeWriter:
 @pytest.mark.parametrize("table", [KEYED, KEYLESS])
 def test_records_have_the_chosen_key(table: Table) -> None:
     events = [
-        Change(table, "c", None, ("1", "a", None), ORIGIN, '"lsn":1'),
-        Change(table, "u", ("1", "a", None), ("1", "b", "5"), ORIGIN, '"lsn":2'),
-        Change(table, "d", ("1", "b", "5"), None, ORIGIN, '"lsn":3'),
-        Change(table, "t", None, None, ORIGIN, '"lsn":4'),
+        Change(table, "c", None, ("1", "a", None), ORIGIN, 1),
+        Change(table, "u", ("1", "a", None), ("1", "b", "5"), ORIGIN, 2),
+        Change(table, "d", ("1", "b", "5"), None, ORIGIN, 3),
+        Change(table, "t", None, None, ORIGIN, 4),
     ]
     written = list(writer().write(events, 5))
     keys = [json.loads(record.key or b"0") for record in written]
@@ -48,7 +48,7 @@ def test_records_have_the_chosen_key(table: Table) -> None:
 def test_a_key_that_is_not_known_is_refused() -> None:
     for op, before, after in (("c", None, ("1", None, None)), ("d", ("1", None, None), None)):
         with pytest.raises(SourceRefused, match=r"a row of public\.orders has no value in tenant"):
-            list(writer().write([Change(KEYED, op, before, after, ORIGIN, '"lsn":1')], 5))
+            list(writer().write([Change(KEYED, op, before, after, ORIGIN, 1)], 5))
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,11 @@ def test_what_is_no_list_of_columns_is_told_before_any_database_is_asked(columns
 
 def test_numbers_of_a_transaction_go_on_behind_a_restart() -> None:
     first = writer(transaction_metadata=True)
-    begun, one, two = first.write([Change(KEYED, "c", None, (n, "a", None), ORIGIN, '"lsn":1') for n in "12"], 5)
+    begun, one, two = first.write([Change(KEYED, "c", None, (n, "a", None), ORIGIN, 1) for n in "12"], 5)
     position = json.loads(json.dumps(first.stamped({"lsn": "0/1"})))
     again = writer(transaction_metadata=True)
     again.resume(position)
-    three, ended = again.write(
-        [Change(KEYED, "c", None, ("3", "a", None), ORIGIN, '"lsn":2'), TransactionEnd(ORIGIN)], 5
-    )
+    three, ended = again.write([Change(KEYED, "c", None, ("3", "a", None), ORIGIN, 2), TransactionEnd(ORIGIN)], 5)
     orders = [json.loads(record.value or b"")["transaction"]["total_order"] for record in (one, two, three)]
     assert orders == [1, 2, 3]
     assert json.loads(begun.value or b"")["status"] == "BEGIN"

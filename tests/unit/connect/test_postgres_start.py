@@ -52,7 +52,7 @@ def announced(*names: str) -> Relation:
     return Relation(1, "public", "t", "d", columns)
 
 
-ORIGIN = Origin("1", 0, "")
+ORIGIN = Origin("1", 0)
 
 
 def shapes(policy: str, known: dict[str, str] | None = None) -> Shapes:
@@ -61,45 +61,45 @@ def shapes(policy: str, known: dict[str, str] | None = None) -> Shapes:
 
 def test_a_shape_that_stays_is_no_event() -> None:
     kept = shapes("evolve")
-    first, events = kept.take(announced("id", "a"), ORIGIN, "")
-    again, more = kept.take(announced("id", "a"), ORIGIN, "")
+    first, events = kept.take(announced("id", "a"), ORIGIN, ())
+    again, more = kept.take(announced("id", "a"), ORIGIN, ())
     assert first is again
     assert events == more == []
 
 
 def test_evolve_goes_on_and_says_so() -> None:
     kept = shapes("evolve")
-    kept.take(announced("id", "a"), ORIGIN, "")
-    table, (event,) = kept.take(announced("id", "b"), ORIGIN, "")
+    kept.take(announced("id", "a"), ORIGIN, ())
+    table, (event,) = kept.take(announced("id", "b"), ORIGIN, ())
     assert table is not None
     assert event.what == "column b was added; column a was dropped"
-    assert kept.take(announced("id", "b"), ORIGIN, "") == (table, [])
+    assert kept.take(announced("id", "b"), ORIGIN, ()) == (table, [])
 
 
 def test_block_stops_there() -> None:
     kept = shapes("block")
-    kept.take(announced("id", "a"), ORIGIN, "")
+    kept.take(announced("id", "a"), ORIGIN, ())
     with pytest.raises(SchemaChangeBlocked, match="column b was added"):
-        kept.take(announced("id", "a", "b"), ORIGIN, "")
+        kept.take(announced("id", "a", "b"), ORIGIN, ())
 
 
 def test_skip_leaves_the_table_out_also_after_a_restart() -> None:
     kept = shapes("skip")
-    kept.take(announced("id", "a"), ORIGIN, "")
-    table, (event,) = kept.take(announced("id", "a", "b"), ORIGIN, "")
+    kept.take(announced("id", "a"), ORIGIN, ())
+    table, (event,) = kept.take(announced("id", "a", "b"), ORIGIN, ())
     assert table is None
     assert "left out" in event.what
     restarted = shapes("skip", kept.known)
-    table, (event,) = restarted.take(announced("id", "a", "b"), ORIGIN, "")
+    table, (event,) = restarted.take(announced("id", "a", "b"), ORIGIN, ())
     assert table is None
     assert "before the restart" in event.what
-    assert restarted.take(announced("id", "a"), ORIGIN, "")[0] is not None
+    assert restarted.take(announced("id", "a"), ORIGIN, ())[0] is not None
 
 
 def test_an_older_shape_that_comes_again_is_no_change() -> None:
     kept = shapes("block")
-    kept.take(announced("id", "b"), ORIGIN, "")
+    kept.take(announced("id", "b"), ORIGIN, ())
     assert kept.recall(announced("id", "a")) is not None
-    assert kept.take(announced("id", "b"), ORIGIN, "")[1] == []
+    assert kept.take(announced("id", "b"), ORIGIN, ())[1] == []
     left_out = shapes("skip", kept.known)
     assert left_out.recall(announced("id", "a")) is None

@@ -14,7 +14,7 @@ from headrace.connect.rereading import Rereading
 from headrace.connect.signals import EXECUTE, SIGNAL, STOP, signal_message
 from headrace.connect.table import Column, Table
 
-NOBODY = Origin(None, 0, "")
+NOBODY = Origin(None, 0)
 COLUMNS = tuple(Column(name, *codec_of(25, -1, TypeModes(), lambda _: None)) for name in ("id", "type", "data"))
 SIGNALS = Table("shop", "headrace_signal", COLUMNS, (0,))
 ORDERS = Table("shop", "orders", COLUMNS, (0,))
@@ -33,18 +33,18 @@ def rereading(
         signal_table="shop.headrace_signal",
         table_of=lambda name: ORDERS if name == "shop.orders" else None,
         check=check,
-        origin=lambda: (NOBODY, ""),
+        origin=lambda: (NOBODY, ()),
         unseen_changes=unseen_changes,
         stopped=stopped,
     )
 
 
 def row(kind: str, data: str | None, table: Table = SIGNALS) -> Change:
-    return Change(table, "c", None, ("1", kind, data), NOBODY, "")
+    return Change(table, "c", None, ("1", kind, data), NOBODY, ())
 
 
 def message(kind: str, *tables: str, reader: str = "") -> Message:
-    return Message(SIGNAL, signal_message(kind, tables, reader).encode(), True, NOBODY, "")
+    return Message(SIGNAL, signal_message(kind, tables, reader).encode(), True, NOBODY, ())
 
 
 def tables_after(reader: Rereading, *events: Event) -> list[str]:
@@ -77,15 +77,15 @@ def test_where_no_mark_can_be_written_nothing_begins_and_the_log_goes_on(caplog:
 
 def test_others_see_neither_signals_nor_the_table_of_signals() -> None:
     order = row("x", "y", ORDERS)
-    application = Message("outbox", b"{}", True, NOBODY, "")
-    altered = SchemaChange(SIGNALS, None, "it was made", NOBODY, "")
+    application = Message("outbox", b"{}", True, NOBODY, ())
+    altered = SchemaChange(SIGNALS, None, "it was made", NOBODY, ())
     events: list[Event] = [altered, order, row("log", None), application, message(EXECUTE, "shop.orders")]
     assert list(rereading().through(events)) == [order, application]
 
 
 # --- changes that the log does not tell
 
-REPLACED = UnseenChange(ORDERS, "it was replaced by another", NOBODY, "")
+REPLACED = UnseenChange(ORDERS, "it was replaced by another", NOBODY, ())
 OTHER = row("x", "y", Table("shop", "others", COLUMNS, (0,)))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from headrace.connect.avro import binary, rows
 from headrace.connect.avro.names import check_distinct
 from headrace.connect.avro.types import avro_schema, value_writer
-from headrace.connect.change import Message, Origin, SchemaChange
+from headrace.connect.change import Message, Origin, Place, SchemaChange
 from headrace.connect.filters import Filters
 from headrace.connect.form import KeyAndValue, SchemaIds, TableWriters
 from headrace.connect.images import key_differs
@@ -28,7 +28,7 @@ from headrace.connect.schemas import (
     source_schema,
     struct,
 )
-from headrace.connect.table import Row, Table, from_wire
+from headrace.connect.table import Row, Table
 from headrace.connect.transactions import Block
 
 _FIXED: Final = ("version", "connector", "name", "db", "schema", "table")
@@ -70,22 +70,26 @@ class AvroForm:
         self._source_schema = source_schema(f"io.debezium.connector.{connector}.Source", fields)
         self._write_fixed = _part_writer(_FIXED)
         self._write_origin = _part_writer((*_SHARED, *shared))
-        self._write_place = _part_writer(own)
-        self._fast_place = _log_place if connector == "postgresql" else _no_place
-        self._last_place: tuple[str, bytes] = ("", b"")
+        self._own = own
+        self._places: dict[tuple[str, ...], Callable[[Place], bytes]] = {}
         self._beside: dict[str, Callable[[Any], bytes]] = {}
 
     def origin(self, origin: Origin) -> bytes:
         """What a transaction's changes share."""
-        told = _members(origin.members)
-        return self._write_origin({"ts_ms": origin.ts_ms, **told})
+        return self._write_origin({"ts_ms": origin.ts_ms, **origin.members})
 
-    def _place(self, place: str) -> bytes:
-        known, written = self._last_place
-        if known is not place:  # rows of a snapshot have one and the same
-            written = self._fast_place(place) or self._write_place(_members(place))
-            self._last_place = place, written
-        return written
+    def place(self, origin: Origin) -> Callable[[Any], bytes]:
+        """What each change has alone."""
+        own = origin.own
+        if own[:1] == ("sequence",):  # there is one in every change of PostgreSQL's log
+            head, sized, long = origin.sequence_head, binary.sized_present, binary.long
+            rest = binary.NULL * (len(self._own) - 2)
+            return lambda lsn: sized(f'{head}{lsn}"]'.encode()) + binary.PRESENT + long(lsn) + rest
+        known = self._places.get(own)
+        if known is None:
+            write = _part_writer(self._own)
+            known = self._places[own] = lambda place: write(Origin(None, 0, own=own).placed(place))
+        return known
 
     def end(self, block: Block | None, now_us: int) -> bytes:
         """The transaction and the times."""
@@ -109,14 +113,12 @@ class AvroForm:
         row_of = struct(f"{topic}.Value", value_fields, optional=True)
         head = self._frame(f"{topic}-value", envelope_schema(topic, row_of, self._source_schema))
         source = self._write_fixed(self._fixed | source_names(table.schema, table.name))
-        place_bytes, operations = self._place, rows.OPERATION_BYTES
+        operations = rows.OPERATION_BYTES
 
-        def envelope(old: bytes, new: bytes, members: bytes, place: str, op: str, end: bytes) -> bytes:
-            return b"".join((head, old, new, source, members, place_bytes(place), operations[op], end))
+        def envelope(old: bytes, new: bytes, members: bytes, place: bytes, op: str, end: bytes) -> bytes:
+            return b"".join((head, old, new, source, members, place, operations[op], end))
 
-        whole = rows.record_writer(
-            view, table.key, key_head=key_head, head=head, source=source, place_bytes=place_bytes
-        )
+        whole = rows.record_writer(view, table.key, key_head=key_head, head=head, source=source)
         row = rows.row_writer(view, table.key, binary.PRESENT)
         return TableWriters(topic, write_key, empty, row, whole, envelope, _unused, key_differs(table.key))
 
@@ -158,7 +160,7 @@ class AvroForm:
         """A message of the database's log."""
         topic = self._names.messages
         told = {"prefix": message.prefix, "content": message.content}
-        source = {"ts_ms": ts_ms, "snapshot": "false", **_members(message.origin.members), **_members(message.place)}
+        source = {"ts_ms": ts_ms, "snapshot": "false", **message.origin.placed(message.place)}
         value = {"op": "m", "message": told, "source": self._fixed | source, **_named_times(now_us)}
         fields = [_OP, _MESSAGE, self._source_schema, *_TIMES]
         schema = struct("io.debezium.connector.MessageValue", fields)
@@ -168,8 +170,8 @@ class AvroForm:
         """A table that took another shape."""
         topic, table = self._names.schema_changes, event.table
         about = {"databaseName": self._fixed["db"], "table": table.full_name}
-        place = _members(event.origin.members) | _members(event.place)
-        source = self._fixed | source_names(table.schema, table.name) | {"ts_ms": event.origin.ts_ms} | place
+        source = self._fixed | source_names(table.schema, table.name) | {"ts_ms": event.origin.ts_ms}
+        source |= event.origin.placed(event.place)
         changes = [described_change(event, self._fixed["db"])]
         value = {"source": source, **about, "tableChanges": changes, **_named_times(now_us)}
         schema = struct("io.debezium.connector.SchemaChangeValue", [self._source_schema, *_TIMES, *_CHANGE_FIELDS])
@@ -185,24 +187,6 @@ class AvroForm:
 
 def _part_writer(names: tuple[str, ...]) -> Callable[[dict[str, Any]], bytes]:
     return value_writer(struct("", [_BY_NAME[name] for name in names]))
-
-
-def _members(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(from_wire(f"{{{text}}}"))
-    return found
-
-
-def _no_place(_place: str) -> bytes:
-    return b""
-
-
-def _log_place(place: str) -> bytes:
-    """The place of a change in PostgreSQL's log, which has always the same words; empty for any other place."""
-    before, lsn_words, lsn = place.rpartition(',"lsn":')
-    if not lsn_words or not lsn.isdecimal() or before[:12] != '"sequence":"':
-        return b""
-    sequence = before[12:-1].replace('\\"', '"').encode("latin-1")
-    return binary.sized_present(sequence) + binary.PRESENT + binary.long(int(lsn)) + binary.NULL
 
 
 def _times(now_us: int) -> bytes:

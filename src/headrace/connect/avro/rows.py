@@ -41,7 +41,7 @@ def row_writer(view: View, key: Sequence[int], head: bytes, tails: Sequence[byte
 
 
 def record_writer(
-    view: View, key: Sequence[int], *, key_head: bytes, head: bytes, source: bytes, place_bytes: Callable[[str], bytes]
+    view: View, key: Sequence[int], *, key_head: bytes, head: bytes, source: bytes
 ) -> Callable[..., tuple[bytes | None, bytes]]:
     """A function of row, old row, origin, place, operation and end, to key and value.
 
@@ -49,11 +49,11 @@ def record_writer(
     """
     code = _Code()
     lines, pieces = code.columns(view, frozenset(key))
-    present, where, ops = code.constant(binary.PRESENT), code.constant(place_bytes), code.constant(OPERATION_BYTES)
+    present, ops = code.constant(binary.PRESENT), code.constant(OPERATION_BYTES)
     value = code.joined(
         [
             code.constant(head), "old", present, *pieces,
-            code.constant(source), "members", f"{where}(place)", f"{ops}[op]", "end",
+            code.constant(source), "members", "place", f"{ops}[op]", "end",
         ]
     )  # fmt: skip
     numbers = {index: number for number, (index, _) in enumerate(view)}

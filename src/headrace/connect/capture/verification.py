@@ -34,8 +34,7 @@ from headrace.connect.unseen import STORED
 from headrace.stores.derived import Place, StoredRow, Values, key_text
 
 _POLL_S: Final = 0.2
-_READ: Final = Origin(None, 0, '"ts_ms":0,"ts_us":0,"ts_ns":0,"snapshot":"true"')
-_PLACE: Final = '"lsn":0'
+_READ: Final = Origin(None, 0, "true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ class CapturedTable:
         return [row for chunk in self.scan() for row in chunk if row.key in wanted]
 
     def _as_read(self, table: Table, rows: Sequence[Row], equals: "Counting") -> list[StoredRow]:
-        events = [Change(table, READ, None, row, _READ, _PLACE) for row in rows]
+        events = [Change(table, READ, None, row, _READ, ()) for row in rows]
         found = []
         for record in self._writer.write(events, 1):
             values = read_value(record.value, self._form).after or {}

@@ -15,7 +15,9 @@ from headrace.connect.change import (
     UPDATE,
     Change,
     Event,
+    Member,
     Origin,
+    Place,
     SchemaChange,
     TransactionEnd,
     UnseenChange,
@@ -32,7 +34,7 @@ from headrace.connect.mysql.rows import Parse, PartsOfRows, read_rows, row_parse
 from headrace.connect.mysql.settings import TypeModes
 from headrace.connect.mysql.shape import Shape, difference, values_altered
 from headrace.connect.mysql.table_maps import TableMap, read_table_map
-from headrace.connect.table import Table, json_wire
+from headrace.connect.table import Table
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -44,7 +46,8 @@ _ROWS: Final = {
 _KEY_WORDS: Final = re.compile("FOREIGN|REFERENCES", re.IGNORECASE)
 _NO_TABLE: Final = 0xFFFFFF  # the number in an event that only ends a statement
 _PARTS: Final = "the log holds only parts of its rows, because a session has another binlog_row_image"
-_NOBODY: Final = Origin(None, 0, "")
+OWN: Final = ("file", "pos", "row")
+_NOBODY: Final = Origin(None, 0, own=OWN)
 
 
 class Memory(Protocol):
@@ -199,11 +202,8 @@ class Decoder:
         self._is_prepared = begin.is_prepared
         self._has_rows = False
         self._unseen.clear()
-        members = (
-            f'"ts_ms":{begin.ts_us // 1000},"ts_us":{begin.ts_us},"ts_ns":{begin.ts_us}000,"snapshot":"false",'
-            f'"server_id":{header.server_id},"gtid":"{begin.gtid}"'
-        )
-        self._origin = Origin(begin.gtid, begin.ts_us, members)
+        shared: dict[str, Member] = {"server_id": header.server_id, "gtid": begin.gtid}
+        self._origin = Origin(begin.gtid, begin.ts_us, "false", shared, OWN)
 
     def _commit(self, _header: Header, _body: bytes) -> None:
         self._end()
@@ -219,8 +219,8 @@ class Decoder:
         self._origin = _NOBODY
         self._is_open = False
 
-    def _place(self, row: int = 0) -> str:
-        return f'"file":{json_wire(self.progress.file)},"pos":{self.progress.end},"row":{row}'
+    def _place(self) -> Place:
+        return self.progress.file, self.progress.end, 0
 
     # --- rows
 
@@ -272,7 +272,7 @@ class Decoder:
         if (table.schema, table.name) == self._internal:
             self.has_internal = True
         origin, out = self._origin, self.events
-        place = f'"file":{json_wire(progress.file)},"pos":{header.end},"row":'
+        file, end = progress.file, header.end
         try:
             rows = read_rows(header.kind, body, len(table.columns), parse)
         except PartsOfRows:
@@ -281,7 +281,7 @@ class Decoder:
         self.changes += len(rows)
         for number, (before, after) in enumerate(rows):
             op = CREATE if before is None else DELETE if after is None else UPDATE
-            out.append(Change(table, op, before, after, origin, f"{place}{number}"))
+            out.append(Change(table, op, before, after, origin, (file, end, number)))
 
     def _follow(self, header: Header, body: bytes, announced: TableMap) -> None:
         """Rows of a table changed on which others depend: theirs may have gone or changed with them."""

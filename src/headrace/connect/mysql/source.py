@@ -10,14 +10,14 @@ that are read anew beside the log stands under `"incremental"`.
 import time
 from typing import Any
 
-from headrace.connect.change import READ, TRUNCATE, Batch, Change, Event, Origin, Position
+from headrace.connect.change import READ, TRUNCATE, Batch, Change, Event, Origin, Place, Position
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.incremental import Incremental
 from headrace.connect.mysql.catalog import CatalogTable, Selection
 from headrace.connect.mysql.chunks import ChunkReader
 from headrace.connect.mysql.connection import PlaceLost, connect, translated
 from headrace.connect.mysql.ddl import Name
-from headrace.connect.mysql.decode import Decoder, Progress
+from headrace.connect.mysql.decode import OWN, Decoder, Progress
 from headrace.connect.mysql.flavor import examine
 from headrace.connect.mysql.gtid import GtidState
 from headrace.connect.mysql.history import SchemaHistory, shapes_at
@@ -29,7 +29,7 @@ from headrace.connect.mysql.snapshot import Snapshot
 from headrace.connect.mysql.stream import BinlogStream
 from headrace.connect.ranges import Remaining
 from headrace.connect.rereading import Rereading
-from headrace.connect.table import TableName, json_wire
+from headrace.connect.table import TableName
 from headrace.connect.unseen import FACT, STORED
 from headrace.telemetry.logs import get_logger
 
@@ -235,10 +235,10 @@ class MysqlSource:
             begins_bag = snapshot.begins_bag
             shape, rows = snapshot.read(self._settings.batch_rows)
             table = self._decoder.table_of(shape)
-            origin = _read_origin("true", snapshot.state)
-            events = [Change(table, READ, None, row, origin, f'"row":{number}') for number, row in enumerate(rows)]
+            origin = _read_origin("true", snapshot.state, ("row",))
+            events = [Change(table, READ, None, row, origin, number) for number, row in enumerate(rows)]
             if begins_bag:
-                events.insert(0, Change(table, TRUNCATE, None, None, origin, '"row":0'))
+                events.insert(0, Change(table, TRUNCATE, None, None, origin, 0))
         self._resumed = None
         if snapshot.is_done:
             snapshot.close()
@@ -287,10 +287,9 @@ class MysqlSource:
             self._beat_at = now + self._settings.heartbeat_s
         return self._batch(events)
 
-    def _incremental_origin(self) -> tuple[Origin, str]:
+    def _incremental_origin(self) -> tuple[Origin, Place]:
         progress = self._decoder.progress
-        place = f'"file":{json_wire(progress.file)},"pos":{progress.end},"row":0'
-        return _read_origin("incremental", progress.state), place
+        return _read_origin("incremental", progress.state, OWN), (progress.file, progress.end, 0)
 
     def _batch(self, events: list[Event]) -> Batch:
         self._handed = self.position()
@@ -363,11 +362,6 @@ def _name(full_name: str) -> Name:
     return database, table
 
 
-def _read_origin(kind: str, state: GtidState) -> Origin:
+def _read_origin(kind: str, state: GtidState, own: tuple[str, ...]) -> Origin:
     """Of rows that were read and not logged."""
-    now_us = time.time_ns() // 1000
-    members = (
-        f'"ts_ms":{now_us // 1000},"ts_us":{now_us},"ts_ns":{now_us}000,"snapshot":"{kind}","server_id":0,'
-        f'"gtid":"{state}"'
-    )
-    return Origin(None, now_us, members)
+    return Origin(None, time.time_ns() // 1000, kind, {"server_id": 0, "gtid": str(state)}, own)

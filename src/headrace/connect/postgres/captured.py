@@ -12,7 +12,17 @@ from typing import Any, Final
 
 import psycopg
 
-from headrace.connect.change import TRUNCATE, Change, Event, Message, Origin, Position, SchemaChange, UnseenChange
+from headrace.connect.change import (
+    TRUNCATE,
+    Change,
+    Event,
+    Message,
+    Origin,
+    Place,
+    Position,
+    SchemaChange,
+    UnseenChange,
+)
 from headrace.connect.incremental import ReadChunk
 from headrace.connect.postgres.catalog import Catalog, CatalogTable
 from headrace.connect.postgres.chunks import is_standby, read_between
@@ -144,7 +154,7 @@ class CapturedTables:
         return self._tables[name]
 
     def resolve(
-        self, relation: Relation, origin: Origin, place: str, is_known: bool
+        self, relation: Relation, origin: Origin, place: Place, is_known: bool
     ) -> tuple[Table | None, list[Event]]:
         """What an announcement in the log means: the table, None if nobody wants it, and what is told of it."""
         name = relation.full_name
@@ -252,7 +262,7 @@ class CapturedTables:
             self._ahead = seen.horizon
         content = json.dumps({"reader": self._settings.slot, "tables": found})
         if is_standby(self._connection):
-            return [Message(FOUND, content.encode(), True, Origin(None, 0, ""), "")]
+            return [Message(FOUND, content.encode(), True, Origin(None, 0), ())]
         self._pending |= found.keys()
         self._connection.execute("select pg_logical_emit_message(true, %s, %s::text)", [FOUND, content])
         return []

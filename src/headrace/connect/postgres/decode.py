@@ -14,7 +14,18 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
-from headrace.connect.change import CREATE, DELETE, TRUNCATE, UPDATE, Change, Event, Message, Origin, TransactionEnd
+from headrace.connect.change import (
+    CREATE,
+    DELETE,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    Event,
+    Message,
+    Origin,
+    Place,
+    TransactionEnd,
+)
 from headrace.connect.postgres.assembly import Assembly, Piece
 from headrace.connect.postgres.positions import LogPosition
 from headrace.connect.postgres.relation import Relation, read_relation, read_text
@@ -24,7 +35,7 @@ from headrace.connect.table import UNCHANGED, Row, Table
 POSTGRES_EPOCH_US: Final = 946_684_800_000_000
 # What the shell makes of an announced relation: the table, or None if nobody wants it; events may come with it. The
 # last argument says that it stands before the start, and that what follows from it was drawn before.
-Resolve: TypeAlias = Callable[[Relation, Origin, str, bool], tuple[Table | None, Iterable[Event]]]
+Resolve: TypeAlias = Callable[[Relation, Origin, Place, bool], tuple[Table | None, Iterable[Event]]]
 
 _BEGIN: Final = struct.Struct(">QqI").unpack_from  # commit LSN, time, xid
 _COMMIT: Final = struct.Struct(">BQQq").unpack_from  # flags, commit LSN, end LSN, time
@@ -36,7 +47,8 @@ _INSERT, _UPDATE, _DELETE, _TRUNCATE, _MESSAGE = (ord(letter) for letter in "IUD
 _IN_A_STREAM: Final = frozenset(b"IUDTMRYO")
 _new: Final = tuple.__new__  # a change without the detour through its keyword arguments
 _ALL: Final = 1 << 62  # more changes than any transaction has
-_NOBODY: Final = Origin(None, 0, "")
+_OWN: Final = ("sequence", "lsn")
+_NOBODY: Final = Origin(None, 0, own=("lsn",))
 _REMEMBERED: Final = 4096  # transactions that went by
 
 
@@ -57,7 +69,6 @@ class Decoder:
         self._count = 0  # of the changes in it so far
         self._skipped = 0  # how many of them were handed out before the start
         self._origin = _NOBODY
-        self._place = ""
         self._streamed_xid: int | None = None  # inside a piece of a streamed transaction
         self._preparing: int | None = None  # inside a transaction that is being prepared
         self._holds = False  # inside either
@@ -118,8 +129,7 @@ class Decoder:
                 if known is not None:
                     table, parse = known
                     after, _ = parse(data, data.decode("latin-1"), at + 6)
-                    place = f'{self._place}{lsn}\\"]","lsn":{lsn}'
-                    self.events.append(_new(Change, (table, CREATE, None, after, self._origin, place)))
+                    self.events.append(_new(Change, (table, CREATE, None, after, self._origin, lsn)))
         elif kind == _UPDATE:
             self._update(data, at, lsn)
         elif kind == _DELETE:
@@ -180,8 +190,7 @@ class Decoder:
                     self.has_short_moves = True
         else:
             after = parse(data, text, at + 1)[0]
-        place = f'{self._place}{lsn}\\"]","lsn":{lsn}'
-        self.events.append(_new(Change, (table, UPDATE, before, after, self._origin, place)))
+        self.events.append(_new(Change, (table, UPDATE, before, after, self._origin, lsn)))
 
     def _delete(self, data: bytes, at: int, lsn: int) -> None:
         self._count += 1
@@ -191,9 +200,7 @@ class Decoder:
         if known is not None:
             table, parse = known
             before = parse(data, data.decode("latin-1"), at + 6)[0]
-            self.events.append(
-                Change(table, DELETE, before, None, self._origin, f'{self._place}{lsn}\\"]","lsn":{lsn}')
-            )
+            self.events.append(Change(table, DELETE, before, None, self._origin, lsn))
 
     def _truncate(self, data: bytes, at: int, lsn: int) -> None:
         self.has_marks = True
@@ -203,7 +210,7 @@ class Decoder:
         for index in range(_ID(data, at + 1)[0]):
             known = self._tables.get(_ID(data, at + 6 + 4 * index)[0])
             if known is not None:
-                self.events.append(Change(known[0], TRUNCATE, None, None, self._origin, self._place_of(lsn)))
+                self.events.append(Change(known[0], TRUNCATE, None, None, self._origin, lsn))
 
     def _message(self, data: bytes, at: int, lsn: int) -> None:
         self.has_marks = True
@@ -223,18 +230,17 @@ class Decoder:
         prefix, at = read_text(data, at + 10)
         size = _ID(data, at)[0]
         content = data[at + 4 : at + 4 + size]
-        origin = self._origin if is_transactional else _NOBODY
-        self.events.append(Message(prefix, content, is_transactional, origin, self._place_of(lsn or message_lsn)))
-
-    def _place_of(self, lsn: int) -> str:
-        return f'{self._place}{lsn}\\"]","lsn":{lsn}' if self._place else f'"lsn":{lsn}'
+        origin = self._origin
+        if not is_transactional and self._commit_lsn:
+            origin = Origin(None, 0, own=_OWN, committed_lsn=self._origin.committed_lsn)
+        self.events.append(Message(prefix, content, is_transactional, origin, lsn or message_lsn))
 
     # --- relations
 
     def _relation(self, data: bytes, at: int) -> None:
         relation = read_relation(data, at)
         is_known = self._count < self._skipped
-        table, events = self._resolve(relation, self._origin, self._place_of(self._lsn), is_known)
+        table, events = self._resolve(relation, self._origin, self._lsn, is_known)
         self.events.extend(events)
         self._tables[relation.id] = None if table is None else (table, tuple_parser(len(relation.columns)))
 
@@ -252,11 +258,7 @@ class Decoder:
 
     def _enter(self, commit_lsn: int, time: int, xid: int) -> None:
         ts_us = time + POSTGRES_EPOCH_US
-        members = (
-            f'"ts_ms":{ts_us // 1000},"ts_us":{ts_us},"ts_ns":{ts_us}000,"snapshot":"false","txId":{xid},"xmin":null'
-        )
-        self._origin = Origin(str(xid), ts_us, members)
-        self._place = f'"sequence":"[\\"{self._done_lsn}\\",\\"'
+        self._origin = Origin(str(xid), ts_us, "false", {"txId": xid, "xmin": None}, _OWN, self._done_lsn)
         self._commit_lsn = commit_lsn
         self._count = 0
         if commit_lsn < self._done_lsn:
@@ -276,7 +278,6 @@ class Decoder:
             self._done_lsn = end_lsn
         self._commit_lsn = 0
         self._origin = _NOBODY
-        self._place = ""
 
     # --- transactions in pieces
 

@@ -6,7 +6,7 @@ A shape is remembered as a fingerprint in the position, so that a change is noti
 import hashlib
 from collections.abc import Callable
 
-from headrace.connect.change import Origin, SchemaChange
+from headrace.connect.change import Origin, Place, SchemaChange
 from headrace.connect.errors import SchemaChangeBlocked
 from headrace.connect.postgres.relation import FULL, Relation, difference
 from headrace.connect.postgres.types import LookUp, TypeModes, codec_of
@@ -74,7 +74,7 @@ class Shapes:
         is_left_out = self._policy == "skip" and self.known.get(table.full_name) != fingerprint(table)
         return None if is_left_out else table
 
-    def take(self, relation: Relation, origin: Origin, place: str) -> tuple[Table | None, list[SchemaChange]]:
+    def take(self, relation: Relation, origin: Origin, place: Place) -> tuple[Table | None, list[SchemaChange]]:
         """The table of an announcement, None if it is left out; and the event, if its shape changed."""
         table = self.view(relation)
         name = table.full_name

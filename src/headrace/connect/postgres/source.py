@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from headrace.connect.change import READ, Batch, Change, Event, Origin, Position, TransactionEnd
+from headrace.connect.change import READ, Batch, Change, Event, Origin, Place, Position, TransactionEnd
 from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceRefused, SourceUnavailable
 from headrace.connect.incremental import Incremental
 from headrace.connect.postgres.captured import CapturedTables
@@ -227,13 +227,11 @@ class PostgresSource:
             self._start_stream()
         return Batch(events, self.position())
 
-    def _snapshot_origin(self, kind: str) -> tuple[Origin, str]:
-        now_us = time.time_ns() // 1000
-        members = (
-            f'"ts_ms":{now_us // 1000},"ts_us":{now_us},"ts_ns":{now_us}000,"snapshot":"{kind}","txId":null,"xmin":null'
-        )
+    def _snapshot_origin(self, kind: str) -> tuple[Origin, Place]:
         lsn = self._decoder.position.lsn if self._decoder is not None else self._position.lsn
-        return Origin(None, now_us, members), f'"sequence":"[null,\\"{lsn}\\"]","lsn":{lsn}'
+        shared = {"txId": None, "xmin": None}
+        origin = Origin(None, time.time_ns() // 1000, kind, shared, ("sequence", "lsn"))
+        return origin, lsn
 
     def _next_of_log(self, timeout_s: float) -> Batch | None:
         if self._failed is not None:

@@ -161,7 +161,7 @@ class SqliteSource:
             known, rows = self._snapshot.read(self._settings.batch_rows)
             table = self._tables[known.id][1]
             now_ms = time.time_ns() // 1_000_000
-            origin, place = _origin(now_ms, "true"), f'"position":{self._change}'
+            origin, place = _origin(now_ms, "true"), self._change
             events = [Change(table, READ, None, _with_key(table, row), origin, place) for row in rows]
             if begins_bag:
                 events.insert(0, Change(table, TRUNCATE, None, None, origin, place))
@@ -226,7 +226,7 @@ class SqliteSource:
         return events
 
     def _told(self, table: Table, op: str, row: Row, origin: Origin, position: int) -> list[Event]:
-        name, place = table.full_name, f'"position":{position}'
+        name, place = table.full_name, position
         if op == "h":
             why = row[FIXED_COLUMNS] or REPLACED  # none was written once
             return [] if name in self._stopped else [self._stopped.stop(UnseenChange(table, why, origin, place))]
@@ -244,7 +244,7 @@ class SqliteSource:
         if self._settings.schema_changes == "skip":
             self._left_out.add(shape.table)
             what += "; changes of this table are left out from here on (schema_changes is 'skip')"
-        return [SchemaChange(self._tables[shape_id][1], old_table, what, origin, f'"position":{position}')]
+        return [SchemaChange(self._tables[shape_id][1], old_table, what, origin, position)]
 
     # --- the rest of the contract
 
@@ -289,8 +289,7 @@ class SqliteSource:
 
 
 def _origin(at_ms: int, snapshot: str) -> Origin:
-    members = f'"ts_ms":{at_ms},"ts_us":{at_ms}000,"ts_ns":{at_ms}000000,"snapshot":"{snapshot}"'
-    return Origin(None, at_ms * 1000, members)
+    return Origin(None, at_ms * 1000, snapshot, own=("position",))
 
 
 def _change(table: Table, op: str, row: Row, origin: Origin, position: int) -> Change:
@@ -298,7 +297,7 @@ def _change(table: Table, op: str, row: Row, origin: Origin, position: int) -> C
     middle = FIXED_COLUMNS + count
     before = _with_key(table, row[FIXED_COLUMNS:middle]) if op in "ud" else None
     after = _with_key(table, row[middle : middle + count]) if op in "cur" else None
-    return Change(table, TRUNCATE if op == "t" else op, before, after, origin, f'"position":{position}')
+    return Change(table, TRUNCATE if op == "t" else op, before, after, origin, position)
 
 
 def _with_key(table: Table, row: Row) -> Row:

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from headrace.connect.change import Origin, SchemaChange
+from headrace.connect.change import Origin, Place, SchemaChange
 from headrace.connect.errors import SchemaChangeBlocked
 from headrace.connect.postgres.catalog import Catalog, CatalogTable
 from headrace.connect.postgres.relation import DEFAULT, Relation, RelationColumn, difference
@@ -72,7 +72,7 @@ class Shapes:
             ):
                 self.known[name] = shape
 
-    def of(self, shape_id: int, origin: Origin, place: str) -> Found:
+    def of(self, shape_id: int, origin: Origin, place: Place) -> Found:
         """How a row of this shape is read."""
         stored = self._load(shape_id)
         name = stored.full_name

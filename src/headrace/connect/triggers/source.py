@@ -20,6 +20,7 @@ from headrace.connect.change import (
     Change,
     Event,
     Origin,
+    Place,
     Position,
     SchemaChange,
     TransactionEnd,
@@ -41,6 +42,7 @@ from headrace.connect.unseen import FACT, REREAD, STORED, StoppedTables, emptied
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+_OWN = ("position",)
 _PRUNE_EVERY_S = 1.0
 _MISSED = "changes are missing behind the stored position"
 
@@ -224,15 +226,15 @@ class TriggerSource:
                 self._rows = self._select(catalog_table, query)
             rows = [row for _, row in zip(range(self._settings.batch_rows), self._rows, strict=False)]
             now_us = time.time_ns() // 1000
-            origin = Origin(None, now_us, _times(now_us, "true") + ',"txId":null')
+            origin = Origin(None, now_us, "true", {"txId": None}, _OWN)
             if self._is_anew:
                 self._is_anew = False
                 for one in self._tables:
                     of_one, _ = self._shapes.current(one, Catalog(self._side))
-                    first += emptied(of_one, _MISSED, origin, '"position":null')
-            events = [Change(table, READ, None, row, origin, '"position":null') for row in rows]
+                    first += emptied(of_one, _MISSED, origin, None)
+            events = [Change(table, READ, None, row, origin, None) for row in rows]
             if begins_bag:  # what was told of a table without a key counts no more
-                events.insert(0, Change(table, TRUNCATE, None, None, origin, '"position":null'))
+                events.insert(0, Change(table, TRUNCATE, None, None, origin, None))
             if len(rows) < self._settings.batch_rows:
                 self._tables = self._tables[1:]
                 self._rows = None
@@ -328,10 +330,10 @@ class TriggerSource:
         if not rows:
             return []
         xid, at_us = rows[0][1], rows[0][2]
-        origin = Origin(xid, at_us, f'{_times(at_us, "false")},"txId":{xid}')
+        origin = Origin(xid, at_us, "false", {"txId": int(xid)}, _OWN)
         events: list[Event] = []
         for position, _xid, _at, shape_id, op, before, after in rows:
-            place = f'"position":{position}'
+            place = position
             found = self._shapes.of(shape_id, origin, place)
             if found.event is not None:
                 events.append(found.event)
@@ -361,7 +363,7 @@ class TriggerSource:
             events.append(TransactionEnd(origin))
         return events
 
-    def _read_rekeyed(self, table: Table, origin: Origin, place: str) -> list[Event]:
+    def _read_rekeyed(self, table: Table, origin: Origin, place: Place) -> list[Event]:
         """Rows have a key since here, or none any more: those of before are read again under it."""
         if self._settings.unseen_changes != REREAD:
             return [self._stopped.stop(UnseenChange(table, REKEYED, origin, place))]
@@ -441,7 +443,3 @@ class TriggerSource:
                 with contextlib.suppress(psycopg.Error):
                     connection.close()
         self._reader = self._side = None
-
-
-def _times(at_us: int, snapshot: str) -> str:
-    return f'"ts_ms":{at_us // 1000},"ts_us":{at_us},"ts_ns":{at_us}000,"snapshot":"{snapshot}"'

@@ -15,12 +15,8 @@ from headrace.connect.table import Column, Table
 from headrace.schema_registry import UnknownSchema
 
 NOW_US = 1_700_000_000_123_456
-ORIGIN = Origin(
-    "77",
-    1_600_000_000_000_001,
-    '"ts_ms":1600000000000,"ts_us":1600000000000001,"ts_ns":1600000000000001000,"snapshot":"false","txId":77,"xmin":null',
-)
-PLACE = '"sequence":"[\\"41\\",\\"42\\"]","lsn":42'
+ORIGIN = Origin("77", 1_600_000_000_000_001, "false", {"txId": 77, "xmin": None}, ("sequence", "lsn"), 41)
+PLACE = 42
 
 
 class Schemas:

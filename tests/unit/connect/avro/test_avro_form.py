@@ -111,8 +111,8 @@ def test_what_stands_beside_rows() -> None:
     events = [
         change("c", None, ("1", None, None)),
         TransactionEnd(ORIGIN),
-        Message("greeting", b"\x00hello", True, ORIGIN, '"lsn":43'),
-        SchemaChange(TABLE, None, "column name was added", ORIGIN, '"lsn":44'),
+        Message("greeting", b"\x00hello", True, ORIGIN, 43),
+        SchemaChange(TABLE, None, "column name was added", ORIGIN, 44),
     ]
     begun, row, ended, message, changed = write(schemas, *events, transaction_metadata=True)
     assert schemas.read(begun.value)["status"] == "BEGIN"

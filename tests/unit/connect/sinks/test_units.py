@@ -67,7 +67,12 @@ def _read(column: Column, raw: str, op: str = CREATE, **form: Any) -> RowChange:
     settings = EnvelopeSettings("mysql", "shop", "1", TopicNames("shop"), **form)
     row = (raw,)
     event = Change(
-        table, op, row if op == DELETE else None, None if op == DELETE else row, Origin("1", 1, '"ts_ms":1'), '"pos":1'
+        table,
+        op,
+        row if op == DELETE else None,
+        None if op == DELETE else row,
+        Origin("1", 1, "false", own=("pos",)),
+        1,
     )
     written = list(EnvelopeWriter(settings, Filters(), schemas).write([event], 1))
     reader = AvroReader(schemas.text) if settings.format == "avro" else None

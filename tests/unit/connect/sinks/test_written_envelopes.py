@@ -27,9 +27,7 @@ def _written(
 ) -> list[OutRecord]:
     settings = EnvelopeSettings("postgresql", "shop", "1", TopicNames("shop"), **more)
     events = [
-        Change(
-            TABLE, op, before, after, Origin("7", 1_000_000 + at, f'"ts_ms":{1000 + at},"txId":7'), f'"lsn":{at + 1}'
-        )
+        Change(TABLE, op, before, after, Origin("7", 1_000_000 + at, "false", {"txId": 7}, ("lsn",)), at + 1)
         for at, (op, before, after) in enumerate(changes)
     ]
     return list(EnvelopeWriter(settings, Filters()).write(events, 5_000_000))
