@@ -30,7 +30,7 @@ from headrace.pipelines.jobs.load import load
 from headrace.pipelines.jobs.place import Place
 from headrace.pipelines.jobs.run import Runner
 from headrace.pipelines.views.declare import views_in
-from headrace.pipelines.views.serving.server import ViewServer
+from headrace.pipelines.views.serving.app import ViewServer
 
 VIEWS = Path(__file__).with_name("timelines_views.py")
 

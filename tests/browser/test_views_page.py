@@ -13,7 +13,7 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.dashboard.app import DashboardServer
 from headrace.pipelines.views import sqlite
-from headrace.pipelines.views.serving.server import ViewServer
+from headrace.pipelines.views.serving.app import ViewServer
 from headrace.pipelines.views.sink import ViewSink
 from headrace.pipelines.views.status import status_of, with_lag
 from headrace.status import VIEWS, StatusWriter

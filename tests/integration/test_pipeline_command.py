@@ -180,7 +180,7 @@ def read_until_caught_up(running: subprocess.Popen[str]) -> list[dict[str, Any]]
         (("def doubled(numbers):", "def doubled(numbers:"), "doubling.py:8:"),
         (('topic("numbers"', 'topic("nubmers"'), "topic 'nubmers' does not exist"),
         (("n * 2 as", "m * 2 as"), "job 'doubled': [UNRESOLVED_COLUMN"),
-        (("AS key", "AS kee"), "column 'kee' is none that a record has"),
+        (("AS key", "AS kee"), "column 'kee' is not one that a record has"),
         (('outputs=topic("doubled")', 'outputs=topic("nowhere")'), "topic 'nowhere' does not exist"),
         (('format="json"', 'fromat="json"'), "did you mean 'format'?"),
     ],

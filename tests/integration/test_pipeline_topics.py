@@ -308,7 +308,7 @@ def test_a_batch_that_fails_shows_nothing(spark: SparkSession, servers: str, top
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ("value, key AS user", "column 'user' is none that a record has"),
+        ("value, key AS user", "column 'user' is not one that a record has"),
         ("key", "there is no column 'value' to write"),
         ("offset AS value", "column 'value' is bigint: it has to be string or binary"),
     ],

@@ -195,12 +195,12 @@ def reset(file: Path, name: str, to: Start, bootstrap: tuple[Address, ...], stat
     What the job has written stays where it is. To write it anew without a gap, use rebuild.
     """
     from headrace.pipelines.jobs.versions import reset as reset_job
-    from headrace.pipelines.source.options import Place
+    from headrace.pipelines.source.options import OffsetSpec
 
-    places: dict[StartKind, Callable[[], Place]] = {
-        StartKind.EARLIEST: lambda: Place(word="earliest"),
-        StartKind.LATEST: lambda: Place(word="latest"),
-        StartKind.TIME: lambda: Place(timestamp_ms=to.number),
+    places: dict[StartKind, Callable[[], OffsetSpec]] = {
+        StartKind.EARLIEST: lambda: OffsetSpec(word="earliest"),
+        StartKind.LATEST: lambda: OffsetSpec(word="latest"),
+        StartKind.TIME: lambda: OffsetSpec(timestamp_ms=to.number),
     }
     if to.kind not in places:
         raise click.BadParameter("a job begins at earliest, latest or a time", param_hint="--to")

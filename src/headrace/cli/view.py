@@ -124,7 +124,7 @@ def serve(file: Path, port: int, bootstrap: tuple[Address, ...], as_json: bool) 
       GET /views/NAME?user=7&order=-at    rows, a page at a time
       GET /views/NAME/live                server-sent events as the view changes
     """
-    from headrace.pipelines.views.serving.server import ViewServer  # what serves is wanted by this command alone
+    from headrace.pipelines.views.serving.app import ViewServer  # what serves is wanted by this command alone
 
     views = _views(file)
     server = ViewServer(views, port, _server(bootstrap))

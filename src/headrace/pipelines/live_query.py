@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.errors import nearest
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.failures import sentence_of
-from headrace.pipelines.live_html import as_html
-from headrace.pipelines.live_painting import Cell, Painter, painter
+from headrace.pipelines.live_painting import Cell, Painter, as_html, painter
 from headrace.pipelines.live_view import APPEND, COMPLETE, MODES, Batch, Choice, View, ended, folded
 
 if TYPE_CHECKING:

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from headrace.pipelines.live_html import as_html, drawn
-from headrace.pipelines.live_painting import Cell, Lines, Terminal
-from headrace.pipelines.live_text import as_text, one_line, sparkline
+from headrace.pipelines.live_painting import Cell, Lines, Terminal, as_html, as_text, draw_lines, one_line, sparkline
 from headrace.pipelines.live_view import KEPT, LINES, POINTS, Batch, Choice, Point, View, ended, folded
 
 COLUMNS = ("shop", "total")
@@ -129,11 +127,11 @@ def test_html_holds_no_markup_of_the_data_and_cuts_what_is_long() -> None:
 def test_the_drawing_names_lines_and_stays_inside() -> None:
     choice = Choice(keys=("shop",), plot="total")
     view = all_of(choice, batch(0, ("a&b", 1e12), ("c", -5)), batch(1, ("a&b", -1e12), ("c", 7)))
-    picture = drawn(view)
+    picture = draw_lines(view)
     assert "a&amp;b" in picture
     points = [pair.split(",") for part in picture.split('points="')[1:] for pair in part.split('"')[0].split()]
     assert all(0 <= float(x) <= 420 and 0 <= float(y) <= 96 for x, y in points)
-    assert drawn(View()) == ""
+    assert draw_lines(View()) == ""
 
 
 def test_a_sparkline_goes_from_the_least_to_the_greatest() -> None:

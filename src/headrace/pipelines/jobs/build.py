@@ -129,7 +129,7 @@ def _fit(frame: "DataFrame", output: Output) -> "tuple[DataFrame, Output]":
 def _check_results(job: Job, results: Mapping[str, Any], bootstrap: str) -> None:
     from pyspark.sql import DataFrame
 
-    from headrace.pipelines.sink.topic.columns import check as check_columns
+    from headrace.pipelines.sink.topic.options import check_columns
 
     if sorted(results) != sorted(job.outputs):
         raise BadJob(

@@ -7,7 +7,6 @@ another job is refused before anything is written: going on from it would mean t
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import Job
+from headrace.stores.folders import replace_text
 
 _FORMAT = 1
 
@@ -87,14 +87,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Write it down, whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    whole = folder / "job.json.new"
-    with whole.open("w") as out:
-        json.dump(asdict(record), out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    whole.rename(folder / "job.json")
+    replace_text(folder / "job.json", json.dumps(asdict(record), indent=1))
 
 
 def open_place(job: Job, state: Path) -> Place:
@@ -102,7 +95,7 @@ def open_place(job: Job, state: Path) -> Place:
     folder = folder_of(job, state)
     known, mine = read_record(folder), described(job)
     if known is None:
-        if folder.exists() and any(entry.name != "lock" for entry in folder.iterdir()):
+        if folder.exists() and any(not entry.name.startswith(("lock", ".job.json.")) for entry in folder.iterdir()):
             raise ForeignCheckpoint(
                 f"{job.place}: {folder} holds something that is not a job's checkpoint: name an empty folder"
             )

@@ -18,7 +18,7 @@ from headrace.pipelines.jobs.endpoints import check_input, letter_boxes
 from headrace.pipelines.jobs.place import Place, folder_of, locked, read_record
 from headrace.pipelines.jobs.progress import Written
 from headrace.pipelines.jobs.versions import at_version
-from headrace.pipelines.source.selection import selected
+from headrace.pipelines.source.offsets import select_partitions
 from headrace.pipelines.spark.checkpoint import Done, read_done
 from headrace.pipelines.spark.draining import Stage, stage_of
 
@@ -53,7 +53,7 @@ def job_lag(job: Job, done: Done, bootstrap: str, now_ms: int) -> Lag:
     clusters: dict[Cluster, dict[TopicPartition, int]] = {}
     for given in job.inputs.values():
         cluster = cluster_of(given, bootstrap)
-        there = selected(cluster, check_input(given, bootstrap, jvm=False))
+        there = select_partitions(cluster, check_input(given, bootstrap, jvm=False))
         added = list_offsets(cluster, {where: EARLIEST for where in there if where not in done.offsets})
         offsets = {where: added[where].offset if where in added else done.offsets[where] for where in there}
         clusters[cluster] = clusters.get(cluster, {}) | offsets

@@ -19,8 +19,8 @@ from headrace.client.cluster import Cluster
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, BatchSink, Job, Output, TopicOutput, cluster_of
 from headrace.pipelines.jobs.place import Place, check, described, folder_of, forget, locked, read_record, write_record
-from headrace.pipelines.source.options import Place as LogPlace
-from headrace.pipelines.source.places import find
+from headrace.pipelines.source.offsets import find_offsets
+from headrace.pipelines.source.options import OffsetSpec
 from headrace.pipelines.source.planning import to_json
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _make_like(cluster: Cluster, like: str, name: str) -> None:
     ensure_topic(cluster, name, partitions=len(cluster.topic(like).partitions), configs=own)
 
 
-def reset(job: Job, state: Path, bootstrap: str, to: LogPlace) -> dict[str, dict[str, int]]:
+def reset(job: Job, state: Path, bootstrap: str, to: OffsetSpec) -> dict[str, dict[str, int]]:
     """Forget a job's checkpoint and state; the offsets at which its next run begins."""
     folder = folder_of(job, state)
     with locked(folder):
@@ -91,7 +91,7 @@ def reset(job: Job, state: Path, bootstrap: str, to: LogPlace) -> dict[str, dict
         starts: dict[str, dict[str, int]] = {}
         for given in job.inputs.values():
             cluster = cluster_of(given, bootstrap)
-            starts |= to_json(find(cluster, cluster.partitions(given.name), to, committed=True))
+            starts |= to_json(find_offsets(cluster, cluster.partitions(given.name), to, committed=True))
         forget(place)
         place.root.mkdir(parents=True)
         place.starts_file.write_text(json.dumps(starts))

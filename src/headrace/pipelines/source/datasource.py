@@ -42,13 +42,13 @@ class HeadraceDataSource(DataSource):
             from headrace.pipelines.source.columns import raw_schema
 
             return raw_schema(include_headers=options.include_headers)
-        from headrace.pipelines.source.inference import inferred
+        from headrace.pipelines.source.inference import infer_schema
 
-        return inferred(options)
+        return infer_schema(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        from headrace.pipelines.source.bounded import BoundedReader
+        from headrace.pipelines.source.reading import BoundedReader
 
         return BoundedReader(schema, read_options(self.options))
 
@@ -73,9 +73,9 @@ class HeadraceDataSource(DataSource):
         return StreamWriter(self._sink(schema))
 
     def _sink(self, schema: StructType) -> "SinkOptions":
-        from headrace.pipelines.sink.topic.columns import check
+        from headrace.pipelines.sink.topic.options import check_columns
         from headrace.pipelines.sink.topic.options import read_options as read_sink_options
 
         options = read_sink_options(self.options)
-        check(schema, options)
+        check_columns(schema, options)
         return options

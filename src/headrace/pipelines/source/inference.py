@@ -5,7 +5,6 @@ checkpoint. So with `schemaFile` the first answer is written to a file, and late
 """
 
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,14 +15,14 @@ from pyspark.sql.types import StructType
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import BadSchema
 from headrace.pipelines.source.columns import layout_of, raw_schema
-from headrace.pipelines.source.options import Place, SourceOptions
-from headrace.pipelines.source.places import find
+from headrace.pipelines.source.offsets import EARLIEST, LATEST, find_offsets, select_partitions
+from headrace.pipelines.source.options import SourceOptions
 from headrace.pipelines.source.planning import ranges
 from headrace.pipelines.source.reading import read_range
-from headrace.pipelines.source.selection import selected
+from headrace.stores.folders import replace_text
 
 
-def inferred(options: SourceOptions) -> StructType:
+def infer_schema(options: SourceOptions) -> StructType:
     """The pinned schema, or that of a sample, which is pinned then if there is a place for it."""
     if options.format != "json":
         raise BadSchema(
@@ -34,13 +33,7 @@ def inferred(options: SourceOptions) -> StructType:
         return StructType.fromJson(json.loads(file.read_text()))
     schema = _of_sample(options)
     if file:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        whole = file.with_suffix(".new")
-        with whole.open("w") as out:
-            out.write(schema.json())
-            out.flush()
-            os.fsync(out.fileno())
-        whole.rename(file)
+        replace_text(file, schema.json())
     return schema
 
 
@@ -76,9 +69,9 @@ def _is_object(value: bytes) -> bool:
 
 def _sample(options: SourceOptions) -> list[bytes | None]:
     cluster = cluster_at(options.bootstrap, options.connection)
-    where = selected(cluster, options)
-    starts = find(cluster, where, Place(word="earliest"), committed=options.committed)
-    ends = find(cluster, where, Place(word="latest"), committed=options.committed)
+    where = select_partitions(cluster, options)
+    starts = find_offsets(cluster, where, EARLIEST, committed=options.committed)
+    ends = find_offsets(cluster, where, LATEST, committed=options.committed)
     each = max(options.sample_records // max(len(where), 1), 1)
     ends = {place: min(end, starts[place] + each) for place, end in ends.items()}
     raw = SourceOptions(

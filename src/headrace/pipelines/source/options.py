@@ -70,8 +70,8 @@ class SourceOptions:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    starting: "Place | None" = None
-    ending: "Place | None" = None
+    starting: "OffsetSpec | None" = None
+    ending: "OffsetSpec | None" = None
     max_records: int | None = None
     max_bytes: int | None = None
     min_tasks: int = 1
@@ -99,8 +99,8 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How a place in the log was named: one of the fields is set."""
+class OffsetSpec:
+    """How an offset was named: one of the fields is set."""
 
     word: str | None = None  # earliest or latest
     offsets: Mapping[str, Mapping[int, int]] | None = None
@@ -128,8 +128,8 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         topics=_topics(options, subscribed) if ways == ["subscribe"] else (),
         pattern=options.text("subscribePattern"),
         assigned=_assigned(options) if ways == ["assign"] else {},
-        starting=_place(options, "starting"),
-        ending=_place(options, "ending"),
+        starting=_offset_spec(options, "starting"),
+        ending=_offset_spec(options, "ending"),
         max_records=options.number("maxRecordsPerTrigger", "maxOffsetsPerTrigger"),
         max_bytes=options.number("maxBytesPerTrigger"),
         min_tasks=options.number("minPartitions", default=1) or 1,
@@ -174,7 +174,7 @@ def _assigned(options: Options) -> dict[str, tuple[int, ...]]:
     return {topic: tuple(indexes) for topic, indexes in found.items()}
 
 
-def _place(options: Options, end: str) -> Place | None:
+def _offset_spec(options: Options, end: str) -> OffsetSpec | None:
     names = [f"{end}Offsets", f"{end}Timestamp"] + (["startingGroup"] if end == "starting" else [])
     given = [name for name in names if options.text(name) is not None]
     if not given:
@@ -183,12 +183,12 @@ def _place(options: Options, end: str) -> Place | None:
         raise BadOption(f"{WHERE} takes one of {' and '.join(given)}, not both: leave one out")
     text = options.text(given[0]) or ""
     if given[0] == "startingGroup":
-        return Place(group=text)
+        return OffsetSpec(group=text)
     if given[0].endswith("Timestamp"):
-        return Place(timestamp_ms=_milliseconds(options, given[0], text))
+        return OffsetSpec(timestamp_ms=_milliseconds(options, given[0], text))
     if text.lower() in ("earliest", "latest"):
-        return Place(word=text.lower())
-    return Place(offsets=_offsets(options, given[0]))
+        return OffsetSpec(word=text.lower())
+    return OffsetSpec(offsets=_offsets(options, given[0]))
 
 
 def _milliseconds(options: Options, name: str, text: str) -> int:

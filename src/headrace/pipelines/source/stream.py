@@ -31,7 +31,6 @@ from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import DataLoss
 from headrace.pipelines.source.alignment import Backlog, Moment, aligned
-from headrace.pipelines.source.bounded import LATEST, partitions_of, read_partition
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.idle import KEY as IDLE
 from headrace.pipelines.source.idle import (
@@ -43,11 +42,10 @@ from headrace.pipelines.source.idle import (
     without_stamp,
 )
 from headrace.pipelines.source.lives import Position, begun, follow, gone
+from headrace.pipelines.source.offsets import LATEST, find_offsets, refresh_topics, select_partitions
 from headrace.pipelines.source.options import SourceOptions
-from headrace.pipelines.source.places import find
 from headrace.pipelines.source.planning import Offsets, ids_in, limited, offsets_in, to_json
-from headrace.pipelines.source.reading import REMEDY, oldest_times
-from headrace.pipelines.source.selection import refreshed, selected
+from headrace.pipelines.source.reading import REMEDY, oldest_times, partitions_of, read_partition
 from headrace.pipelines.spark.daemon import end_with_spark
 from headrace.telemetry.logs import get_logger
 
@@ -65,7 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._moment_ms = 0  # of record time, up to which the last batch went
         self._warned: set[str] = set()
         self._silence = Silence(options.idle_timeout_s) if options.idle_timeout_s else None
-        layout_of(schema, options).decoder(options)  # a mistake is told before anything runs
+        layout_of(schema, options).decoder(options)  # a mistake is raised before anything runs
         check_idle(schema, options)
 
     @property
@@ -77,8 +75,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, dict[str, Any]]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins."""
         options = self._options
-        where = selected(self._cluster, options)
-        offsets = find(self._cluster, where, options.starting or LATEST, committed=options.committed)
+        where = select_partitions(self._cluster, options)
+        offsets = find_offsets(self._cluster, where, options.starting or LATEST, committed=options.committed)
         return to_json(offsets, self._ids(where))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, Any]]:  # noqa: N802
@@ -107,8 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, stands: Position) -> Position:
         known = {where.topic for where in stands.offsets}
-        where = selected(self._cluster, self._options, known=known)
-        offsets = find(self._cluster, where, LATEST, committed=self._options.committed)
+        where = select_partitions(self._cluster, self._options, known=known)
+        offsets = find_offsets(self._cluster, where, LATEST, committed=self._options.committed)
         return Position(offsets, self._ids(where))
 
     def _ids(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
@@ -199,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = begun(_position(start), planned)
         wanted = [where for where in ends if ends[where] > starts.get(where, 0)]
         topics = {where.topic for where in wanted}
-        there = self._ids(TopicPartition(topic, 0) for topic in refreshed(self._cluster, topics, topics))
+        there = self._ids(TopicPartition(topic, 0) for topic in refresh_topics(self._cluster, topics, topics))
         lost = gone(planned, there, wanted)
         for loss in lost.values():
             self._lose(loss)
@@ -237,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A batch is done for good; a group that the user named is moved, so that its lag can be seen outside."""
         if self._options.commit_group:
             topics = set(end)
-            there = set(refreshed(self._cluster, topics - {IDLE}, topics))
+            there = set(refresh_topics(self._cluster, topics - {IDLE}, topics))
             offsets = {where: offset for where, offset in _position(end).offsets.items() if where.topic in there}
             alter_offsets(Coordinators(self._cluster), self._options.commit_group, offsets)
 

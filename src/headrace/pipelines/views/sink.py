@@ -1,13 +1,20 @@
-"""The output of a view, for `foreachBatch`: weighted rows become puts and deletes, and go to the store."""
+"""The output of a view, for `foreachBatch`: weighted rows become puts and deletes, and go to the store.
+
+With them goes up to where the batch has read, which `foreachBatch` is not given: Spark writes a batch's offsets and
+watermark to the query's checkpoint before it runs the batch, and they are read there.
+"""
 
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.consolidate import consolidated, first_doubled, first_without
-from headrace.pipelines.spark.internals import read_note
+from headrace.pipelines.spark.checkpoint import Planned, read_planned
+from headrace.pipelines.spark.internals import read_note, running_execution
 from headrace.stores.errors import BadView
+from headrace.stores.views.freshness import Origin, Standing
 from headrace.stores.views.shape import Shape, check_shape, shape_of
 from headrace.stores.views.store import FLAGS, Label, Store, ViewBatch, doubled
 
@@ -41,7 +48,6 @@ class ViewSink:
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Write one batch, unless it is there already."""
-        from headrace.pipelines.views.origin import origin_of
         from headrace.pipelines.views.status import report
         from headrace.stores.frames import query_id, spooled
 
@@ -132,3 +138,33 @@ class ViewSink:
 @dataclass(frozen=True)
 class _Named:
     table: str
+
+
+def origin_of(df: "DataFrame", batch_id: int) -> Origin:
+    """Of the query that the calling thread runs a batch of; empty outside of one, in a test by hand."""
+    execution = running_execution(df)
+    if execution is None:
+        return Origin()
+    # A checkpoint on another file system is not looked into: the view then reports its batch and time alone.
+    checkpoint = execution.checkpoint
+    standing = Standing() if checkpoint is None else standing_at(read_planned(checkpoint, batch_id))
+    return Origin(standing, *_reached(execution.source_options()), is_running=lambda: execution.is_active)
+
+
+def _reached(sources: Iterable[Mapping[str, str]]) -> tuple[str | None, dict[str, str]]:
+    """How the first input that is a topic is reached."""
+    for options in sources:
+        bootstrap = options.get("bootstrap") or options.get("kafka.bootstrap.servers")
+        if bootstrap:
+            connection = {
+                name.removeprefix("kafka."): value
+                for name, value in options.items()
+                if name.startswith("kafka.") and name != "kafka.bootstrap.servers"
+            }
+            return bootstrap, connection
+    return None, {}
+
+
+def standing_at(planned: Planned) -> Standing:
+    """Up to where a batch reads, and the watermark in force; that begins at 0, which means that there is none."""
+    return Standing({str(where): offset for where, offset in planned.offsets.items()}, planned.watermark_ms or None)

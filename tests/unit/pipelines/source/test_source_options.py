@@ -1,7 +1,7 @@
 import pytest
 
 from headrace.pipelines.errors import BadOption
-from headrace.pipelines.source.options import Place, read_options
+from headrace.pipelines.source.options import OffsetSpec, read_options
 
 BASE = {"bootstrap": "127.0.0.1:9092", "subscribe": "orders"}
 
@@ -30,14 +30,14 @@ def test_readers_see_only_what_is_committed_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("given", "place"),
     [
-        ({"startingOffsets": "Latest"}, Place(word="latest")),
-        ({"startingOffsets": '{"orders": {"0": 5, "1": -2}}'}, Place(offsets={"orders": {0: 5, 1: -2}})),
-        ({"startingTimestamp": "1700000000000"}, Place(timestamp_ms=1_700_000_000_000)),
-        ({"startingTimestamp": "2023-11-14T22:13:20Z"}, Place(timestamp_ms=1_700_000_000_000)),
-        ({"startingGroup": "billing"}, Place(group="billing")),
+        ({"startingOffsets": "Latest"}, OffsetSpec(word="latest")),
+        ({"startingOffsets": '{"orders": {"0": 5, "1": -2}}'}, OffsetSpec(offsets={"orders": {0: 5, 1: -2}})),
+        ({"startingTimestamp": "1700000000000"}, OffsetSpec(timestamp_ms=1_700_000_000_000)),
+        ({"startingTimestamp": "2023-11-14T22:13:20Z"}, OffsetSpec(timestamp_ms=1_700_000_000_000)),
+        ({"startingGroup": "billing"}, OffsetSpec(group="billing")),
     ],
 )
-def test_places(given: dict[str, str], place: Place) -> None:
+def test_places(given: dict[str, str], place: OffsetSpec) -> None:
     assert read_options(BASE | given).starting == place
 
 

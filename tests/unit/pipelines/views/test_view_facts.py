@@ -9,7 +9,7 @@ import pytest
 
 from headrace.dashboard.statuses import joined, rows
 from headrace.pipelines.spark.checkpoint import read_planned
-from headrace.pipelines.views.origin import standing_at
+from headrace.pipelines.views.sink import standing_at
 from headrace.pipelines.views.status import status_of
 from headrace.status import Status
 from headrace.stores.errors import BadQuestion

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.pipelines.views import sqlite
-from headrace.pipelines.views.serving.server import ViewServer
+from headrace.pipelines.views.serving.app import ViewServer
 from headrace.pipelines.views.sink import ViewSink
 from tests.unit.pipelines.views.batches import KEY, batch, row
 

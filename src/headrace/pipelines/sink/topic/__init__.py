@@ -6,6 +6,6 @@ After a crash the record tells what to do: a batch that was decided is committed
 that was not is written again, and what is left of it is aborted. So a reader in `read_committed` sees every result
 once.
 
-`options` and `columns` check what the user wrote, `outgoing` turns Arrow batches into record batches, `sending`
-produces them, `decisions` keeps the record, `phases` is the order of things, and `writers` are what Spark calls.
+`options` checks what the user wrote, `outgoing` turns Arrow batches into record batches and produces them, `decisions`
+keeps the record, `phases` is the order of things, and `writers` are what Spark calls.
 """

@@ -1,11 +1,16 @@
-"""What a user can say about writing to a topic."""
+"""What a user can say about writing to a topic, and which columns a row may have: those of Spark's Kafka sink."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headrace.pipelines.columns.encode import BATCH_BYTES
+from headrace.pipelines.errors import BadSchema
 from headrace.pipelines.options import Options
 from headrace.records import Codec
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 WHERE = 'the sink format("headrace")'
 DECISIONS_TOPIC = "__headrace_decisions"
@@ -21,6 +26,15 @@ KNOWN = {
     "path": ("", "What save(…) and start(…) set: the same as topic."),
     "checkpointLocation": ("", "Spark's own: where a query remembers how far it is. One query each."),
     "queryName": ("", "Spark's own: a name for the query."),
+}
+
+COLUMNS = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "topic": ("string",),
+    "partition": ("int", "bigint"),
+    "timestamp": ("timestamp",),
+    "headers": ("array<struct<key:string,value:binary>>",),
 }
 
 
@@ -61,3 +75,22 @@ def read_options(given: Mapping[str, str]) -> SinkOptions:
             if name not in ("bootstrap.servers", "compression.type")
         },
     )
+
+
+def check_columns(schema: "StructType", options: SinkOptions) -> None:
+    """Refuse columns that cannot be written, before anything is; raises `BadSchema`."""
+    for name, kind in ((each.name, each.dataType.simpleString()) for each in schema.fields):
+        if name not in COLUMNS:
+            raise BadSchema(
+                f"column {name!r} is not one that a record has ({', '.join(COLUMNS)}): put the columns in the value, "
+                'for example with df.selectExpr("to_json(struct(*)) AS value")'
+            )
+        if kind not in COLUMNS[name]:
+            raise BadSchema(f"column {name!r} is {kind}: it has to be {' or '.join(COLUMNS[name])}")
+    if "value" not in schema.names:
+        raise BadSchema(
+            "there is no column 'value' to write: make one, for example with "
+            'df.selectExpr("to_json(struct(*)) AS value")'
+        )
+    if options.topic is None and "topic" not in schema.names:
+        raise BadSchema("no topic is named: write .option(\"topic\", …), or add a column 'topic'")

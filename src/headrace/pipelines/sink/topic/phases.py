@@ -24,8 +24,7 @@ from headrace.pipelines.columns.encode import Stamp, encode
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.sink.topic.decisions import Decision, Decisions, Part
 from headrace.pipelines.sink.topic.options import SinkOptions
-from headrace.pipelines.sink.topic.outgoing import Content, Sharing, columns_of, rounds
-from headrace.pipelines.sink.topic.sending import Sender
+from headrace.pipelines.sink.topic.outgoing import Content, Sender, Sharing, columns_of, rounds
 
 
 @dataclass(frozen=True, slots=True)

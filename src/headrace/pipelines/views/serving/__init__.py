@@ -1,4 +1,4 @@
-"""Views over HTTP: `app.py` the questions and answers, `live.py` what changes as it changes, `server.py` the shell.
+"""Views over HTTP: `app.py` the questions and answers and who serves them, `live.py` what changes as it changes.
 
     GET /views                          all views, and how fresh they are
     GET /views/NAME/KEY[/KEY…]          one row

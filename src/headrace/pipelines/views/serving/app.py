@@ -1,10 +1,11 @@
-"""Questions over HTTP, and their answers as JSON."""
+"""Questions over HTTP and their answers as JSON, served on loopback."""
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,13 +17,23 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import PATIENT, Cluster
+from headrace.client.errors import ClientError
 from headrace.pipelines.views.serving.live import EventStream, Follower, Live
 from headrace.pipelines.views.sink import ViewSink
+from headrace.serving import AppServer, listening
+from headrace.status import EVERY_S, VIEWS, Status, StatusWriter
 from headrace.stores.errors import BadQuestion, NoSuchView, StoreAway, ViewError
 from headrace.stores.views.question import Condition, read_conditions, read_key, read_question
 from headrace.stores.views.store import Answer, Kept, Reader
 from headrace.stores.views.values import shown_row
 
+DEFAULT_PORT = 8300
+SERVED = "@serve"  # behind a view's name in the topic of statuses: where it is served
+_HOST = "127.0.0.1"
+_MAX_CONNECTIONS = 500
+_END_WITHIN_S = 2
 _READERS = 8
 _STATUS = {BadQuestion: 400, NoSuchView: 404, StoreAway: 503}
 
@@ -135,3 +146,60 @@ def _failed(_: Request, error: ViewError) -> Response:
 def _refused(_: Request, error: HTTPException) -> Response:
     sentence = "there is nothing here: ask for /views" if error.detail == "Not Found" else error.detail
     return _json({"error": sentence}, error.status_code)
+
+
+class ViewServer(AppServer):
+    """Serves views; `serve` blocks, a `with` block serves from a thread."""
+
+    def __init__(self, views: Mapping[str, ViewSink], port: int = DEFAULT_PORT, bootstrap: str | None = None) -> None:
+        """Take the port: 0 stands for a free one. With `bootstrap` it is reported where views are served."""
+        bound = listening(_HOST, port, ViewError)
+        self.port = int(bound.getsockname()[1])
+        self._views, self._bootstrap = views, bootstrap
+        self.service = Service(views, bootstrap)
+        self._ended = threading.Event()
+        super().__init__(self.service.app, bound, name="headrace-views", connections=_MAX_CONNECTIONS)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://{_HOST}:{self.port}"
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Reports where views are served, and closes what they keep open at the end."""
+        reporting = threading.Thread(target=self._report, name="headrace-view-served", daemon=True)
+        if self._bootstrap:
+            reporting.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            self.service.close()
+            if self._bootstrap:
+                reporting.join(_END_WITHIN_S)
+
+    def stop(self) -> None:
+        """Serve no more; what is open is closed properly."""
+        self._ended.set()
+        self.service.end_streams()
+        super().stop()
+
+    def _report(self) -> None:
+        """Where each view is served, every half minute; a broker that is away is asked again the next time."""
+        assert self._bootstrap is not None
+        is_ended = False
+        while not is_ended:
+            is_ended = self._ended.is_set()
+            with (
+                suppress(ClientError),
+                Cluster(parse_bootstrap(self._bootstrap), retry=PATIENT.at_most(1)) as cluster,
+            ):
+                writer = StatusWriter(cluster, VIEWS)
+                for name, sink in self._views.items():
+                    if is_ended:
+                        writer.remove(name + SERVED)
+                    else:
+                        url = f"{self.url}/views/{name}"
+                        writer.write(Status.of(name + SERVED, sink.store.kind, "served", url=url))
+            self._ended.wait(EVERY_S)
