@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from headrace.pipelines.sink.effects import Refused, webhook
-from headrace.pipelines.sink.effects.delivery import deliver
+from headrace.pipelines.sink.effects.delivery import Pace, deliver
 from headrace.pipelines.sink.effects.ledger import Ledger, opened
-from headrace.pipelines.sink.effects.record import Pace
 from headrace.pipelines.sink.effects.sink import outbox
 from headrace.stores.batch import Numbered, Step, Target
 from headrace.stores.errors import SinkMisconfigured

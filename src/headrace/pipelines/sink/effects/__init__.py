@@ -12,12 +12,11 @@ idempotence key that the user names. Then they are sent, and what was done is re
 - A sending that fails is tried again with growing pauses; after `attempts` the record is `failed`, with its error in
   the table, in `failed()` and a line in the log; `retry_failed()` sends them again with the next batch.
 
-`record.py` states and settings · `ledger.py` the table · `delivery.py` sending · `webhook.py` a sender · `sink.py`
-the whole.
+`ledger.py` is the table, `delivery.py` the sending, `sink.py` the whole.
 """
 
-from headrace.pipelines.sink.effects.record import FailedRecord, Refused
+from headrace.pipelines.sink.effects.delivery import Refused, Webhook, webhook
+from headrace.pipelines.sink.effects.ledger import FailedRecord
 from headrace.pipelines.sink.effects.sink import Outbox, outbox
-from headrace.pipelines.sink.effects.webhook import Webhook, webhook
 
 __all__ = ["FailedRecord", "Outbox", "Refused", "Webhook", "outbox", "webhook"]

@@ -1,22 +1,52 @@
 """Sending what is pending: several at once, one at a time in a lane, with pauses after failures.
 
-Only the calling thread touches the ledger; the others only send. Claims and results are written many at a time.
+Only the calling thread touches the ledger; the others only send. Claims and results are written many at a time. A
+webhook is one sender; any function is another.
 """
 
+import hashlib
 import heapq
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
 
-from headrace.pipelines.sink.effects.ledger import Ledger
-from headrace.pipelines.sink.effects.record import DONE, FAILED, Pace, Pending, Refused, Result, Send
+from headrace.http_client import InvalidServer
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.sink.effects.ledger import DONE, FAILED, Ledger, Pending, Result
+from headrace.retry import Backoff
+from headrace.stores.errors import SinkMisconfigured
+from headrace.stores.webhook.sender import Sender, WebhookRefused
 
 _log = logging.getLogger(__name__)
 _PAGE = 1000
 _LONGEST_ERROR = 2000
+
+# Takes the record (its columns as JSON knows them) and its idempotence key; whatever it raises is a failed attempt.
+Send = Callable[[Mapping[str, Any], str], None]
+
+
+class Refused(PipelineError):
+    """Raised by a sender: the receiver will never take this record, so it is not tried again."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a record is tried, how long the pauses are, and how many are sent at once."""
+
+    attempts: int = 5
+    first_pause_s: float = 0.5
+    longest_pause_s: float = 60.0
+    parallel: int = 4
+
+    @property
+    def backoff(self) -> Backoff:
+        """The pauses after failures."""
+        return Backoff(self.first_pause_s, self.longest_pause_s)
 
 
 def deliver(ledger: Ledger, send: Send, pace: Pace, clock: Callable[[], float] = monotonic) -> None:
@@ -100,3 +130,53 @@ def _attempt(send: Send, pending: Pending) -> Result:
     except Exception as error:  # noqa: BLE001 - whatever a sender raises is this record's failure and is kept with it
         return Result(pending, f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
     return Result(pending)
+
+
+# --- a sender
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """POSTs to `url`. With a secret, `X-Headrace-Signature: sha256=…` is the HMAC of the body.
+
+    A 2xx answer is success, a 4xx that will not change is `Refused`, everything else is tried again. Errors name the
+    host only: a path or a query may hold a token.
+    """
+
+    url: str = field(repr=False)
+    secret: str | None = field(default=None, repr=False)
+    timeout_s: float = 30.0
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._sender()
+
+    def __call__(self, record: Mapping[str, Any], key: str) -> None:
+        """Post one record."""
+        sender = self._sender()
+        try:
+            sender.post(record, _header(key))
+        except WebhookRefused as error:
+            raise Refused(str(error)) from error
+        finally:
+            sender.close()
+
+    def _sender(self) -> Sender:
+        try:
+            return Sender(self.url, self.secret, timeout_s=self.timeout_s, headers=self.headers)
+        except InvalidServer as error:
+            raise SinkMisconfigured(f"a webhook's URL {error}") from None
+
+
+def _header(key: str) -> str:
+    """The key as it is if a header can carry it, else its hash: the same for the same key either way."""
+    if key.isascii() and key.isprintable() and len(key) <= 255:
+        return key
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def webhook(
+    url: str, secret: str | None = None, *, timeout_s: float = 30.0, headers: Mapping[str, str] | None = None
+) -> Webhook:
+    """A sender for `outbox(send=…)`."""
+    return Webhook(url, secret, timeout_s, dict(headers or {}))

@@ -1,11 +1,11 @@
 """The memory of what was sent, in SQLite or PostgreSQL: one connection, one thread, each step durable at its end."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.pipelines.sink.effects.record import DONE, FAILED, SENDING, WAITING, Pending, Result
 from headrace.stores.batch import Numbered, Step, Target
 from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.postgres.database import PostgresDatabase
@@ -14,6 +14,7 @@ from headrace.stores.sql.statements import TableName
 from headrace.stores.sql.transaction import create_batches, read_step, record_batch
 from headrace.stores.sqlite.database import SqliteDatabase
 
+WAITING, SENDING, DONE, FAILED = "waiting", "sending", "done", "failed"
 _OUTBOX = TableName("headrace_outbox")
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS headrace_outbox (sink VARCHAR(500) NOT NULL, key TEXT NOT NULL, lane TEXT, seq BIGINT "
@@ -22,6 +23,42 @@ _CREATE = (
     "PRIMARY KEY (sink, key))"
 )
 _INDEX = "CREATE INDEX IF NOT EXISTS headrace_outbox_open ON headrace_outbox (sink, seq) WHERE state <> 'done'"
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A record to be sent. Records of one lane are sent one after another; None is a lane of its own."""
+
+    key: str
+    lane: str | None
+    seq: int
+    attempts: int
+    payload: str
+
+
+@dataclass(frozen=True)
+class FailedRecord:
+    """A record that was given up, and why."""
+
+    key: str
+    attempts: int
+    error: str
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one attempt ended: `error` None is success."""
+
+    pending: Pending
+    error: str | None = None
+    final: bool = False
+
+    def state(self, attempts: int) -> str:
+        """The record's next state, if that many attempts are allowed."""
+        if self.error is None:
+            return DONE
+        return FAILED if self.final or self.pending.attempts + 1 >= attempts else WAITING
 
 
 class Ledger:

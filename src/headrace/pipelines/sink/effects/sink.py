@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
-from headrace.pipelines.sink.effects.delivery import deliver
-from headrace.pipelines.sink.effects.ledger import Ledger, opened
-from headrace.pipelines.sink.effects.record import FailedRecord, Pace, Send
+from headrace.pipelines.sink.effects.delivery import Pace, Send, deliver
+from headrace.pipelines.sink.effects.ledger import FailedRecord, Ledger, opened
 from headrace.stores.batch import Numbered, OnNewQuery, Step, Target, words
 from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.frames import Spool, query_id, spooled
