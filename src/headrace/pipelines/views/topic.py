@@ -39,7 +39,18 @@ from headrace.stores.views.freshness import Freshness
 from headrace.stores.views.question import Question
 from headrace.stores.views.replica import Replica
 from headrace.stores.views.shape import Shape, check_same
-from headrace.stores.views.store import Answer, Changes, Kept, Label, Tally, ViewBatch, follows, never_written
+from headrace.stores.views.store import (
+    Answer,
+    Changes,
+    Kept,
+    Label,
+    Tally,
+    ViewBatch,
+    follows,
+    never_written,
+    not_built,
+    take_over,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -224,11 +235,9 @@ class TopicStore:
             built, before = books.entries.get(new), books.entries.get(live)
             if built is None:
                 if before is None:
-                    raise BadView(f"version {version} of view {view!r} is not there: build it before switching to it")
+                    raise not_built(view, version)
                 return
-            revision = max(built.kept.freshness.revision, before.kept.freshness.revision if before else 0) + 1
-            freshness = replace(built.kept.freshness, revision=revision)
-            books.write(live, replace(built, kept=replace(built.kept, freshness=freshness)))
+            books.write(live, replace(built, kept=take_over(built.kept, before.kept if before else None)))
             books.write(new, None)
 
     @contextmanager
@@ -247,7 +256,6 @@ class TopicStore:
         return Cluster(parse_bootstrap(address), settings_from(self.connection))
 
     def reader(self, view: str, bootstrap: str | None = None) -> "TopicReader":
-        """A reader of one view."""
         return TopicReader(self, view, bootstrap)
 
 
@@ -294,23 +302,19 @@ class TopicReader:
         self._closed = False
 
     def kept(self) -> Kept:
-        """What is known of the view."""
         self._follow()
         assert self._replica.kept is not None
         return self._replica.kept
 
     def row(self, values: Sequence[Any]) -> Answer:
-        """The row with this key, or none."""
         self._follow()
         return self._replica.row(values)
 
     def page(self, question: Question) -> Answer:
-        """The rows that a question asks for."""
         self._follow()
         return self._replica.page(question)
 
     def changes(self, since: int) -> Changes:
-        """What changed since a revision."""
         self._follow()
         return self._replica.changes(since)
 
@@ -329,7 +333,6 @@ class TopicReader:
             raise StoreAway(f"the topics of view {self._view!r} cannot be read: {error}") from error
 
     def close(self) -> None:
-        """Let go of connections."""
         self._closed = True
         with self._turn:
             self._cluster.close()

@@ -36,6 +36,8 @@ from headrace.stores.views.store import (
     check_tally,
     follows,
     never_written,
+    not_built,
+    take_over,
 )
 from headrace.stores.views.values import key_text, loaded_key, loaded_row
 
@@ -115,7 +117,6 @@ class RedisStore:
         return f"{self.prefix}{label}"
 
     def write(self, batch: ViewBatch) -> Freshness | None:
-        """Write a batch and its freshness as one; None if it is there already."""
         state = self.state(batch.label)
         with self.connected() as client, client.pipeline(transaction=True) as pipe:
             pipe.watch(state)
@@ -151,11 +152,9 @@ class RedisStore:
             built, before = (Found.read(pipe.hgetall(self.state(label))) for label in (new, live))
             if built.kept is None:
                 if before.kept is None:
-                    raise BadView(f"version {version} of view {view!r} is not there: build it before switching to it")
+                    raise not_built(view, version)
                 return
-            known = before.kept.freshness.revision if before.kept else 0
-            revision = max(built.kept.freshness.revision, known) + 1
-            kept = Kept(built.kept.shape, replace(built.kept.freshness, revision=revision), revision)
+            kept = take_over(built.kept, before.kept)
             pipe.multi()
             pipe.delete(self.state(new), f"{self.state(new)}#changes", f"{self.state(live)}#changes")
             self._put_state(pipe, live, kept, built.rows, built.recorded)
@@ -197,7 +196,6 @@ class RedisStore:
             client.close()
 
     def reader(self, view: str, bootstrap: str | None = None) -> "RedisReader":  # noqa: ARG002 - for topics
-        """A reader of one view."""
         return RedisReader(self.url, view, self.state(Label(view)))
 
 
@@ -263,11 +261,9 @@ class RedisReader:
         self._closed = False
 
     def kept(self) -> Kept:
-        """What is known of the view."""
         return self._whole(lambda _, found: found.known)
 
     def row(self, values: Sequence[Any]) -> Answer:
-        """The row with this key, or none."""
 
         def read(pipe: Any, found: Found) -> Answer:
             shape = found.known.shape
@@ -277,13 +273,11 @@ class RedisReader:
         return self._whole(read)
 
     def page(self, question: Question) -> Answer:
-        """The rows that a question asks for."""
         with self._turn:
             self._follow()
         return self._replica.page(question)
 
     def changes(self, since: int) -> Changes:
-        """What changed since a revision."""
         return self._whole(lambda pipe, found: _changes(pipe, found, self._state, since))
 
     def wait(self, revision: int, timeout_s: float) -> None:
@@ -302,7 +296,6 @@ class RedisReader:
             raise StoreAway(f"Redis cannot be asked: {error}") from error
 
     def close(self) -> None:
-        """Let go of connections."""
         self._closed = True
         self._client.close()
 

@@ -8,7 +8,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from headrace.stores.batch import Numbered, Step, Target
@@ -33,6 +32,7 @@ from headrace.stores.views.store import (
     check_tally,
     follows,
     never_written,
+    take_over,
 )
 from headrace.stores.views.values import loaded_key
 
@@ -124,11 +124,11 @@ class SqlStore(ABC):
                 if built is None:
                     return  # it was done before
                 before = books.kept(live)
-                revision = max(built.freshness.revision, before.freshness.revision if before else 0) + 1
+                kept = take_over(built, before)
                 for label in (new, live):
                     books.forget(label)
-                books.write(live, Kept(built.shape, replace(built.freshness, revision=revision), revision))
-                self.announce(db, live, revision)
+                books.write(live, kept)
+                self.announce(db, live, kept.freshness.revision)
 
     def make_books(self, db: Database, view: str) -> None:
         """Make the tables that stand beside views."""

@@ -1,7 +1,7 @@
 """What every store of views can do: take a batch whole, let a new version take over, and be read. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.stores.errors import BadView, NoSuchView
@@ -191,6 +191,17 @@ def follows(before: Kept | None, batch: ViewBatch, tally: Tally, *, logged: bool
 def changes_of(keys: Mapping[str, Row], rows: Mapping[str, Row]) -> list[Change]:
     """Changed keys with the rows that are there now, both by the key's text."""
     return [Change(key, rows.get(text)) for text, key in keys.items()]
+
+
+def take_over(built: Kept, before: Kept | None) -> Kept:
+    """What is known of a view once a version that was built beside takes its place: readers begin anew."""
+    revision = max(built.freshness.revision, before.freshness.revision if before else 0) + 1
+    return Kept(built.shape, replace(built.freshness, revision=revision), revision)
+
+
+def not_built(view: str, version: int) -> BadView:
+    """There is nothing to switch to."""
+    return BadView(f"version {version} of view {view!r} is not there: build it before switching to it")
 
 
 def never_written(view: str) -> NoSuchView:
