@@ -19,7 +19,7 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.pipelines.clusters import close_clusters
 from headrace.pipelines.views import postgres, redis
-from headrace.pipelines.views.topic import _WRITING, VIEWS_TOPIC, TopicBooks, TopicStore
+from headrace.pipelines.views.topic_store import _WRITING, VIEWS_TOPIC, TopicBooks, TopicStore
 from headrace.stores.errors import BadView, StoreAway
 from headrace.stores.views.question import everything
 from tests.integration.table_sink_stores import PostgresServer

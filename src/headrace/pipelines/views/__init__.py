@@ -3,7 +3,7 @@
     from headrace.pipelines.views import sqlite, topic, view
 
 `declare` is what a user writes; `sink` turns a batch of weighted rows into what it does to the view; the stores keep
-rows, batch and freshness as one (`headrace.stores`, and `topic` for a topic of our own); `serving/` is HTTP.
+rows, batch and freshness as one (`headrace.stores`, and `topic_store` for a topic of our own); `serving/` is HTTP.
 """
 
 from typing import TYPE_CHECKING

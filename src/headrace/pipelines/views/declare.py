@@ -114,7 +114,7 @@ def _check(made: Job, sink: ViewSink, mode: str | None) -> None:
 def _store(store: "Store | Topic", inputs: Mapping[str, Topic]) -> Store:
     if not isinstance(store, Topic):
         return store
-    from headrace.pipelines.views.topic import TopicStore
+    from headrace.pipelines.views.topic_store import TopicStore
 
     connection = {
         word.lower().removeprefix("kafka."): text

@@ -10,7 +10,7 @@ from headrace.pipelines.jobs.versions import at_version
 from headrace.pipelines.views import postgres, redis, sqlite, topic, view
 from headrace.pipelines.views.declare import views_in
 from headrace.pipelines.views.sink import ViewSink
-from headrace.pipelines.views.topic import TopicStore
+from headrace.pipelines.views.topic_store import TopicStore
 from headrace.stores.errors import BadView
 from headrace.stores.views.shape import check_shape, shape_of
 
