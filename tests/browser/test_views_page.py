@@ -17,10 +17,10 @@ from headrace.pipelines.views.serving.app import ViewServer
 from headrace.pipelines.views.sink import ViewSink
 from headrace.pipelines.views.status import status_of, with_lag
 from headrace.status import VIEWS, StatusWriter
+from headrace.testing.contracts.view import KEY, batch, row
 from tests.browser import traffic
 from tests.browser.conftest import WAIT_MS, settings
 from tests.browser.test_pages import AUDIT
-from tests.unit.pipelines.views.batches import KEY, batch, row
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=WAIT_MS)

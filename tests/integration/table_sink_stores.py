@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import deltalake
 import duckdb as duckdb_driver
@@ -54,18 +54,6 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Store(Protocol):
-    upserts: bool
-    versions_with_deletes: bool
-    replaces: bool
-
-    def sink(self, table: str, keys: list[str] | None = None, **options: Any) -> Any: ...
-
-    def rows(self, table: str) -> Rows: ...
-
-    def stored(self, row: Mapping[str, Any]) -> dict[str, Any]: ...
-
-
 def _with_pairs(row: Mapping[str, Any]) -> dict[str, Any]:
     """Arrow gives a map as pairs; Spark promises no order of them."""
     pairs = row.get("a_map")
@@ -79,6 +67,7 @@ def _named(cursor: Any) -> Rows:
 
 class PostgresStore:
     upserts = versions_with_deletes = replaces = True
+    takes_any_value = takes_any_type = False
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -97,7 +86,8 @@ class PostgresStore:
 
 
 class SqliteStore:
-    upserts = versions_with_deletes = replaces = True
+    upserts = versions_with_deletes = replaces = takes_any_value = True
+    takes_any_type = False
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "store.sqlite"
@@ -135,6 +125,7 @@ class SqliteStore:
 
 class DuckdbStore:
     upserts = versions_with_deletes = replaces = True
+    takes_any_value = takes_any_type = False
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "store.duckdb"
@@ -157,7 +148,7 @@ class DuckdbStore:
 
 class DeltaStore:
     upserts = replaces = True
-    versions_with_deletes = False
+    versions_with_deletes = takes_any_value = takes_any_type = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -176,7 +167,8 @@ class DeltaStore:
 
 
 class ParquetStore:
-    upserts = versions_with_deletes = replaces = False
+    upserts = versions_with_deletes = replaces = takes_any_value = False
+    takes_any_type = True
 
     def __init__(self, folder: Path, spark: SparkSession) -> None:
         self.folder = folder

@@ -21,10 +21,10 @@ from headrace.pipelines import sink as batch_sinks
 from headrace.pipelines import views
 from headrace.pipelines.sink import outbox
 from headrace.testing.contracts.sink import TOPIC, batch, change
+from headrace.testing.contracts.view import batch as view_batch
+from headrace.testing.contracts.view import row
 from tests.integration.table_sink_stores import PostgresServer
 from tests.servers.mariadb import MariadbServer
-from tests.unit.pipelines.views.batches import batch as view_batch
-from tests.unit.pipelines.views.batches import row
 
 Run = Callable[[str], list[tuple[Any, ...]]]
 TYPES = {

@@ -22,10 +22,9 @@ from headrace.pipelines.views import postgres, redis
 from headrace.pipelines.views.topic_store import _WRITING, VIEWS_TOPIC, TopicBooks, TopicStore
 from headrace.stores.errors import BadView, StoreAway
 from headrace.stores.views.question import everything
+from headrace.testing.contracts.view import ViewStoreContract, batch, row
 from tests.integration.table_sink_stores import PostgresServer
 from tests.servers.redis import RedisServer
-from tests.unit.pipelines.views.batches import batch, row
-from tests.unit.pipelines.views.store_contract import StoreContract
 
 _numbers = itertools.count()
 
@@ -37,7 +36,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     close_clusters()
 
 
-class TestPostgres(StoreContract):
+class TestPostgres(ViewStoreContract):
     @pytest.fixture
     def store(self, postgres_server: PostgresServer) -> Any:
         return postgres(postgres_server.url, schema=f"views_{next(_numbers)}")
@@ -62,7 +61,7 @@ class TestPostgres(StoreContract):
         reader.close()
 
 
-class TestRedis(StoreContract):
+class TestRedis(ViewStoreContract):
     @pytest.fixture
     def store(self, redis_server: RedisServer) -> Any:
         return redis(redis_server.url, prefix=f"v{next(_numbers)}:")
@@ -79,7 +78,7 @@ class TestRedis(StoreContract):
         client.close()
 
 
-class TestTopic(StoreContract):
+class TestTopic(ViewStoreContract):
     restarts = False
 
     @pytest.fixture

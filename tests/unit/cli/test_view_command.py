@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from headrace.cli.main import cli
 from headrace.errors import HeadraceError
 from headrace.pipelines.views import sqlite
-from tests.unit.pipelines.views.batches import batch, row
+from headrace.testing.contracts.view import batch, row
 
 FILE = """
 from headrace.pipelines.views import sqlite, topic, view

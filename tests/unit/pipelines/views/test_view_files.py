@@ -7,16 +7,16 @@ import pytest
 from headrace.pipelines.views import duckdb, sqlite
 from headrace.stores.duckdb.view import DuckdbStore
 from headrace.stores.sqlite.view import SqliteStore
-from tests.unit.pipelines.views.store_contract import StoreContract
+from headrace.testing.contracts.view import ViewStoreContract
 
 
-class TestSqlite(StoreContract):
+class TestSqlite(ViewStoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> SqliteStore:
         return sqlite(tmp_path / "views.db")
 
 
-class TestDuckdb(StoreContract):
+class TestDuckdb(ViewStoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> DuckdbStore:
         return duckdb(tmp_path / "views.duckdb")

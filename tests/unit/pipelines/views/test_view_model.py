@@ -11,7 +11,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 from headrace.pipelines.views import sqlite
 from headrace.stores.views.question import everything, read_question
 from headrace.stores.views.replica import answered
-from tests.unit.pipelines.views.batches import COLUMNS, batch, row
+from headrace.testing.contracts.view import COLUMNS, batch, row
 
 _NARROW = T.StructType([COLUMNS["user"], COLUMNS["likes"], COLUMNS["score"], COLUMNS["post"]])
 _STEP = st.dictionaries(st.integers(0, 6), st.none() | st.integers(0, 3), max_size=5)

@@ -12,7 +12,7 @@ import pytest
 from headrace.pipelines.views import sqlite
 from headrace.pipelines.views.serving.app import ViewServer
 from headrace.pipelines.views.sink import ViewSink
-from tests.unit.pipelines.views.batches import KEY, batch, row
+from headrace.testing.contracts.view import KEY, batch, row
 
 
 @pytest.fixture
