@@ -123,7 +123,6 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def check_python() -> Finding:
-    """The interpreter that runs us."""
     found = f"{platform.python_version()} at {sys.executable}"
     if sys.version_info < _OLDEST_PYTHON:
         return Finding("python", Verdict.BROKEN, found, "Headrace needs Python 3.11 or newer: install it in one")
@@ -225,7 +224,6 @@ def _sync_ms(descriptor: int) -> float:
 
 
 def check_memory() -> Finding:
-    """Memory that a JVM could have."""
     available = available_memory()
     if available is None:
         return Finding("memory", Verdict.NOTE, "this system does not tell how much is free")

@@ -34,7 +34,6 @@ _REMEDIES: Final = {
 
 
 def sentence_of(error: OSError) -> str:
-    """One line for a person."""
     where = f"{error.filename}: " if error.filename else ""
     what = error.strerror or str(error) or type(error).__name__
     remedy = _REMEDIES.get(error.errno or 0, "")
@@ -84,7 +83,6 @@ class QuietGroup(click.Group):
         return list(SUMMARIES)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """A line for each."""
         with formatter.section("Commands"):
             formatter.write_dl(list(SUMMARIES.items()))
 

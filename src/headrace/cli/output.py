@@ -4,7 +4,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
@@ -15,6 +14,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from headrace.dashboard.format import moment as human_time
+from headrace.dashboard.format import size as human_bytes
+from headrace.dashboard.format import text
+from headrace.dashboard.format import whole_duration as human_duration
+
+__all__ = [
+    "LiveView", "ProgressLine", "console", "error_console", "human_bytes", "human_duration", "human_time",
+    "json_option", "print_json", "print_table", "text",
+]  # fmt: skip
 _WIDE: Final = 1000  # where nobody looks at once, lines are as long as they are
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -44,45 +52,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
     console().print(table)
-
-
-def human_bytes(size: float) -> str:
-    """A size that a person can read: 1.5 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def human_duration(ms: float) -> str:
-    """A length of time that a person can read, in its two largest units: 2 d 3 h."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    seconds = int(ms // 1000)
-    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
-    first = next(place for place, (number, _) in enumerate(parts) if number)
-    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
-
-
-def human_time(timestamp_ms: int) -> str:
-    """A timestamp that a person can read, in UTC; a dash where there is none."""
-    if timestamp_ms < 0:
-        return "–"
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
-
-
-def text(data: bytes | None) -> str | None:
-    """Bytes as a person would like to see them: as text where they are text."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return "0x" + data.hex()
 
 
 class LiveView:

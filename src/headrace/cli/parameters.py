@@ -110,7 +110,6 @@ def connect(bootstrap: tuple[Address, ...]) -> Cluster:
 
 
 def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
-    """The topics that begin so."""
     is_internal_wanted = incomplete.startswith("_")
     return _complete(
         ctx,
@@ -120,7 +119,6 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
-    """The groups that begin so."""
     return _complete(ctx, incomplete, lambda cluster: (group.name for group in list_groups(cluster)))
 
 

@@ -21,8 +21,6 @@ _COLUMNS = (
 
 
 class View(LiveView):
-    """Shows what a run says."""
-
     def __init__(self, *, as_json: bool, console: Console) -> None:
         super().__init__(as_json=as_json, refreshes_per_s=8, console=console)
         self._reports: Sequence[Progress] = ()
@@ -30,7 +28,6 @@ class View(LiveView):
         self._shown: dict[tuple[str, str], int] = {}
 
     def say(self, job: str, sentence: str) -> None:
-        """An event in words."""
         if self._as_json:
             click.echo(json.dumps({"event": sentence, "job": job}))
         else:
@@ -50,7 +47,6 @@ class View(LiveView):
             self._console.print(Text(line))
 
     def show(self, reports: Sequence[Progress]) -> None:
-        """The latest report of each output."""
         new = [report for report in reports if self._shown.get((report.job, report.output)) != report.batch]
         self._shown |= {(report.job, report.output): report.batch for report in new}
         if self._as_json:

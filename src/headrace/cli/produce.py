@@ -37,7 +37,6 @@ class _Template:
     timestamp: int | None
 
     def record(self, value: bytes | None, key: bytes | None = None) -> NewRecord:
-        """A record with this value."""
         stamp = SystemClock().now_ms() if self.timestamp is None else self.timestamp
         return NewRecord(self.key if key is None else key, value, stamp, self.headers, self.partition)
 

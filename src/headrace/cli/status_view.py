@@ -16,8 +16,6 @@ _COLOURS = {"running": "green", "waiting": "yellow", "failed": "red"}
 
 
 class View(LiveView):
-    """Shows what parts say."""
-
     def __init__(self, table: Callable[[Sequence[Status]], Table], *, as_json: bool) -> None:
         super().__init__(as_json=as_json, refreshes_per_s=4)
         self._table = table
@@ -25,7 +23,6 @@ class View(LiveView):
         self.last: Sequence[Status] = ()
 
     def show(self, found: Sequence[Status]) -> None:
-        """How each stands now."""
         self.last = found
         if self._live:
             self._live.update(self._table(found))
@@ -66,7 +63,6 @@ def letters_of(one: Status) -> str:
 
 
 def capture_table(found: Sequence[Status]) -> Table:
-    """Captures."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("capture", "database", "state", "records", "per s", "snapshot", "log kept", "problem"):
         table.add_column(column, justify="right" if column in ("records", "per s", "log kept") else "left")
@@ -80,7 +76,6 @@ def capture_table(found: Sequence[Status]) -> Table:
 
 
 def sync_table(found: Sequence[Status]) -> Table:
-    """Derived systems."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("system", "sink", "state", "records", "per s", "problem"):
         table.add_column(column, justify="right" if column in ("records", "per s") else "left")

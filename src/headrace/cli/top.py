@@ -145,7 +145,6 @@ class _Looks:
             self._watch.stop()
 
     def look(self) -> RenderableType:
-        """A picture of now."""
         state = state_of(self._config)
         self._follow(state.bootstrap)
         now_s = time.monotonic()

@@ -36,8 +36,6 @@ ORDERINGS: Mapping[str, Callable[[Any, Any], bool]] = MappingProxyType(
 
 
 class Node(Protocol):
-    """A part of an expression."""
-
     def value(self, document: object) -> object:
         """What it comes to for a document."""
         ...
@@ -45,12 +43,9 @@ class Node(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value written in the expression."""
-
     constant: bool | int | float | str | None
 
     def value(self, document: object) -> object:  # noqa: ARG002 - the same for all documents
-        """The value itself."""
         return self.constant
 
     def __str__(self) -> str:
@@ -86,14 +81,11 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two values side by side."""
-
     left: Node
     operator: str
     right: Node
 
     def value(self, document: object) -> bool:
-        """Whether it holds."""
         left, right = self.left.value(document), self.right.value(document)
         if self.operator == "==":
             return is_same(left, right)
@@ -108,12 +100,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite."""
-
     of: Node
 
     def value(self, document: object) -> bool:
-        """Whether the other is not true."""
         return not is_true(self.of.value(document))
 
     def __str__(self) -> str:
@@ -127,7 +116,6 @@ class Every:
     parts: tuple[Node, ...]
 
     def value(self, document: object) -> bool:
-        """Whether all are true."""
         return all(is_true(part.value(document)) for part in self.parts)
 
     def __str__(self) -> str:
@@ -141,7 +129,6 @@ class Some:
     parts: tuple[Node, ...]
 
     def value(self, document: object) -> bool:
-        """Whether one is true."""
         return any(is_true(part.value(document)) for part in self.parts)
 
     def __str__(self) -> str:

@@ -65,7 +65,6 @@ def danger_of(lag: PartitionLag, places: Series, now_ms: int) -> Danger | None:
 
 
 def worst(dangers: list[Danger]) -> Danger | None:
-    """The danger that comes first."""
     coming = [danger for danger in dangers if danger.left_ms is not None]
     return min(coming, key=lambda danger: danger.left_ms or 0) if coming else (dangers[0] if dangers else None)
 
@@ -77,8 +76,6 @@ _PAGES = {CAPTURES: "/changes", DERIVED: "/derived", VIEWS: "/views", PIPELINES:
 
 
 class Severity(IntEnum):
-    """How much it matters."""
-
     NOTE = 1
     WARNING = 2
     DANGER = 3
@@ -98,8 +95,6 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Everything that rules can look at."""
-
     now_ms: int
     snapshot: Snapshot
     history: History
@@ -252,17 +247,14 @@ RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, job
 
 
 def topic_link(name: str) -> str:
-    """Where a topic is shown."""
     return f"/topics/{quote(name, safe='')}"
 
 
 def group_link(name: str) -> str:
-    """Where a group is shown."""
     return f"/groups/{quote(name, safe='')}"
 
 
 def job_link(name: str) -> str:
-    """Where a job is shown."""
     return f"/pipelines/{quote(name, safe='')}"
 
 

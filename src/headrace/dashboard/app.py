@@ -41,11 +41,6 @@ class Rendered:
     status: int = 200
 
 
-def create_app(settings: Settings) -> ASGIApp:
-    """The dashboard as an ASGI application; it looks at the cluster while its lifespan lasts."""
-    return Dashboard(settings).app
-
-
 class Dashboard:
     """One dashboard: the routes, and what they share."""
 

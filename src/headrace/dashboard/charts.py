@@ -25,8 +25,6 @@ _FAR = 3  # times as high as the usual ones
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A mark on an axis."""
-
     at: float
     label: str
 
@@ -53,8 +51,6 @@ class Spike:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One moment in the table."""
-
     time: str
     values: tuple[str, ...]
     x: float
@@ -199,8 +195,6 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The last batches."""
-
     bars: tuple[Bar, ...]
     longest: str
     first: str

@@ -25,8 +25,6 @@ MOST = 200  # parts; more cannot be read in a drawing
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One box of the map."""
-
     key: str
     kind: str  # as people call it
     name: str
@@ -50,8 +48,6 @@ class Edge:
 
 @dataclass(slots=True)
 class Flow:
-    """All of it."""
-
     parts: dict[str, Part] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
     alone: list[str] = field(default_factory=list)  # topics that nobody is known to read or write
@@ -62,7 +58,6 @@ class Flow:
         return self.parts.setdefault(part.key, part).key
 
     def link(self, edge: Edge) -> None:
-        """An edge."""
         self.edges.append(edge)
 
 

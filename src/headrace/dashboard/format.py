@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as a person reads them at a glance. Pure; the templates' filters."""
+"""Numbers, sizes and times as a person reads them at a glance, in pages and in terminals. Pure."""
 
 import json
 import re
@@ -47,9 +47,14 @@ def duration(ms: float | None) -> str:
         return f"{ms:.0f} ms"
     if ms < 10_000:
         return f"{ms / 1000:.1f} s"
+    return "years" if ms >= 3 * 365 * 86_400_000 else whole_duration(ms)
+
+
+def whole_duration(ms: float) -> str:
+    """The same in whole seconds, and however long it is."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
     seconds = int(ms // 1000)
-    if seconds >= 3 * 365 * 86400:
-        return "years"
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     first = next(place for place, (number, _) in enumerate(parts) if number)
     return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)

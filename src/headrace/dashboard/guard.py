@@ -58,7 +58,6 @@ class Proofs:
 
     @cached_property
     def csrf(self) -> str:
-        """What a form carries."""
         return self._made("csrf")
 
     def is_token(self, given: str) -> bool:
@@ -104,8 +103,6 @@ def is_same_origin(headers: Headers) -> bool:
 
 
 class Guard:
-    """Stands before the application."""
-
     def __init__(self, app: ASGIApp, settings: Settings, proofs: Proofs) -> None:
         self._app = app
         self._proofs = proofs

@@ -21,8 +21,6 @@ MAX_NAMES = 1000
 
 
 class Point(NamedTuple):
-    """A number at a time."""
-
     at_ms: int
     value: float
 
@@ -45,7 +43,6 @@ class History:
     places: Mapping[str, Places] = field(default_factory=dict)  # the timestamp of what each group reads next
 
     def advanced(self, now: Snapshot) -> "History":
-        """The history with one more snapshot."""
         before = self.last
         lags = {name: _first(self.group_lags.get(name, ()), now.at_ms, group) for name, group in _some(now.groups)}
         places = {name: _places(self.places.get(name, {}), now.at_ms, group) for name, group in _some(now.groups)}
@@ -111,11 +108,6 @@ def _places(before: Places, at_ms: int, group: GroupSample) -> Places:
         for lag in group.partitions[:MAX_NAMES]
         if lag.next_ms is not None
     }
-
-
-def latest(series: Series) -> float | None:
-    """The last number, if there is one."""
-    return series[-1].value if series else None
 
 
 def smoothed(series: Series, points: int = 5) -> float | None:

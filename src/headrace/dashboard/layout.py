@@ -53,8 +53,6 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Everything placed."""
-
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
     width: float
@@ -224,7 +222,6 @@ def _neighbours(links: Links) -> tuple[dict[Node, list[Node]], dict[Node, list[N
 
 
 def crossings(layers: Sequence[Sequence[Node]], links: Links) -> int:
-    """How many pairs of links cross."""
     place = {node: (layer, at) for layer, nodes in enumerate(layers) for at, node in enumerate(nodes)}
     by_layer: dict[int, list[tuple[int, int]]] = {}
     for source, target in links:

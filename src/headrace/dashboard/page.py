@@ -27,8 +27,6 @@ _MAX_REMEMBERED = 200
 
 
 class Desk:
-    """Everything that pages are given."""
-
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.watch = Watch(settings)
@@ -37,7 +35,6 @@ class Desk:
 
     @property
     def state(self) -> State:
-        """What is known now."""
         return self.watch.state
 
     @property
@@ -87,8 +84,6 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Menu:
-    """A page's place in the menu."""
-
     section: str
     label: str
     shortcut: str  # pressed after g
@@ -113,8 +108,6 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page."""
-
     path: str
     title: str
     template: str

@@ -48,11 +48,9 @@ class Templates:
         self._env = env
 
     def part(self, template: str, model: Model) -> str:
-        """A template on its own."""
         return self._env.get_template(template).render(model)
 
     def page(self, page: Page, state: State, model: Model) -> str:
-        """A whole page."""
         return self.whole(page.template, state, {**model, "page": page})
 
     def whole(self, template: str, state: State, model: Model) -> str:
@@ -76,7 +74,6 @@ class Templates:
 
 
 def _about(state: State) -> dict[str, object]:
-    """What every page shows."""
     worst = max((alert.severity for alert in state.alerts), default=None)
     return {
         "state": state,

@@ -54,7 +54,6 @@ class BatchReport:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that it reads."""
         return tuple(sorted({where.topic for where in self.places}))
 
     @property

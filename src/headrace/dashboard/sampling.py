@@ -15,7 +15,6 @@ from headrace.model import TopicPartition
 
 
 def take_snapshot(cluster: Cluster, coordinators: Coordinators, now_ms: int) -> Snapshot:
-    """The cluster as it is now."""
     topics = cluster.topics()
     brokers = cluster.brokers()
     # A partition that waits for an election cannot be asked, and must not hide the others.

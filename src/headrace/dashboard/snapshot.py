@@ -23,7 +23,6 @@ class PartitionSample:
 
     @property
     def records(self) -> int:
-        """How many offsets it holds."""
         return 0 if self.start is None or self.end is None else self.end - self.start
 
     @property
@@ -34,8 +33,6 @@ class PartitionSample:
 
 @dataclass(frozen=True, slots=True)
 class TopicSample:
-    """One topic."""
-
     name: str
     is_internal: bool
     partitions: tuple[PartitionSample, ...]
@@ -52,7 +49,6 @@ class TopicSample:
 
     @property
     def size_bytes(self) -> int | None:
-        """The bytes on the leaders' disks."""
         known = [partition.size_bytes for partition in self.partitions if partition.size_bytes is not None]
         return sum(known) if known else None
 
@@ -85,7 +81,6 @@ class GroupSample:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that it reads."""
         return tuple(sorted({lag.partition.topic for lag in self.partitions}))
 
     def ages_ms(self) -> dict[TopicPartition, int]:

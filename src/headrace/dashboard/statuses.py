@@ -120,8 +120,6 @@ def _listed(value: object) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """One topic of dead letters."""
-
     source: str  # the topic whose records could not be used; empty if it is not known
     jobs: tuple[str, ...] = ()
     syncs: tuple[str, ...] = ()

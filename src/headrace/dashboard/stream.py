@@ -99,15 +99,12 @@ Parts = Callable[[], Awaitable[dict[str, str] | None]]  # None: the page is anot
 
 
 class LivePages:
-    """Keeps open pages up to date."""
-
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._clients = 0
 
     @property
     def clients(self) -> int:
-        """How many pages are open now."""
         return self._clients
 
     async def events(self, parts: Parts) -> AsyncGenerator[Event, None]:
@@ -157,11 +154,9 @@ class Readers:
 
     @property
     def running(self) -> int:
-        """How many read now."""
         return self._running
 
     def close(self) -> None:
-        """Begin no more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def events(self, query: Query, rows: Rows) -> AsyncGenerator[Event, None]:

@@ -47,20 +47,16 @@ class Column:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the change touched it."""
         return self.before != self.after
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a change record changed."""
-
     operation: str
     columns: tuple[Column, ...]
 
     @property
     def changed(self) -> tuple[Column, ...]:
-        """The columns that the change touched."""
         return tuple(column for column in self.columns if column.is_changed)
 
 

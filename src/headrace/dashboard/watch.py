@@ -94,7 +94,6 @@ class Watch:
         self._known: dict[str, Mapping[str, Status]] = {}
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread = threading.Thread(target=self._run, name="headrace-dashboard-watch", daemon=True)
         self._thread.start()
 

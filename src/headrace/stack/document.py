@@ -76,7 +76,6 @@ class Override(NamedTuple):
 
 
 def environment_name(path: Sequence[str]) -> str:
-    """The variable that overrides a key."""
     return PREFIX + "__".join(_word(part).upper() for part in path)
 
 

@@ -18,8 +18,6 @@ class InvalidStack(StackError):
 
 
 class AlreadyRunning(StackError):
-    """A supervisor already runs this stack."""
-
     def __init__(self, folder: str, pid: int) -> None:
         super().__init__(
             f"the stack of {folder} already runs (pid {pid}): end it with Ctrl-C where it runs, or with kill {pid}; "

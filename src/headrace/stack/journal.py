@@ -66,7 +66,6 @@ class PartLogs:
         self._files: dict[str, BinaryIO] = {}
 
     def path(self, name: str) -> Path:
-        """Where a part's words are."""
         return self._folder / f"{name}.log"
 
     def write(self, name: str, line: str) -> None:
@@ -80,7 +79,6 @@ class PartLogs:
             return
 
     def close(self) -> None:
-        """No more words."""
         for file in self._files.values():
             file.close()
         self._files.clear()

@@ -22,8 +22,6 @@ Complaint = tuple[tuple[str, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section."""
-
     name: str
     type: type
     meaning: str

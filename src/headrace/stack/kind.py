@@ -32,7 +32,6 @@ class Section(NamedTuple):
 
     @property
     def where(self) -> str:
-        """As its header names it."""
         return f"{self.kind}.{self.name}" if self.name else self.kind
 
 
@@ -72,8 +71,6 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of a stack."""
-
     name: str
     kind: str
     command: Callable[[str], Command]  # given the address of the broker; empty while that is not known
@@ -117,8 +114,6 @@ def _no_members(_stack: Stack) -> Iterable[Member]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of section."""
-
     name: str
     summary: str
     sample: str  # as `headrace init` writes it

@@ -40,7 +40,6 @@ def load(
 
 
 def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: bool = False) -> Stack:
-    """The stack that a text describes."""
     document = parse_document(text, file)
     overrides, misnamed = read_overrides(KINDS, document, environment)
     document = applied(document, overrides)

@@ -81,15 +81,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start this one."""
-
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Ask this one to end."""
-
     name: str
 
 
@@ -109,8 +105,6 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """All is over."""
-
     code: int
 
 
@@ -129,7 +123,6 @@ class Fleet:
     is_hurried: bool = False
 
     def of(self, name: str) -> Standing:
-        """How one stands."""
         return self.standings.get(name, Standing(since_s=self.began_s))
 
     def _with(self, name: str, standing: Standing) -> "Fleet":
@@ -138,7 +131,6 @@ class Fleet:
     # --- what happened
 
     def started(self, name: str, now_s: float) -> "Fleet":
-        """It has a process."""
         before = self.of(name)
         return self._with(
             name, replace(before, phase=Phase.STARTING, since_s=now_s, starts=before.starts + 1, is_killed=False)
@@ -151,7 +143,6 @@ class Fleet:
         return self._with(name, replace(before, phase=Phase.RUNNING, since_s=now_s)) if is_news else self
 
     def asked_to_end(self, name: str, now_s: float) -> "Fleet":
-        """It was told to end."""
         return self._with(name, replace(self.of(name), phase=Phase.STOPPING, since_s=now_s))
 
     def killed(self, name: str) -> "Fleet":

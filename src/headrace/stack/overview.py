@@ -27,8 +27,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """One topic."""
-
     name: str
     per_s: float | None
     records: int

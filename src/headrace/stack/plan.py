@@ -14,7 +14,6 @@ from headrace.stack.registry import KINDS
 
 
 def members_of(stack: Stack) -> list[Member]:
-    """Every process that the stack wants."""
     return [member for kind in KINDS for member in kind.members(stack)]
 
 

@@ -74,7 +74,6 @@ class MemberProcess:
         return code
 
     def terminate(self) -> None:
-        """Ask it to end."""
         with suppress(ProcessLookupError):
             self._process.terminate()
 

@@ -23,8 +23,6 @@ DOWN: Final = "down"
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """How one member stands."""
-
     name: str
     kind: str
     phase: str

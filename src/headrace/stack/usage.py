@@ -46,7 +46,6 @@ def process_of(pid: int) -> Process | None:
 
 
 def processes() -> list[Process]:
-    """All that run now."""
     found = (process_of(int(folder.name)) for folder in _PROC.iterdir() if folder.name.isdecimal())
     return [process for process in found if process]
 

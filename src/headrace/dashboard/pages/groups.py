@@ -51,7 +51,6 @@ def owner(group: GroupSample, statuses: Statuses, now_ms: int) -> dict[str, Any]
 
 
 def group_in(snapshot: Snapshot, name: str) -> GroupSample:
-    """The group of this name."""
     group = snapshot.groups.get(name)
     if group is None:
         raise NotThere(f"There is no group {name!r}: it was deleted, or the name is misspelt.")
@@ -139,7 +138,6 @@ async def plan(desk: Desk, path: Params, form: Params, show: Show) -> Response:
 
 
 async def move(desk: Desk, path: Params, form: Params, show: Show) -> Response:  # noqa: ARG001 - of all actions
-    """Do what was shown."""
     name, moves = path["name"], unpack(form.get("moves", ""))
     check_movable(name)
 
@@ -156,7 +154,6 @@ def pack(moves: list[Move]) -> str:
 
 
 def unpack(text: str) -> list[Move]:
-    """The plan of a form."""
     try:
         return [Move(TopicPartition(str(topic), int(index)), None, int(new)) for topic, index, new in json.loads(text)]
     except (TypeError, ValueError):

@@ -97,7 +97,6 @@ def _described(part: Part, edges: Mapping[tuple[str, str], Edge], parts: Mapping
 
 
 async def view_map(desk: Desk, _: Asked) -> Model:
-    """The map as it is now."""
     return describe_map(desk.state)
 
 

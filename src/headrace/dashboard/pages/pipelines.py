@@ -23,7 +23,6 @@ def series(reports: Sequence[BatchReport], fact: str) -> Series:
 
 
 def row(reports: Sequence[BatchReport], snapshot: Snapshot, state: State) -> dict[str, Any]:
-    """One output of a job."""
     last = reports[-1]
     waiting = snapshot.waiting(last.places)
     return {

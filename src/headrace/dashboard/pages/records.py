@@ -82,7 +82,6 @@ async def _told(sentence: str) -> AsyncGenerator[Event, None]:
 
 
 def new_record(form: Params, now_ms: int) -> NewRecord:
-    """The record that a form describes."""
     partition = form.get("partition", "").strip()
     if partition and not (partition.isdecimal() and len(partition) < 10):
         raise BadForm(f"partition {partition!r} is not a number: leave it empty to choose by key")
@@ -107,7 +106,6 @@ def new_record(form: Params, now_ms: int) -> NewRecord:
 
 
 async def produce(desk: Desk, path: Params, form: Params, show: Show) -> Response:  # noqa: ARG001 - of all actions
-    """Write one record."""
     name = path["name"]
     record = new_record(form, SystemClock().now_ms())
 

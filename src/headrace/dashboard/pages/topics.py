@@ -34,7 +34,6 @@ SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def topic_in(snapshot: Snapshot, name: str) -> TopicSample:
-    """The topic of this name."""
     topic = snapshot.topics.get(name)
     if topic is None:
         raise NotThere(f"There is no topic {name!r}: it was deleted, or the name is misspelt.")

@@ -49,5 +49,4 @@ KIND = Kind(
 
 
 def rules_of(stack: Stack) -> Rules:
-    """What the section says."""
     return Rules(**(stack.one("supervisor") or {}))
