@@ -39,7 +39,7 @@ def _hint_at_listen(_ctx: click.Context, param: click.Parameter, value: str | No
 )
 @click.option("--port", "--host", hidden=True, expose_value=False, callback=_hint_at_listen)
 @click.option(
-    "--advertise", metavar="HOST:PORT", help="Where clients are told to come back to, if not where they came."
+    "--advertise", metavar="HOST:PORT", help="The address that clients are given, if not the one they connected to."
 )
 @click.option(
     "--durability",

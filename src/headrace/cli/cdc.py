@@ -191,7 +191,9 @@ def stop(name: str, bootstrap: tuple[Address, ...]) -> None:
         deadline = time.monotonic() + _STOP_PATIENCE_S
         while (found := read_statuses(cluster, CAPTURES)[name]).state in (RUNNING, WAITING):
             if time.monotonic() > deadline:
-                raise NotRunning(f"capture {name!r} was told to stop and has not said that it did: is it still there?")
+                raise NotRunning(
+                    f"capture {name!r} was asked to stop and has not reported that it did: is it still there?"
+                )
             time.sleep(0.2)
     click.echo(f"{name} is {found.state} after {count(found, 'records')} records")
 

@@ -78,7 +78,7 @@ def doctor(context: click.Context, data_dir: Path, as_json: bool) -> None:
 
     What is missing is told with what helps. Ends with 1 if something is broken.
     """
-    spark = installed("pyspark") is not None
+    spark = installed_version("pyspark") is not None
     checks: list[Callable[[], Finding]] = [
         check_python,
         lambda: check_port(Address.parse(DEFAULT_BOOTSTRAP)),
@@ -103,7 +103,7 @@ def doctor(context: click.Context, data_dir: Path, as_json: bool) -> None:
         context.exit(1)
 
 
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """The version of a package, None if it is not installed; nothing is imported."""
     try:
         return metadata.version(package)
@@ -140,7 +140,7 @@ def check_java(*, needed: bool) -> Finding:
     return Finding("java", Verdict.FINE, f"{java.version} at {java.program}")
 
 
-def check_packages(version_of: Callable[[str], str | None] = installed) -> Finding:
+def check_packages(version_of: Callable[[str], str | None] = installed_version) -> Finding:
     """Whether the packages that pipelines need are there and fit together."""
     versions = {name: version_of(name) for name in _PACKAGES}
     if versions["pyspark"] is None:

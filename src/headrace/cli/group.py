@@ -146,7 +146,7 @@ def reset(
     check_movable(name)
     with connect(bootstrap) as cluster:
         coordinators = Coordinators(cluster)
-        moves = plan_reset(coordinators, name, None if all_topics else _merged(topics), target)
+        moves = plan_reset(coordinators, name, None if all_topics else _merge_topics(topics), target)
         if not as_json:
             _show(moves)
         if not dry_run:
@@ -163,7 +163,7 @@ def _state(found: GroupListing, owner: Owner | None) -> str:
     return f"{found.state} ({owner})" if owner else found.state
 
 
-def _merged(topics: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, tuple[int, ...]]:
+def _merge_topics(topics: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, tuple[int, ...]]:
     """The partitions of each topic; a topic that was once named without any is wanted whole."""
     merged: dict[str, tuple[int, ...]] = {}
     for topic, partitions in topics:

@@ -96,7 +96,7 @@ def tail(
                 until=None if follow else stretch.ends,
                 options=FetchOptions(max_wait_ms=_MAX_WAIT_MS, committed=committed),
             )
-            for group in _limited(reading, is_wanted, limit):
+            for group in _limit(reading, is_wanted, limit):
                 show(group)
                 _check_reader()
     except KeyboardInterrupt:
@@ -105,7 +105,7 @@ def tail(
             raise click.exceptions.Exit(130) from None
 
 
-def _limited(
+def _limit(
     groups: Iterator[list[ReadRecord]], is_wanted: Callable[[Record], bool], limit: int | None
 ) -> Iterator[list[ReadRecord]]:
     left = limit

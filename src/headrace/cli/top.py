@@ -23,7 +23,7 @@ from headrace.cli.up import file_option
 from headrace.client.address import parse_bootstrap
 from headrace.client.connection import ConnectionSettings
 from headrace.clock import SystemClock
-from headrace.dashboard.history import smoothed
+from headrace.dashboard.history import smooth
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.watch import State, Watch
 from headrace.errors import HeadraceError
@@ -47,7 +47,7 @@ def state_of(config: Path) -> StackState:
     return state
 
 
-def coloured(phase: str) -> Text:
+def colour_phase(phase: str) -> Text:
     """A phase: green where all is well, red where nothing will come of itself."""
     return Text(phase, style=_COLOURS.get(phase, "yellow"))
 
@@ -76,7 +76,7 @@ def _row(member: MemberState, now_ms: int) -> tuple[object, ...]:
     per_s, lag, lag_ms = pace(member.facts)
     return (
         member.name,
-        coloured(member.phase),
+        colour_phase(member.phase),
         member.pid or "–",
         human_duration(max(now_ms - member.since_ms, 0)),
         member.restarts,
@@ -189,7 +189,7 @@ def _headline(state: StackState, seen: State | None, now_ms: int) -> Text:
     line.append(f", for {human_duration(max(now_ms - state.since_ms, 0))}")
     if seen is not None and seen.snapshot is not None:
         for word, series in (("written", seen.history.written), ("read", seen.history.read)):
-            rate = smoothed(series)
+            rate = smooth(series)
             line.append("" if rate is None else f"   {rate:,.0f}/s {word}")
         behind = seen.history.lag[-1].value if seen.history.lag else 0
         line.append(f"   {behind:,.0f} behind")
@@ -204,7 +204,7 @@ def _members(rows: list[Row], now_ms: int) -> Table:
         member = row.member
         table.add_row(
             member.name,
-            coloured(member.phase),
+            colour_phase(member.phase),
             str(member.pid or "–"),
             "–" if row.cpu_share is None else f"{row.cpu_share:.0%}",
             "–" if row.memory_bytes is None else human_bytes(row.memory_bytes),

@@ -68,7 +68,7 @@ def create(
     if as_json:
         print_json({"topic": name, "partitions": count, "configs": dict(configs)})
     else:
-        click.echo(f"created {name} with {_counted(count, 'partition')}")
+        click.echo(f"created {name} with {_count(count, 'partition')}")
 
 
 @topic.command("list")
@@ -214,11 +214,11 @@ def alter(
     if as_json:
         print_json({"topic": topic, "partitions": partitions, "configs": changes, "unset": list(unset)})
         return
-    done = [f"{_counted(partitions, 'partition')}"] if partitions else []
+    done = [f"{_count(partitions, 'partition')}"] if partitions else []
     done += [f"{name}={value}" for name, value in changes.items()]
     done += [f"{name} back to its default" for name in unset]
     click.echo(f"changed {topic}: {', '.join(done)}")
 
 
-def _counted(number: int, noun: str) -> str:
+def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -15,9 +15,9 @@ from headrace.stack.errors import InvalidStack, StackError
 from headrace.stack.journal import Journal
 from headrace.stack.kinds.broker import connection_environment
 from headrace.stack.loading import load
-from headrace.stack.plan import chosen, members_of, taken_ports
+from headrace.stack.plan import choose_members, members_of, taken_ports
 from headrace.stack.registry import sample
-from headrace.stack.state_file import held, read
+from headrace.stack.state_file import hold_lock, read
 from headrace.stack.supervisor import Supervisor
 
 file_option = config_option("The file that describes the stack; headrace init writes one.")
@@ -46,7 +46,7 @@ def up(config: Path, names: tuple[str, ...], is_check: bool, as_json: bool) -> N
     with 1 if a part had to be given up or killed. What all of them say is one log here, with --json a line each.
     """
     stack = load(config)
-    members = chosen(members_of(stack), names)
+    members = choose_members(members_of(stack), names)
     if is_check:
         state = read(stack.folder)
         is_up = state is not None and any(member.pid for member in state.members)  # then the ports are its own
@@ -58,7 +58,7 @@ def up(config: Path, names: tuple[str, ...], is_check: bool, as_json: bool) -> N
         else:
             click.echo(f"{config} is in order: {', '.join(parts)}")
         return
-    with held(stack.folder):
+    with hold_lock(stack.folder):
         os.environ.update(connection_environment(stack))  # for our own questions, and for all that we start
         if taken := taken_ports(stack, {member.kind for member in members}):
             raise InvalidStack(taken)

@@ -210,7 +210,7 @@ def jobs(known: Known) -> Iterator[Alert]:
             )  # fmt: skip
 
 
-def reported(known: Known) -> Iterator[Alert]:
+def parts(known: Known) -> Iterator[Alert]:
     """What captures, copies and views say is wrong with them."""
     for topic, statuses in known.statuses.items():
         page = _PAGES[topic]
@@ -243,7 +243,7 @@ def reported(known: Known) -> Iterator[Alert]:
                 )  # fmt: skip
 
 
-RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, jobs, reported)
+RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, jobs, parts)
 
 
 def topic_link(name: str) -> str:

@@ -68,7 +68,7 @@ class Dashboard:
         app = Starlette(
             routes=routes,
             lifespan=self._lifespan,
-            exception_handlers={HTTPException: self._refused, HeadraceError: self._failed},  # type: ignore[dict-item]
+            exception_handlers={HTTPException: self._refuse, HeadraceError: self._fail},  # type: ignore[dict-item]
         )
         self.app: ASGIApp = Guard(app, settings, self._proofs)
 
@@ -90,7 +90,7 @@ class Dashboard:
 
     # --- showing
 
-    async def _rendered(self, page: Page, asked: Asked) -> Rendered:
+    async def _render(self, page: Page, asked: Asked) -> Rendered:
         if page.needs_cluster and self.desk.state.snapshot is None:
             return Rendered(_WAITING, {}, 503 if self.desk.state.problem else 200)
         try:
@@ -100,7 +100,7 @@ class Dashboard:
 
     def _html(self, page: Page) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            found = await self._rendered(page, Asked(request.path_params, dict(request.query_params)))
+            found = await self._render(page, Asked(request.path_params, dict(request.query_params)))
             html = self._templates.whole(found.template, self.desk.state, {**found.model, "page": page})
             return HTMLResponse(html, found.status)
 
@@ -108,7 +108,7 @@ class Dashboard:
 
     def _json(self, page: Page) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            found = await self._rendered(page, Asked(request.path_params, dict(request.query_params)))
+            found = await self._render(page, Asked(request.path_params, dict(request.query_params)))
             state = self.desk.state
             body = {"at_ms": state.at_ms, "problem": state.problem and state.problem.sentence, **found.model}
             return Response(as_json(body), found.status, media_type="application/json")
@@ -125,7 +125,7 @@ class Dashboard:
                 asked = Asked(match.groupdict(), query)
 
                 async def parts(page: Page = page, asked: Asked = asked) -> dict[str, str] | None:
-                    found = await self._rendered(page, asked)
+                    found = await self._render(page, asked)
                     if shown not in (None, found.template):
                         return None  # what was missing is there now, or the other way round
                     state = self.desk.state
@@ -173,13 +173,13 @@ class Dashboard:
 
     # --- what went wrong
 
-    async def _refused(self, request: Request, error: HTTPException) -> Response:
+    async def _refuse(self, request: Request, error: HTTPException) -> Response:
         sentence = error.detail
         if error.status_code == 404:
             sentence = "There is no page at this address."
         return self._problem_page(request, sentence, error.status_code)
 
-    async def _failed(self, request: Request, error: HeadraceError) -> Response:
+    async def _fail(self, request: Request, error: HeadraceError) -> Response:
         return self._problem_page(request, str(error), 400)
 
     def _problem_page(self, request: Request, sentence: str, status: int) -> Response:

@@ -13,10 +13,10 @@ from urllib.parse import quote
 from headrace.connect.sync.places import group_of, owner_of
 from headrace.dashboard.alerts import group_link, is_growing, job_link, topic_link
 from headrace.dashboard.format import short
-from headrace.dashboard.history import smoothed
+from headrace.dashboard.history import smooth
 from headrace.dashboard.reports import BatchReport
 from headrace.dashboard.snapshot import GroupSample, Snapshot
-from headrace.dashboard.statuses import dead_letter_topics, job_state, joined, row, tone
+from headrace.dashboard.statuses import dead_letter_topics, job_state, join_served, row, tone
 from headrace.dashboard.watch import State
 from headrace.status import CAPTURES, DERIVED, VIEWS
 
@@ -66,7 +66,7 @@ def flow_of(state: State) -> Flow:
     flow = Flow()
     if state.snapshot is None:
         return flow
-    views = joined(state.statuses.get(VIEWS, {}), state.at_ms)
+    views = join_served(state.statuses.get(VIEWS, {}), state.at_ms)
     kept = {
         reports[-1].writes.name: key
         for key, reports in state.jobs.items()
@@ -88,10 +88,10 @@ def flow_of(state: State) -> Flow:
                             lag_records=None if lag is None else int(lag), lag_ms=status.number("lag_ms"),
                         )
                     )  # fmt: skip
-    _derived(flow, state)
+    _add_derived(flow, state)
     _groups(flow, state)
     _topics(flow, state)
-    return _bounded(flow)
+    return _limit(flow)
 
 
 def _topic(name: str) -> str:
@@ -145,7 +145,7 @@ def _waiting(last: BatchReport, topic: str, snapshot: Snapshot) -> int | None:
     return snapshot.waiting({where: offset for where, offset in last.places.items() if where.topic == topic})
 
 
-def _derived(flow: Flow, state: State) -> None:
+def _add_derived(flow: Flow, state: State) -> None:
     assert state.snapshot is not None
     for status in state.statuses.get(DERIVED, {}).values():
         found = row(status, state.at_ms)
@@ -174,7 +174,7 @@ def _groups(flow: Flow, state: State) -> None:
 
 def _reads(group: GroupSample, key: str, state: State) -> Iterator[Edge]:
     ages = group.ages_ms()
-    rate = smoothed(state.history.group_reads.get(group.name, ()))
+    rate = smooth(state.history.group_reads.get(group.name, ()))
     growing = is_growing(state.history.group_lags.get(group.name, ()))
     for topic in group.topics:
         parts = [lag for lag in group.partitions if lag.partition.topic == topic]
@@ -199,7 +199,7 @@ def _topics(flow: Flow, state: State) -> None:
     flow.edges = [edge for edge in flow.edges if edge.source in there and edge.target in there]
     named = {end for edge in flow.edges for end in (edge.source, edge.target)}
     writers = Counter(edge.target for edge in flow.edges)
-    rates = {name: smoothed(state.history.topics.get(name, ())) for name in snapshot.topics}
+    rates = {name: smooth(state.history.topics.get(name, ())) for name in snapshot.topics}
     for name, topic in snapshot.topics.items():
         if _topic(name) in named:
             is_dead = name in letters
@@ -222,7 +222,7 @@ def _topics(flow: Flow, state: State) -> None:
     ]
 
 
-def _bounded(flow: Flow) -> Flow:
+def _limit(flow: Flow) -> Flow:
     if len(flow.parts) > MOST:
         flow.hidden = len(flow.parts) - MOST
         flow.parts = dict(list(flow.parts.items())[:MOST])

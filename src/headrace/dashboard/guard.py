@@ -139,14 +139,14 @@ class Guard:
             return None
         given = request.query_params.get(TOKEN_FIELD)
         if given is not None and request.method == "GET" and self._proofs.is_token(given):
-            return self.entered(request)
+            return self.enter(request)
         if self._proofs.is_cookie(request.cookies.get(self._proofs.cookie_name, "")):
             return None
         if request.url.path.startswith(("/api/", "/live")):
             return PlainTextResponse("Open the address that the dashboard printed when it started.\n", 401)
         return RedirectResponse("/enter", 303)
 
-    def entered(self, request: Request) -> Response:
+    def enter(self, request: Request) -> Response:
         """Give a browser its cookie, and the same page without the token in its address."""
         left = [(name, value) for name, value in parse_qsl(request.url.query) if name != TOKEN_FIELD]
         path = request.url.path + (f"?{urlencode(left)}" if left else "")

@@ -42,12 +42,12 @@ class History:
     group_lags: Mapping[str, Series] = field(default_factory=dict)
     places: Mapping[str, Places] = field(default_factory=dict)  # the timestamp of what each group reads next
 
-    def advanced(self, now: Snapshot) -> "History":
+    def advance(self, now: Snapshot) -> "History":
         before = self.last
         lags = {name: _first(self.group_lags.get(name, ()), now.at_ms, group) for name, group in _some(now.groups)}
         places = {name: _places(self.places.get(name, {}), now.at_ms, group) for name, group in _some(now.groups)}
         if before is None or now.at_ms <= before.at_ms:
-            return History(now, self.written, self.read, _summed(self.lag, now), self.topics, {}, lags, places)
+            return History(now, self.written, self.read, _sum(self.lag, now), self.topics, {}, lags, places)
         seconds = (now.at_ms - before.at_ms) / 1000
         topics = {
             name: _grown(self.topics.get(name, ()), now.at_ms, topic.written - before.topics[name].written, seconds)
@@ -62,9 +62,9 @@ class History:
         own = (series[-1].value for name, series in topics.items() if not now.topics[name].is_internal)
         return History(
             now,
-            _added(self.written, Point(now.at_ms, sum(own))),
-            _added(self.read, Point(now.at_ms, sum(series[-1].value for series in reads.values()))),
-            _summed(self.lag, now),
+            _append(self.written, Point(now.at_ms, sum(own))),
+            _append(self.read, Point(now.at_ms, sum(series[-1].value for series in reads.values()))),
+            _sum(self.lag, now),
             topics,
             reads,
             lags,
@@ -76,12 +76,12 @@ def _some(things: Mapping[str, T]) -> Iterable[tuple[str, T]]:
     return list(things.items())[:MAX_NAMES]
 
 
-def _added(series: Series, point: Point, most: int = POINTS) -> Series:
+def _append(series: Series, point: Point, most: int = POINTS) -> Series:
     return (*series[1 - most :], point) if len(series) >= most else (*series, point)
 
 
 def _grown(series: Series, at_ms: int, growth: int, seconds: float) -> Series:
-    return _added(series, Point(at_ms, max(growth, 0) / seconds))
+    return _append(series, Point(at_ms, max(growth, 0) / seconds))
 
 
 def _progress(before: GroupSample, now: GroupSample) -> int:
@@ -95,22 +95,22 @@ def _progress(before: GroupSample, now: GroupSample) -> int:
 
 
 def _first(series: Series, at_ms: int, group: GroupSample) -> Series:
-    return series if group.lag_records is None else _added(series, Point(at_ms, group.lag_records))
+    return series if group.lag_records is None else _append(series, Point(at_ms, group.lag_records))
 
 
-def _summed(series: Series, now: Snapshot) -> Series:
-    return _added(series, Point(now.at_ms, sum(group.lag_records or 0 for group in now.groups.values())))
+def _sum(series: Series, now: Snapshot) -> Series:
+    return _append(series, Point(now.at_ms, sum(group.lag_records or 0 for group in now.groups.values())))
 
 
 def _places(before: Places, at_ms: int, group: GroupSample) -> Places:
     return {
-        lag.partition: _added(before.get(lag.partition, ()), Point(at_ms, lag.next_ms), PLACES)
+        lag.partition: _append(before.get(lag.partition, ()), Point(at_ms, lag.next_ms), PLACES)
         for lag in group.partitions[:MAX_NAMES]
         if lag.next_ms is not None
     }
 
 
-def smoothed(series: Series, points: int = 5) -> float | None:
+def smooth(series: Series, points: int = 5) -> float | None:
     """The mean of the last few numbers: what a person would call the rate."""
     last = series[-points:]
     return sum(point.value for point in last) / len(last) if last else None

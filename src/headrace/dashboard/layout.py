@@ -65,12 +65,12 @@ Node = str | tuple[str, str, int]  # a part, or the point where an edge passes a
 @lru_cache(maxsize=32)
 def draw(names: tuple[tuple[str, str], ...], edges: tuple[tuple[str, str], ...]) -> Drawing:
     """A drawing of parts (key and name, in the order that counts where nothing else does) and edges between them."""
-    lines = {key: wrapped(name) for key, name in names}
+    lines = {key: wrap_name(name) for key, name in names}
     known = list(dict.fromkeys(edge for edge in edges if edge[0] in lines and edge[1] in lines))
     forward, back = _without_cycles(list(lines), known)
     layer_of = _layers(list(lines), forward)
     links = _links(forward, layer_of)
-    layers = _ordered(_filled(list(lines), layer_of, links), links)
+    layers = _order(_fill(list(lines), layer_of, links), links)
     entering = {key: sum(1 for _, target in known if target == key) for key in lines}
     heights = {
         key: max(_BOX_HEIGHT + LINE_HEIGHT * len(lines[key]), PORT_HEIGHT * entering[key] + 8.0) for key in lines
@@ -96,7 +96,7 @@ def draw(names: tuple[tuple[str, str], ...], edges: tuple[tuple[str, str], ...])
 # --- names
 
 
-def wrapped(name: str, width: int = NAME_CHARS, most: int = NAME_LINES) -> tuple[str, ...]:
+def wrap_name(name: str, width: int = NAME_CHARS, most: int = NAME_LINES) -> tuple[str, ...]:
     """A name in lines, broken after a separator; the middle of a name that is too long is left out."""
     if len(name) <= width:
         return (name,)
@@ -104,7 +104,7 @@ def wrapped(name: str, width: int = NAME_CHARS, most: int = NAME_LINES) -> tuple
         head = (width - 1) // 2
         return (name[:head] + _ELLIPSIS + name[len(name) - (width - 1 - head) :],)
     cut = max(name.rfind(mark, 0, width) + 1 for mark in _BREAKS) or width
-    return (name[:cut], *wrapped(name[cut:], width, most - 1))
+    return (name[:cut], *wrap_name(name[cut:], width, most - 1))
 
 
 # --- layers
@@ -176,7 +176,7 @@ def _links(edges: Sequence[tuple[str, str]], layer_of: Mapping[str, int]) -> lis
     return found
 
 
-def _filled(keys: Sequence[str], layer_of: Mapping[str, int], links: Links) -> list[list[Node]]:
+def _fill(keys: Sequence[str], layer_of: Mapping[str, int], links: Links) -> list[list[Node]]:
     layers: list[list[Node]] = [[] for _ in range(max(layer_of.values(), default=-1) + 1)]
     for key in keys:
         layers[layer_of[key]].append(key)
@@ -189,7 +189,7 @@ def _filled(keys: Sequence[str], layer_of: Mapping[str, int], links: Links) -> l
 # --- the order within layers
 
 
-def _ordered(layers: list[list[Node]], links: Links) -> list[list[Node]]:
+def _order(layers: list[list[Node]], links: Links) -> list[list[Node]]:
     """Sweeps to and fro, each node to the mean place of its neighbours; the order with the fewest crossings counts."""
     before, after = _neighbours(links)
     best, fewest = layers, crossings(layers, links)

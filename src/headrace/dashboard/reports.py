@@ -86,7 +86,7 @@ def batch_report(read: ReadRecord) -> BatchReport | None:
             found.get("lag_ms"),
             _places(found.get("sources") or []),
             int(found.get("late_rows_total") or found.get("late_rows") or 0),  # once the one was the other
-            _written(found.get("writes")),
+            _parse_written(found.get("writes")),
             tuple(str(topic) for topic in found.get("dead_letter_topics") or ()),
             _read_rates(found.get("sources") or []),
             int(found.get("dead_letters") or 0),
@@ -135,7 +135,7 @@ def _places(sources: object) -> dict[TopicPartition, int]:
     return found
 
 
-def _written(found: object) -> Written | None:
+def _parse_written(found: object) -> Written | None:
     if not isinstance(found, dict):
         return None
     return Written(str(found["kind"]), str(found["name"]), str(found.get("text") or found["name"]))

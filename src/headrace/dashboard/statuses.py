@@ -58,8 +58,8 @@ def row(status: Status, now_ms: int) -> dict[str, Any]:
         "slot": status.text("slot"),
         "slot_lag_bytes": status.number("slot_lag_bytes"),
         "slot_lag_limit_bytes": status.number("slot_lag_limit_bytes"),
-        "topics": _listed(status.facts.get("topics")),
-        "tables": _listed(status.facts.get("tables")),
+        "topics": _as_list(status.facts.get("topics")),
+        "tables": _as_list(status.facts.get("tables")),
         "snapshot_done": done,
         "snapshot_total": total,
         "snapshot_share": None if done is None or not total else min(done / total, 1.0),
@@ -80,7 +80,7 @@ def rows(statuses: Mapping[str, Status], now_ms: int) -> list[dict[str, Any]]:
     return sorted((row(status, now_ms) for status in statuses.values()), key=lambda found: found["name"])
 
 
-def joined(statuses: Mapping[str, Status], now_ms: int) -> dict[str, Status]:
+def join_served(statuses: Mapping[str, Status], now_ms: int) -> dict[str, Status]:
     """What keeper and server tell of a view as one; the keeper's word counts, a living server adds the address."""
     found = {name: status for name, status in statuses.items() if not name.endswith(_SERVED)}
     for name, served in statuses.items():
@@ -114,7 +114,7 @@ def _counts(value: object) -> dict[str, float]:
     return {str(name): number for name, number in value.items()} if isinstance(value, Mapping) else {}
 
 
-def _listed(value: object) -> list[str]:
+def _as_list(value: object) -> list[str]:
     return [str(part) for part in value] if isinstance(value, list) else [] if value is None else [str(value)]
 
 

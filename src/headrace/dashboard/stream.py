@@ -34,7 +34,7 @@ class Event(NamedTuple):
     kind: str
     data: object
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """As it goes over the wire; JSON has no line break of its own, which would end the event."""
         return f"event: {self.kind}\ndata: {json.dumps(self.data, ensure_ascii=False)}\n\n".encode()
 
@@ -77,7 +77,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async for event in events:
                 async with asyncio.timeout(self._timeout_s):
-                    await send({"type": "http.response.body", "body": event.encoded(), "more_body": True})
+                    await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
             await send(_LAST)
 
 

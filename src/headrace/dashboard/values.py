@@ -80,8 +80,8 @@ def shape_of(values: Sequence[bytes | None], look_up: Callable[[int], str]) -> S
     envelopes = [envelope for document in objects if (envelope := envelope_of(document)) is not None]
     if len(envelopes) == len(objects):
         rows = [row for envelope in envelopes for row in (envelope.get("after") or envelope.get("before"),) if row]
-        return Shape("changes", _inferred(rows), len(rows))
-    return Shape("inferred", _inferred(objects), len(objects))
+        return Shape("changes", _infer(rows), len(rows))
+    return Shape("inferred", _infer(objects), len(objects))
 
 
 def _schema_fields(schema: Any, path: str) -> Iterable[Field]:
@@ -103,12 +103,12 @@ def _type_name(schema: Any) -> str:
     return f"{name} ({logical})" if logical else name
 
 
-def _inferred(documents: Sequence[Mapping[str, Any]]) -> tuple[Field, ...]:
+def _infer(documents: Sequence[Mapping[str, Any]]) -> tuple[Field, ...]:
     types: dict[str, dict[str, None]] = {}
     counts: dict[str, int] = {}
     examples: dict[str, str] = {}
     for document in documents:
-        for path, value in _flattened(document, ""):
+        for path, value in _flatten(document, ""):
             if path not in types and len(types) >= MAX_FIELDS:
                 continue
             types.setdefault(path, {})[_json_type(value)] = None
@@ -118,12 +118,12 @@ def _inferred(documents: Sequence[Mapping[str, Any]]) -> tuple[Field, ...]:
     return tuple(Field(path, " or ".join(seen), counts[path], examples.get(path, "")) for path, seen in types.items())
 
 
-def _flattened(document: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
+def _flatten(document: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
     for name, value in document.items():
         inner = f"{path}.{name}" if path else str(name)
         yield inner, value
         if isinstance(value, dict) and inner.count(".") < 6:
-            yield from _flattened(value, inner)
+            yield from _flatten(value, inner)
 
 
 def _json_type(value: Any) -> str:

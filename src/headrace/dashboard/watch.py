@@ -153,7 +153,7 @@ class Watch:
             since_ms = before.problem.since_ms if before.problem else now_ms
             return replace(before, at_ms=now_ms, problem=Problem(str(error), since_ms, is_away))
         self._is_doubtful = False
-        history = before.history.advanced(snapshot)
+        history = before.history.advance(snapshot)
         known = Known(now_ms, snapshot, history, self._jobs, statuses)
         alerts = find_alerts(known, {alert.key: alert for alert in before.alerts})
         return State(0, now_ms, snapshot, None, history, self._jobs, statuses, alerts, ages)
@@ -162,7 +162,7 @@ class Watch:
         topics = snapshot.topics
         for topic, reader in self._readers.items():
             read = partial(reader.read, cluster, topics)
-            self._known[topic] = _tried(topic, read, self._known.get(topic, {}))
+            self._known[topic] = _try_reading(topic, read, self._known.get(topic, {}))
         news = self._news(self._stored, cluster, snapshot)
         self._positions = last_by_name(self._positions, news, position, MAX_STATUSES)
         copies = [said for group in snapshot.groups.values() if (said := copy_status(group))]
@@ -172,7 +172,7 @@ class Watch:
         }
 
     def _news(self, feed: TopicFeed, cluster: Cluster, snapshot: Snapshot) -> list[ReadRecord]:
-        return _tried(feed.topic, lambda: feed.news(cluster, snapshot.topics), [])
+        return _try_reading(feed.topic, lambda: feed.news(cluster, snapshot.topics), [])
 
     def _publish(self, state: State) -> None:
         if (state.problem is None) != (self.state.problem is None):
@@ -192,7 +192,7 @@ def _ages(cluster: Cluster, snapshot: Snapshot, places: Mapping[TopicPartition, 
     return found
 
 
-def _tried(topic: str, read: Callable[[], R], otherwise: R) -> R:
+def _try_reading(topic: str, read: Callable[[], R], otherwise: R) -> R:
     """What a topic of reports holds; one that cannot be read must not hide the cluster."""
     try:
         return read()

@@ -62,7 +62,7 @@ def read_sections(
     # Nearly always there are none, and what knows the keys takes a moment to load.
     if any(variable.startswith(PREFIX) for variable in environment):
         known = importlib.import_module(f"headrace.stack.kinds.{kind}").KIND
-        sections = overridden(known, sections, names, environment)
+        sections = override_sections(known, sections, names, environment)
     folder = path.absolute().parent
     return {name: all_resolved(f"{kind}.{name}", section, environment, folder) for name, section in sections.items()}
 
@@ -124,13 +124,13 @@ def _path(
         raise _Unknown(f"it names no key: write {environment_name([*head, 'key'])}")
     known = {_word(key.name): key for key in kind.keys}
     key = known.get(rest[0])
-    name = key.name if key else _named(held, rest[0])
+    name = key.name if key else _find_name(held, rest[0])
     inner = held.get(name, {}) if isinstance(held, Mapping) else {}
-    deeper = [_named(inner, word, "." if name in _TABLES else "_") for word in rest[1:]]
+    deeper = [_find_name(inner, word, "." if name in _TABLES else "_") for word in rest[1:]]
     return (*head, name, *deeper), key if not deeper else None
 
 
-def _named(held: Any, word: str, joined: str = "_") -> str:
+def _find_name(held: Any, word: str, joined: str = "_") -> str:
     names = {_word(name): name for name in held} if isinstance(held, Mapping) else {}
     return str(names.get(word, word.replace("_", joined)))
 
@@ -144,7 +144,7 @@ def _value(text: str, key: Key | None) -> Any:
         return text
 
 
-def applied(document: Mapping[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:
+def apply_overrides(document: Mapping[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:
     """The document with the overrides in it; the one that was given stays as it is."""
     found = dict(document)
     for override in overrides:
@@ -159,7 +159,7 @@ def _put(table: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[st
     return {**table, path[0]: _put(inner if isinstance(inner, Mapping) else {}, path[1:], value)}
 
 
-def overridden(
+def override_sections(
     kind: Kind, sections: Mapping[str, Mapping[str, Any]], names: Collection[str], environment: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
     """Sections of one kind with the environment over them, for a command that runs them without the rest of a stack.
@@ -176,4 +176,4 @@ def overridden(
     found, wrong = read_overrides([kind], {kind.name: sections}, meant)
     if wrong:
         raise InvalidStack([f"{variable}: {sentence}" for variable, sentence in wrong])
-    return {name: dict(section) for name, section in applied({kind.name: sections}, found)[kind.name].items()}
+    return {name: dict(section) for name, section in apply_overrides({kind.name: sections}, found)[kind.name].items()}

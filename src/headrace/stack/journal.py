@@ -44,12 +44,12 @@ class Journal:
             told |= {"level": level, "event": sentence, **({"facts": dict(facts)} if facts else {})}
             self._stream.write(json.dumps(told, ensure_ascii=False, default=str) + "\n")
         elif sentence:
-            name = self._painted(f"{source:<{self._width}}", self._colours.get(source, "1"))
-            text = self._painted(sentence, _LEVEL_COLOURS.get(level, ""))
-            self._stream.write(f"{moment:%H:%M:%S} {name} {self._painted('│', '2')} {text}\n")
+            name = self._paint(f"{source:<{self._width}}", self._colours.get(source, "1"))
+            text = self._paint(sentence, _LEVEL_COLOURS.get(level, ""))
+            self._stream.write(f"{moment:%H:%M:%S} {name} {self._paint('│', '2')} {text}\n")
         self._stream.flush()
 
-    def _painted(self, text: str, colour: str) -> str:
+    def _paint(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._has_colours and colour else text
 
 
@@ -71,7 +71,7 @@ class PartLogs:
     def write(self, name: str, line: str) -> None:
         """One line more; a disk that is full costs the line and nothing else."""
         try:
-            file = self._files.get(name) or self._opened(name)
+            file = self._files.get(name) or self._open(name)
             file.write(line.encode(errors="replace") + b"\n")
             if file.tell() >= self._largest_bytes:
                 self._turn(name)
@@ -83,7 +83,7 @@ class PartLogs:
             file.close()
         self._files.clear()
 
-    def _opened(self, name: str) -> BinaryIO:
+    def _open(self, name: str) -> BinaryIO:
         self._folder.mkdir(parents=True, exist_ok=True)
         # Whoever looks wants the last line too, so it is not kept back; only the owner may look.
         descriptor = os.open(self.path(name), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)

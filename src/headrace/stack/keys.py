@@ -97,7 +97,7 @@ def complaints(
         sentence = _refusal(left, attempt)
         if sentence is None:
             return
-        key = blamed(sentence, left)
+        key = find_blamed_key(sentence, left)
         yield (key,) if key else (), sentence if where in sentence else f"[{where}] {sentence}"
         if key is None or key in needed:
             return
@@ -114,7 +114,7 @@ def _refusal(values: Mapping[str, Any], attempt: Callable[[Mapping[str, Any]], o
     return None
 
 
-def blamed(sentence: str, keys: Collection[str]) -> str | None:
+def find_blamed_key(sentence: str, keys: Collection[str]) -> str | None:
     """The key that a sentence names first: quoted, or at the end of a dotted name; else as a word."""
     for pattern in (r"(?:'{}'|\.{}(?![\w.]))", r"(?<![\w.]){}(?![\w.])"):
         places = {

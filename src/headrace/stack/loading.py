@@ -9,7 +9,7 @@ from typing import Any, Final
 from headrace.connect.references import Unresolved, each_text, resolved
 from headrace.errors import nearest
 from headrace.stack import DEFAULT_FILE
-from headrace.stack.document import Override, applied, parse_document, read_overrides, read_text
+from headrace.stack.document import Override, apply_overrides, parse_document, read_overrides, read_text
 from headrace.stack.errors import InvalidStack
 from headrace.stack.keys import Complaint, check_keys, with_defaults
 from headrace.stack.kind import ONCE, Kind, Section, Stack
@@ -42,15 +42,15 @@ def load(
 def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: bool = False) -> Stack:
     document = parse_document(text, file)
     overrides, misnamed = read_overrides(KINDS, document, environment)
-    document = applied(document, overrides)
+    document = apply_overrides(document, overrides)
     folder = file.absolute().parent
-    values, mistakes = _expanded(document, environment, folder)
+    values, mistakes = _expand(document, environment, folder)
     unset = {mistake.path for mistake in mistakes}  # what else is wrong with these is no news
     sections = {}
     for kind in KINDS:
         found, wrong = _sections(kind, values.get(kind.name), folder)
         mistakes += wrong
-        mistakes += [one for one in _wrong_with(kind, found, _checked) if one.path not in unset]
+        mistakes += [one for one in _wrong_with(kind, found, _check) if one.path not in unset]
         sections[kind] = found
     known = {kind.name for kind in KINDS}
     mistakes += [
@@ -69,7 +69,7 @@ def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: boo
             mistakes += _wrong_with(kind, found, lambda kind, section: kind.explore(section, every))
     if mistakes or misnamed:
         told = [f"{variable}: {sentence}" for variable, sentence in misnamed]
-        raise InvalidStack(told + _told(mistakes, overrides, file, text))
+        raise InvalidStack(told + _sentences(mistakes, overrides, file, text))
     return Stack(
         file,
         {
@@ -80,7 +80,7 @@ def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: boo
     )
 
 
-def _told(mistakes: Sequence[Mistake], overrides: Sequence[Override], file: Path, text: str) -> list[str]:
+def _sentences(mistakes: Sequence[Mistake], overrides: Sequence[Override], file: Path, text: str) -> list[str]:
     lines = key_lines(text)
     variables = {override.path: override.variable for override in overrides}
 
@@ -93,7 +93,7 @@ def _told(mistakes: Sequence[Mistake], overrides: Sequence[Override], file: Path
     return [sentence for _, sentence in sorted(map(told, mistakes), key=lambda one: one[0])]
 
 
-def _expanded(
+def _expand(
     document: Mapping[str, Any], environment: Mapping[str, str], folder: Path
 ) -> tuple[dict[str, Any], list[Mistake]]:
     """Every text with its `${file:PATH}` and its `${VARIABLE}` replaced."""
@@ -130,7 +130,7 @@ def _sections(kind: Kind, held: Any, folder: Path) -> tuple[list[Section], list[
     return found, mistakes
 
 
-def _checked(kind: Kind, section: Section) -> Iterable[Complaint]:
+def _check(kind: Kind, section: Section) -> Iterable[Complaint]:
     found = check_keys(kind.keys, section.values, section.where, is_open=kind.is_open)
     yield from found
     # What the section's own check looks at should at least be what it takes it for.

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.connect.sync.places import group_of
 from headrace.connect.sync.settings import SECTION as SYNC
-from headrace.dashboard.history import smoothed
+from headrace.dashboard.history import smooth
 from headrace.dashboard.watch import State
 from headrace.stack.state_file import MemberState
 from headrace.stack.usage import Usage
@@ -61,7 +61,7 @@ def pace(facts: Mapping[str, Any]) -> tuple[float | None, int | None, float | No
 
 def _copy(name: str, seen: State) -> tuple[float | None, int | None, float | None]:
     said = seen.statuses.get(DERIVED, {}).get(name)
-    per_s = smoothed(seen.history.group_reads.get(group_of(name), ()))
+    per_s = smooth(seen.history.group_reads.get(group_of(name), ()))
     if said is None:
         return per_s, None, None
     lag = said.number("lag_records")
@@ -76,5 +76,5 @@ def topic_rows(seen: State, most: int) -> list[TopicRow]:
 def _topics(seen: State) -> Iterator[TopicRow]:
     for topic in seen.snapshot.topics.values() if seen.snapshot else ():
         if not topic.is_internal:
-            rate = smoothed(seen.history.topics.get(topic.name, ()))
+            rate = smooth(seen.history.topics.get(topic.name, ()))
             yield TopicRow(topic.name, rate, topic.records, topic.size_bytes)

@@ -17,18 +17,18 @@ def members_of(stack: Stack) -> list[Member]:
     return [member for kind in KINDS for member in kind.members(stack)]
 
 
-def chosen(members: Sequence[Member], names: Collection[str]) -> list[Member]:
+def choose_members(members: Sequence[Member], names: Collection[str]) -> list[Member]:
     """Those called so, by their whole name, their own, or their kind, and all that they need."""
     if not names:
         return list(members)
-    wanted = {member.name for name in names for member in _called(members, name)}
+    wanted = {member.name for name in names for member in _find_members(members, name)}
     by_name = {member.name: member for member in members}
     while more := {need for name in wanted for need in by_name[name].needs} - wanted:
         wanted |= more
     return [member for member in members if member.name in wanted]
 
 
-def _called(members: Sequence[Member], name: str) -> list[Member]:
+def _find_members(members: Sequence[Member], name: str) -> list[Member]:
     found = [member for member in members if name in (member.name, member.kind)]
     found = found or [member for member in members if member.name.partition(".")[2] == name]
     if not found:
@@ -63,12 +63,12 @@ def taken_ports(stack: Stack, kinds: Collection[str]) -> list[str]:
     """A sentence for each port of these kinds at which somebody else listens already."""
     return [
         f"{host}:{number} is taken by another program: choose another {key} for [{where}], or end that program"
-        for where, key, host, number in _wanted(stack, kinds)
+        for where, key, host, number in _ports(stack, kinds)
         if _is_taken(host, number)
     ]
 
 
-def _wanted(stack: Stack, kinds: Collection[str]) -> Iterator[tuple[str, str, str, int]]:
+def _ports(stack: Stack, kinds: Collection[str]) -> Iterator[tuple[str, str, str, int]]:
     for kind in KINDS:
         if kind.name not in kinds or (kind.name == "broker" and not is_embedded(stack)):
             continue

@@ -70,7 +70,7 @@ class _Scan:
         at = self._at
         is_list = self._text.startswith("[[", at)
         self._at += 2 if is_list else 1
-        path = self._numbered(self._key())
+        path = self._number(self._key())
         if is_list:
             number = self._lengths.get(path, 0)
             self._lengths[path] = number + 1
@@ -79,7 +79,7 @@ class _Scan:
         self._note(path, at)
         return path
 
-    def _numbered(self, path: Path) -> Path:
+    def _number(self, path: Path) -> Path:
         """A name inside a list of tables means its last element."""
         found: Path = ()
         for number, part in enumerate(path, start=1):
@@ -93,7 +93,7 @@ class _Scan:
         while True:
             self._skip(_BLANK)
             quote = self._peek()
-            parts.append(_unquoted(self._skip(_SHORT)) if quote in ('"', "'") else self._skip(_BARE))
+            parts.append(_unquote(self._skip(_SHORT)) if quote in ('"', "'") else self._skip(_BARE))
             self._skip(_BLANK)
             if self._peek() != ".":
                 return tuple(parts)
@@ -137,7 +137,7 @@ class _Scan:
         self._at += 1
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     if text[0] == "'":
         return text[1:-1]
     return _ESCAPE.sub(

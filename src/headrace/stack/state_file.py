@@ -97,7 +97,7 @@ STATE_FOLDER = Path(".headrace") / "stack"
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def hold_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of a stack's folder; raises `AlreadyRunning` if somebody else does."""
     file = folder / STATE_FOLDER / "lock"
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -36,11 +36,11 @@ def ensure_topics(cluster: Cluster, topics: Mapping[str, Mapping[str, Any]]) -> 
                 replication_factor=wanted.get("replication_factor", BROKERS_CHOICE),
                 configs=wanted["configs"],
             )
-            yield f"made topic {name} with {_counted(wanted['partitions'])}"
+            yield f"made topic {name} with {_count(wanted['partitions'])}"
             continue
         if len(there.partitions) != wanted["partitions"]:
             yield (
-                f"topic {name} has {_counted(len(there.partitions))} and not {wanted['partitions']} as the file says, "
+                f"topic {name} has {_count(len(there.partitions))} and not {wanted['partitions']} as the file says, "
                 f"and keeps them: headrace topic alter {name} adds some, and moves the places of its keys"
             )
         held = {config.name: config.value for config in describe_configs(cluster, name)}
@@ -50,7 +50,7 @@ def ensure_topics(cluster: Cluster, topics: Mapping[str, Mapping[str, Any]]) -> 
             yield f"set {', '.join(f'{key}={value}' for key, value in changes.items())} for topic {name}"
 
 
-def _counted(number: int) -> str:
+def _count(number: int) -> str:
     return f"{number} partition" if number == 1 else f"{number} partitions"
 
 

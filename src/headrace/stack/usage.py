@@ -57,10 +57,10 @@ def usage_of(pids: Iterable[int], all_processes: Iterable[Process]) -> dict[int,
     for process in all_processes:
         by_pid[process.pid] = process
         children.setdefault(process.parent, []).append(process.pid)
-    return {pid: _summed(pid, by_pid, children) for pid in pids if pid in by_pid}
+    return {pid: _sum(pid, by_pid, children) for pid in pids if pid in by_pid}
 
 
-def _summed(pid: int, by_pid: Mapping[int, Process], children: Mapping[int, list[int]]) -> Usage:
+def _sum(pid: int, by_pid: Mapping[int, Process], children: Mapping[int, list[int]]) -> Usage:
     family, at = [pid], 0
     while at < len(family):
         family += children.get(family[at], [])

@@ -78,7 +78,7 @@ def test_the_disk_of_a_folder_that_is_not_there_yet_is_that_of_the_one_above(tmp
 
 def test_something_broken_is_the_exit_code(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(doctor, "installed", FITTING.get)
+    monkeypatch.setattr(doctor, "installed_version", FITTING.get)
     done = CliRunner().invoke(cli, ["doctor", "--json"])
     findings = {finding["check"]: finding for finding in json.loads(done.output)}
     assert (done.exit_code, findings["java"]["verdict"]) == (1, "broken")

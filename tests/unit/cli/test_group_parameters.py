@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from headrace.cli.group import _merged
+from headrace.cli.group import _merge_topics
 from headrace.cli.group_text import warnings_of
 from headrace.cli.moment import InvalidMoment, parse_target
 from headrace.cli.output import human_duration
@@ -56,9 +56,9 @@ def test_no_topics_with_partitions(text):
 
 
 def test_a_topic_named_twice():
-    assert _merged((("a", (0,)), ("b", ()), ("a", (2, 0)))) == {"a": (0, 2), "b": ()}
-    assert _merged((("a", (0,)), ("a", ()))) == {"a": ()}
-    assert _merged((("a", ()), ("a", (1,)), ("a", (2,)))) == {"a": ()}
+    assert _merge_topics((("a", (0,)), ("b", ()), ("a", (2, 0)))) == {"a": (0, 2), "b": ()}
+    assert _merge_topics((("a", (0,)), ("a", ()))) == {"a": ()}
+    assert _merge_topics((("a", ()), ("a", (1,)), ("a", (2,)))) == {"a": ()}
 
 
 @pytest.mark.parametrize(

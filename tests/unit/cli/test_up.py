@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from headrace.cli.main import cli
 from headrace.stack.errors import AlreadyRunning, InvalidStack, NoSuchMember
-from headrace.stack.state_file import MemberState, StackState, held, write
+from headrace.stack.state_file import MemberState, StackState, hold_lock, write
 from headrace.stack.usage import process_of
 
 
@@ -53,5 +53,5 @@ def test_a_port_that_another_program_has(file: Path) -> None:
 
 
 def test_a_second_one_is_refused(file: Path) -> None:
-    with held(file.parent), pytest.raises(AlreadyRunning):
+    with hold_lock(file.parent), pytest.raises(AlreadyRunning):
         invoke(file)

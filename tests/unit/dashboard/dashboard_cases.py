@@ -68,7 +68,7 @@ def read(key, value, *, at_ms=NOW, offset=0, topic="orders", partition=0):
 
 def state(found=None, **others):
     found = snapshot() if found is None else found
-    return State(1, found.at_ms, found, history=History().advanced(found), **others)
+    return State(1, found.at_ms, found, history=History().advance(found), **others)
 
 
 def dashboard(found=None, **settings):

@@ -1,13 +1,13 @@
 """Rates and lags over time."""
 
-from headrace.dashboard.history import POINTS, History, Point, smoothed, window
+from headrace.dashboard.history import POINTS, History, Point, smooth, window
 from tests.unit.dashboard.dashboard_cases import NOW, group, lag, snapshot, topic
 
 
 def advanced(*snapshots):
     history = History()
     for found in snapshots:
-        history = history.advanced(found)
+        history = history.advance(found)
     return history
 
 
@@ -44,11 +44,11 @@ def test_a_first_commit_says_where_a_group_is_and_not_what_it_read():
 def test_a_series_is_bounded_and_what_is_gone_is_forgotten():
     history = advanced(*(snapshot(NOW + turn * 1000, [topic(ends=(turn,))]) for turn in range(POINTS + 50)))
     assert len(history.topics["orders"]) == len(history.lag) == POINTS
-    assert history.advanced(snapshot(NOW + 10_000_000, [], [])).topics == {}
+    assert history.advance(snapshot(NOW + 10_000_000, [], [])).topics == {}
 
 
 def test_smoothing_and_windows():
     series = tuple(Point(NOW + turn * 1000, turn) for turn in range(10))
-    assert smoothed(series, 2) == 8.5
-    assert smoothed(()) is None
+    assert smooth(series, 2) == 8.5
+    assert smooth(()) is None
     assert [point.value for point in window(series, 3000)] == [7, 8, 9]

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dashboard.layout import BOX_WIDTH, LABEL_WIDTH, NAME_CHARS, draw, wrapped
+from headrace.dashboard.layout import BOX_WIDTH, LABEL_WIDTH, NAME_CHARS, draw, wrap_name
 
 nodes = st.integers(0, 14).map(lambda number: f"part-{number}")
 graphs = st.lists(st.tuples(nodes, nodes), max_size=40).map(
@@ -122,7 +122,7 @@ def test_nothing_is_a_drawing_too():
 
 @given(st.text(alphabet="abc.-_", min_size=1, max_size=250))
 def test_a_name_fits_and_keeps_its_ends(name):
-    lines = wrapped(name)
+    lines = wrap_name(name)
     assert all(len(line) <= NAME_CHARS for line in lines)
     assert len(lines) <= 2
     joined = "".join(lines)
@@ -131,6 +131,6 @@ def test_a_name_fits_and_keeps_its_ends(name):
 
 
 def test_a_name_breaks_where_its_words_do():
-    assert wrapped("shop.public.customer_addresses") == ("shop.public.", "customer_addresses")
-    assert wrapped("orders") == ("orders",)
-    assert wrapped("db-0.internal.example.com:5432/shop") == ("db-0.internal.", "example.…5432/shop")
+    assert wrap_name("shop.public.customer_addresses") == ("shop.public.", "customer_addresses")
+    assert wrap_name("orders") == ("orders",)
+    assert wrap_name("db-0.internal.example.com:5432/shop") == ("db-0.internal.", "example.…5432/shop")

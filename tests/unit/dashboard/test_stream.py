@@ -19,7 +19,7 @@ async def numbers(closed, most=10**6):
 
 
 def test_an_event_is_one_line_of_json():
-    assert Event("part", {"html": "a\nb"}).encoded() == b'event: part\ndata: {"html": "a\\nb"}\n\n'
+    assert Event("part", {"html": "a\nb"}).encode() == b'event: part\ndata: {"html": "a\\nb"}\n\n'
 
 
 def test_a_stream_ends_with_its_events():

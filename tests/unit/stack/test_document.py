@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.stack.document import Override, applied, environment_name, read_overrides, read_sections
+from headrace.stack.document import Override, apply_overrides, environment_name, read_overrides, read_sections
 from headrace.stack.errors import InvalidStack
 from headrace.stack.registry import KINDS
 
@@ -63,7 +63,7 @@ def test_a_variable_that_leads_nowhere_is_told(variable: str, words: str) -> Non
 
 
 def test_the_document_stays_as_it_was() -> None:
-    changed = applied(
+    changed = apply_overrides(
         DOCUMENT, [Override("V", ("topics", "orders-raw", "partitions"), 9), Override("W", ("a", "b"), 1)]
     )
     assert changed["topics"]["orders-raw"]["partitions"] == 9

@@ -12,7 +12,7 @@ from headrace.stack.kind import CONFIG, Member, Stack
 from headrace.stack.kinds import broker, dashboard, pipelines, views
 from headrace.stack.lines import Said, read_condition
 from headrace.stack.loading import parse
-from headrace.stack.plan import chosen, members_of, posts_of
+from headrace.stack.plan import choose_members, members_of, posts_of
 from headrace.stack.processes import toml_text
 from headrace.stack.registry import KINDS, sample
 
@@ -126,7 +126,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     def answer(folder: Path, file: str) -> list[dict[str, Any]]:
         return listed
 
-    monkeypatch.setattr(pipelines, "listed", answer)
+    monkeypatch.setattr(pipelines, "list_jobs", answer)
     (tmp_path / "jobs.py").write_text("")
     return tmp_path
 
@@ -170,15 +170,15 @@ def test_the_dashboard_tells_its_address_without_the_token() -> None:
     ],
 )
 def test_some_are_chosen_with_what_they_need(names: list[str], found: list[str]) -> None:
-    assert [one.name for one in chosen(members_of(stack()), names)] == found
+    assert [one.name for one in choose_members(members_of(stack()), names)] == found
 
 
 def test_a_name_that_is_none_or_two_is_told() -> None:
     with pytest.raises(NoSuchMember, match=r"no 'dashbord' in the stack: did you mean 'dashboard'\?"):
-        chosen(members_of(stack()), ["dashbord"])
+        choose_members(members_of(stack()), ["dashbord"])
     both = TEXT.replace("[sync.copy]", "[sync.shop]")
     with pytest.raises(NoSuchMember, match=r"'shop' may mean cdc.shop and sync.shop: give the whole name"):
-        chosen(members_of(stack(both)), ["shop"])
+        choose_members(members_of(stack(both)), ["shop"])
 
 
 def test_the_sample_is_in_order_and_has_every_kind() -> None:
@@ -208,4 +208,4 @@ def test_every_key_says_what_it_means() -> None:
 def test_a_pipeline_file_may_have_the_name_of_a_module_of_pythons(tmp_path: Path) -> None:
     lines = ["from headrace.pipelines import job, topic", "", "@job(inputs={'n': topic('n')}, outputs=topic('m'))"]
     (tmp_path / "numbers.py").write_text("\n".join([*lines, "def doubled(n):", "    return n", ""]))
-    assert [job["job"] for job in pipelines.listed(tmp_path, "numbers.py")] == ["doubled"]
+    assert [job["job"] for job in pipelines.list_jobs(tmp_path, "numbers.py")] == ["doubled"]

@@ -48,7 +48,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     def answer(folder: Path, file: str) -> list[dict[str, Any]]:
         return listed[file]
 
-    monkeypatch.setattr(pipelines, "listed", answer)
+    monkeypatch.setattr(pipelines, "list_jobs", answer)
     for file in listed:
         (tmp_path / file).write_text("")
     return tmp_path

@@ -15,7 +15,7 @@ from headrace.stack.errors import AlreadyRunning, StackError
 from headrace.stack.journal import Journal
 from headrace.stack.lines import plain, read_line
 from headrace.stack.overview import member_row, pace
-from headrace.stack.state_file import MemberState, StackState, held
+from headrace.stack.state_file import MemberState, StackState, hold_lock
 from headrace.stack.usage import Process, Usage, parse_stat, process_of, usage_of
 
 
@@ -62,7 +62,7 @@ def own_state(**changes: object) -> StackState:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with held(tmp_path):
+    with hold_lock(tmp_path):
         return tmp_path
 
 
@@ -88,17 +88,17 @@ def test_a_state_that_cannot_be_read_says_how_to_mend_it(folder: Path) -> None:
 
 
 def test_only_one_holds_the_lock_and_a_killed_one_does_not(tmp_path: Path) -> None:
-    script = "from headrace.stack.state_file import held; from pathlib import Path; import time\n"
-    script += f"with held(Path({str(tmp_path)!r})): print('held', flush=True); time.sleep(600)"
+    script = "from headrace.stack.state_file import hold_lock; from pathlib import Path; import time\n"
+    script += f"with hold_lock(Path({str(tmp_path)!r})): print('held', flush=True); time.sleep(600)"
     other = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None
     with other, other.stdout:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(AlreadyRunning, match=rf"already runs \(pid {other.pid}\)"), held(tmp_path):
+        with pytest.raises(AlreadyRunning, match=rf"already runs \(pid {other.pid}\)"), hold_lock(tmp_path):
             pass
         other.kill()
         other.wait()
-    with held(tmp_path):
+    with hold_lock(tmp_path):
         pass
 
 

@@ -15,7 +15,7 @@ from headrace.connect.sync.places import owner_of
 from headrace.dashboard.alerts import Danger, danger_of, group_link, worst
 from headrace.dashboard.charts import chart, sparkline
 from headrace.dashboard.errors import BadForm, NotThere
-from headrace.dashboard.history import History, smoothed
+from headrace.dashboard.history import History, smooth
 from headrace.dashboard.page import Action, Asked, Desk, Menu, Model, Page, Params, Show
 from headrace.dashboard.reports import Statuses
 from headrace.dashboard.snapshot import GroupSample, Snapshot
@@ -72,7 +72,7 @@ async def view_groups(desk: Desk, asked: Asked) -> Model:
             "topics": group.topics,
             "lag": group.lag_records,
             "lag_ms": group.lag_ms,
-            "read": smoothed(history.group_reads.get(group.name, ())),
+            "read": smooth(history.group_reads.get(group.name, ())),
             "spark": sparkline(history.group_lags.get(group.name, ())),
             "outlook": outlook(dangers_of(group, history, snapshot.at_ms)),
             "removed": sum(lag.removed for lag in group.partitions),
@@ -113,7 +113,7 @@ async def view_group(desk: Desk, asked: Asked) -> Model:
         "owner": owner(group, desk.state.statuses, snapshot.at_ms),
         "rows": rows,
         "outlook": outlook(dangers_of(group, history, snapshot.at_ms)),
-        "read": smoothed(history.group_reads.get(name, ())),
+        "read": smooth(history.group_reads.get(name, ())),
         "lags": chart("Lag", "records", [(name, history.group_lags.get(name, ()))]),
         "reads": chart("Read", "records/s", [(name, history.group_reads.get(name, ()))]),
         "was_reset": asked.query.get("reset") == "1",

@@ -6,7 +6,7 @@ from typing import Any
 from headrace.dashboard.alerts import Severity
 from headrace.dashboard.charts import chart, sparkline
 from headrace.dashboard.flow import Edge, Part, flow_of
-from headrace.dashboard.history import smoothed
+from headrace.dashboard.history import smooth
 from headrace.dashboard.layout import draw
 from headrace.dashboard.page import Asked, Desk, Menu, Model, Page
 from headrace.dashboard.watch import State
@@ -18,7 +18,7 @@ async def view_overview(desk: Desk, _: Asked) -> Model:
     """Is all well, how much flows, who is behind."""
     snapshot, history = desk.snapshot, desk.state.history
     topics = [topic for topic in snapshot.topics.values() if not topic.is_internal]
-    rates = {topic.name: smoothed(history.topics.get(topic.name, ())) or 0.0 for topic in topics}
+    rates = {topic.name: smooth(history.topics.get(topic.name, ())) or 0.0 for topic in topics}
     groups = list(snapshot.groups.values())
     behind = sorted(groups, key=lambda group: (-(group.lag_records or 0), group.name))[:MOST]
     sizes = [topic.size_bytes for topic in topics if topic.size_bytes is not None]
@@ -33,8 +33,8 @@ async def view_overview(desk: Desk, _: Asked) -> Model:
         "records": sum(topic.records for topic in topics),
         "size_bytes": sum(sizes) if sizes else None,
         "group_count": len(groups),
-        "written": smoothed(history.written),
-        "read": smoothed(history.read),
+        "written": smooth(history.written),
+        "read": smooth(history.read),
         "lag": sum(group.lag_records or 0 for group in groups) if groups else None,
         "lag_ms": max((group.lag_ms for group in groups if group.lag_ms is not None), default=None),
         "throughput": chart("Throughput", "records/s", [("written", history.written), ("read", history.read)]),
@@ -78,14 +78,14 @@ def describe_map(state: State) -> Model:
         "drawing": drawing,
         "boxes": [{"box": box, "part": flow.parts[box.key]} for box in drawing.boxes],
         "lines": [{"line": line, "edge": edges[line.source, line.target]} for line in drawing.lines],
-        "parts": [_described(flow.parts[box.key], edges, flow.parts) for box in drawing.boxes],
+        "parts": [_describe_part(flow.parts[box.key], edges, flow.parts) for box in drawing.boxes],
         "is_empty": not linked,
         "alone": sorted(flow.alone),
         "hidden": flow.hidden,
     }
 
 
-def _described(part: Part, edges: Mapping[tuple[str, str], Edge], parts: Mapping[str, Part]) -> dict[str, Any]:
+def _describe_part(part: Part, edges: Mapping[tuple[str, str], Edge], parts: Mapping[str, Part]) -> dict[str, Any]:
     """A part in words, for who does not see the drawing, and for small screens."""
     return {
         "part": part,

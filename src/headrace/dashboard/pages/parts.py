@@ -3,7 +3,7 @@
 from headrace import status
 from headrace.connect.sync.places import group_of
 from headrace.dashboard.page import Asked, Desk, Menu, Model, Page
-from headrace.dashboard.statuses import dead_letter_topics, joined, rows
+from headrace.dashboard.statuses import dead_letter_topics, join_served, rows
 
 
 async def view_captures(desk: Desk, _: Asked) -> Model:
@@ -27,7 +27,10 @@ async def view_derived(desk: Desk, _: Asked) -> Model:
 async def view_views(desk: Desk, _: Asked) -> Model:
     """Materialized views, how fresh they are, and where they are served."""
     state = desk.state
-    return {"rows": rows(joined(state.statuses.get(status.VIEWS, {}), state.at_ms), state.at_ms), "topic": status.VIEWS}
+    return {
+        "rows": rows(join_served(state.statuses.get(status.VIEWS, {}), state.at_ms), state.at_ms),
+        "topic": status.VIEWS,
+    }
 
 
 CAPTURES = Page(

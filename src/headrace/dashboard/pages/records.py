@@ -73,11 +73,11 @@ async def stream(desk: Desk, request: Request, show: Show) -> Response:
     try:
         query = read_query(name, dict(request.query_params), desk.settings.language, SystemClock().now_ms())
     except HeadraceError as error:
-        return EventStream(_told(str(error)))
+        return EventStream(_report_problem(str(error)))
     return EventStream(desk.readers.events(query, rows))
 
 
-async def _told(sentence: str) -> AsyncGenerator[Event, None]:
+async def _report_problem(sentence: str) -> AsyncGenerator[Event, None]:
     yield Event("problem", sentence)
 
 

@@ -12,7 +12,7 @@ from headrace.connect.avro.places import schemas_at
 from headrace.dashboard.charts import chart, sparkline
 from headrace.dashboard.errors import NotThere
 from headrace.dashboard.format import setting, setting_meaning
-from headrace.dashboard.history import smoothed
+from headrace.dashboard.history import smooth
 from headrace.dashboard.page import Asked, Desk, Menu, Model, Page
 from headrace.dashboard.pages.groups import owner
 from headrace.dashboard.snapshot import Snapshot, TopicSample
@@ -56,7 +56,7 @@ async def view_topics(desk: Desk, asked: Asked) -> Model:
             "is_whole": all(partition.is_whole for partition in topic.partitions),
             "records": topic.records,
             "size_bytes": topic.size_bytes,
-            "rate": smoothed(history.topics.get(topic.name, ())),
+            "rate": smooth(history.topics.get(topic.name, ())),
             "spark": sparkline(history.topics.get(topic.name, ())),
             "groups": sum(topic.name in group.topics for group in snapshot.groups.values()),
         }
@@ -94,7 +94,7 @@ async def view_topic(desk: Desk, asked: Asked) -> Model:
     return {
         "topic": topic,
         "replicas": max((len(partition.replicas) for partition in topic.partitions), default=0),
-        "rate": smoothed(history.topics.get(name, ())),
+        "rate": smooth(history.topics.get(name, ())),
         "throughput": chart("Written", "records/s", [("written", history.topics.get(name, ()))]),
         "largest": max((partition.records for partition in topic.partitions), default=0),
         "readers": [

@@ -10,7 +10,7 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.security import settings_from
 from headrace.client.surroundings import BOOTSTRAP, VARIABLE
 from headrace.errors import HeadraceError
-from headrace.stack.keys import Complaint, Key, blamed, port
+from headrace.stack.keys import Complaint, Key, find_blamed_key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
 from headrace.stack.lines import Said, json_object, read_line
 
@@ -34,7 +34,9 @@ KEYS: Final = (
         "fsync",
         choices=("fsync", "os"),
     ),
-    Key("advertise", str, "Where clients are told to come back to, if not where they came.", check=Listener.parse),
+    Key(
+        "advertise", str, "The address that clients are given, if not the one they connected to.", check=Listener.parse
+    ),
     Key("settings", dict, "Settings of the broker under Kafka's names."),
     Key(
         "connection",
@@ -73,7 +75,7 @@ def _check(section: Section) -> Iterable[Complaint]:
     try:
         settings_from(_texts(connection))
     except HeadraceError as error:
-        key = blamed(str(error), connection)
+        key = find_blamed_key(str(error), connection)
         yield ("connection", *filter(None, [key])), f"[{section.where}] connection: {error}"
 
 

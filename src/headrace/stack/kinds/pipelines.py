@@ -86,7 +86,7 @@ def check_file(section: Section) -> Iterable[Complaint]:
 def explore(section: Section, _others: Sections) -> Iterable[Complaint]:
     """The jobs that the file declares: it is run for that, in a process of its own."""
     try:
-        known = [job["job"] for job in listed(section.folder, section.values["file"])]
+        known = [job["job"] for job in list_jobs(section.folder, section.values["file"])]
     except _Unlisted as error:
         yield ("file",), f"[{section.where}] file: {error}"
         return
@@ -100,7 +100,7 @@ class _Unlisted(Exception):
 
 
 @lru_cache
-def listed(folder: Path, file: str) -> list[dict[str, Any]]:
+def list_jobs(folder: Path, file: str) -> list[dict[str, Any]]:
     """What `headrace pipeline list` says of a file."""
     command = [sys.executable, "-P", "-m", "headrace.cli.main", "pipeline", "list", file, "--json"]
     try:
@@ -117,7 +117,7 @@ def listed(folder: Path, file: str) -> list[dict[str, Any]]:
 def topics_read(folder: Path, values: Any) -> tuple[str, ...]:
     """The topics that have to be there for the jobs of a section."""
     chosen = values.get("jobs")
-    jobs = [job for job in listed(folder, values["file"]) if not chosen or job["job"] in chosen]
+    jobs = [job for job in list_jobs(folder, values["file"]) if not chosen or job["job"] in chosen]
     return tuple(sorted({topic for job in jobs for topic in job["inputs"].values()}))
 
 
@@ -134,7 +134,7 @@ def _members(stack: Stack) -> Iterable[Member]:
         files = (values["file"], *([guests] if guests else []))
         chosen = values.get("jobs", ())
         if chosen and guests:
-            chosen = (*chosen, *(job["job"] for job in listed(stack.folder, guests)))
+            chosen = (*chosen, *(job["job"] for job in list_jobs(stack.folder, guests)))
 
         def command(
             bootstrap: str, values: Any = values, files: Sequence[str] = files, chosen: Sequence[str] = chosen

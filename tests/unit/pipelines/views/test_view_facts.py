@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.dashboard.statuses import joined, rows
+from headrace.dashboard.statuses import join_served, rows
 from headrace.pipelines.spark.checkpoint import read_planned
 from headrace.pipelines.views.sink import standing_at
 from headrace.pipelines.views.status import status_of
@@ -74,10 +74,10 @@ def test_the_dashboard_shows_keeper_and_server_as_one() -> None:
     kept = replace(status_of("feed", "sqlite", ("posts", "follows"), Freshness(3, 2, 10, 800)), at_ms=900)
     served = Status("feed@serve", {"kind": "sqlite", "state": "served", "url": "http://127.0.0.1:8300/views/feed"}, 990)
     other = Status("other@serve", {"state": "served", "url": "http://127.0.0.1:8300/views/other"}, 990)
-    found = rows(joined({one.name: one for one in (kept, served, other)}, 1_000), 1_000)
+    found = rows(join_served({one.name: one for one in (kept, served, other)}, 1_000), 1_000)
     assert [(row["name"], row["state"], row["rows"], row["ago_ms"]) for row in found] == [
         ("feed", "running", 10, 100), ("other", "served", None, 10),
     ]  # fmt: skip
     assert found[0]["url"].endswith("/views/feed")
     assert found[0]["source"] == "posts, follows"
-    assert not rows(joined({one.name: one for one in (kept, served)}, 200_000), 200_000)[0]["url"]
+    assert not rows(join_served({one.name: one for one in (kept, served)}, 200_000), 200_000)[0]["url"]
