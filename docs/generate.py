@@ -18,7 +18,6 @@ from headrace.cli.main import cli
 from headrace.pipelines import drain, job, live, session, topic
 from headrace.pipelines.columns.decoders import option_names
 from headrace.pipelines.sink import delta, duckdb, outbox, parquet, postgres, sqlite, webhook
-from headrace.pipelines.sink.topic import columns as sink_columns
 from headrace.pipelines.sink.topic import options as sink_options
 from headrace.pipelines.source import columns as source_columns
 from headrace.pipelines.source import options as source_options
@@ -210,7 +209,7 @@ def pipelines() -> str:
     lines += ['\n## Options of the sink, `format("headrace")`\n', *_options(sink_options.KNOWN)]
     lines += ["\n## Columns of a row that is written\n", "| column | type |", "|---|---|"]
     lines += [
-        f"| `{name}` | {' or '.join(f'`{kind}`' for kind in kinds)} |" for name, kinds in sink_columns.TYPES.items()
+        f"| `{name}` | {' or '.join(f'`{kind}`' for kind in kinds)} |" for name, kinds in sink_options.COLUMNS.items()
     ]
     for function in PARAMETERS:
         lines += [f"\n## `{function.__name__}`\n", f"{_first_line(function)}\n", *_parameters(function)]
