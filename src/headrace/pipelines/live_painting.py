@@ -42,7 +42,6 @@ class Cell:
         self._handle: Any = None
 
     def paint(self, view: View) -> None:
-        """Show it in the same place."""
         made = self._html(as_html(view))
         if self._handle is None:
             self._handle = self._display(made, display_id=True)
@@ -62,7 +61,6 @@ class Terminal:
         self._is_open = False
 
     def paint(self, view: View) -> None:
-        """Show it in the same place."""
         if not self._is_open:
             self._live.start()
             self._is_open = True
@@ -83,13 +81,11 @@ class Lines:
         self._said = -1
 
     def paint(self, view: View) -> None:
-        """Say what is new."""
         if view.batch > self._said:
             self._said = view.batch
             self._console.print(one_line(view), soft_wrap=True, markup=False)
 
     def close(self, view: View) -> None:
-        """Show all of it once."""
         self._console.print(as_text(view))
 
 
@@ -109,7 +105,6 @@ def painter() -> Painter:
 
 
 def as_html(view: View) -> str:
-    """The whole of it."""
     fresh = {place for place in view.fresh if place < view.most}
     body = table(view.columns, view.visible, marked=fresh) if view.columns else ""
     return (
@@ -173,7 +168,6 @@ def _short(name: str, value: float) -> str:
 
 
 def as_text(view: View) -> RenderableType:
-    """The whole of it."""
     parts: list[RenderableType] = [Text(view.summary, style="dim")]
     parts += [
         Text(f"{sparkline(points)}  {name} {shown(points[-1].value)}", no_wrap=True)

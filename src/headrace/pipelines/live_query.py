@@ -193,12 +193,10 @@ class Live:
 
     @property
     def view(self) -> View:
-        """What is shown now: rows, lines, counts."""
         return self._view
 
     @property
     def is_running(self) -> bool:
-        """Whether more is to come."""
         return not self._ended.is_set()
 
     def __enter__(self) -> Self:

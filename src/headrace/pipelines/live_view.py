@@ -35,7 +35,6 @@ class Choice:
 
     @property
     def kept(self) -> int:
-        """How many rows are remembered."""
         return max(self.rows, KEPT) if self.keys or self.order_by else self.rows
 
 
@@ -52,8 +51,6 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value at a time."""
-
     at_ms: int
     value: float
 
@@ -74,12 +71,10 @@ class View:
 
     @property
     def visible(self) -> tuple[Row, ...]:
-        """The rows that are shown of those that are kept."""
         return self.rows[: self.most]
 
     @property
     def summary(self) -> str:
-        """How much went by, in words."""
         if self.batch < 0:
             return self.state
         rows, batches = self.total, self.batch + 1
@@ -87,7 +82,6 @@ class View:
 
 
 def folded(view: View, batch: Batch, choice: Choice) -> View:
-    """The view with one more batch in it."""
     if batch.number <= view.batch:
         return view
     rows, fresh = _rows(view, batch, choice)

@@ -26,32 +26,27 @@ class Options:
                 raise BadOption(f"{where} has no option {name!r}: {nearest(name, known)}")
 
     def text(self, *names: str, default: str | None = None) -> str | None:
-        """The first of these options that is given."""
         return next((self._values[name.lower()] for name in names if name.lower() in self._values), default)
 
     def required(self, *names: str, example: str) -> str:
-        """An option that must be there."""
         found = self.text(*names)
         if not found:
             raise BadOption(f"{self._where} needs the option {names[0]!r}: write for example .option({example})")
         return found
 
     def choice(self, name: str, choices: Collection[str], default: str) -> str:
-        """One of a few words."""
         found = (self.text(name) or default).lower()
         if found not in choices:
             raise self.bad(name, f"choose one of {', '.join(choices)}")
         return found
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """True or false."""
         found = (self.text(name) or str(default)).lower()
         if found not in _TRUE + _FALSE:
             raise self.bad(name, "write true or false")
         return found in _TRUE
 
     def number(self, *names: str, default: int | None = None, least: int = 1) -> int | None:
-        """A whole number."""
         found = self.text(*names)
         if found is None:
             return default
@@ -60,7 +55,6 @@ class Options:
         return int(found)
 
     def parsed(self, name: str, example: str) -> Any:
-        """JSON."""
         try:
             return json.loads(self._values[name.lower()])
         except ValueError:

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job, checked, with a DataFrame for each output."""
-
     job: Job
     place: Place
     bootstrap: str

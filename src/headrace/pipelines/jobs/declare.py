@@ -101,11 +101,9 @@ class Topic:
     mode: str
 
     def as_input(self) -> TopicInput:
-        """To be read."""
         return TopicInput(self.name, self.schema, self.options, self.bootstrap, self.watermark)
 
     def as_output(self) -> TopicOutput:
-        """To be written."""
         return TopicOutput(self.name, self.options, self.bootstrap, self.mode)
 
 
@@ -148,7 +146,6 @@ class Job:
 
     @property
     def place(self) -> str:
-        """Where it is declared."""
         return f"{self.file}:{self.line}"
 
     def _repr_html_(self) -> str:

@@ -126,12 +126,10 @@ def _starts(place: Place, topic: str) -> str | None:
 
 
 def sink_options(output: TopicOutput, bootstrap: str) -> dict[str, str]:
-    """The options of `format("headrace")` for a topic."""
     return {"bootstrap": output.bootstrap or bootstrap, "topic": output.name, **output.options}
 
 
 def check_output(output: TopicOutput, bootstrap: str) -> SinkOptions:
-    """The options, checked; raises `BadOption`."""
     return read_sink_options(sink_options(output, bootstrap))
 
 

@@ -38,14 +38,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Place:
-    """A job's folder, at one version."""
-
     folder: Path
     version: int
 
     @property
     def root(self) -> Path:
-        """All that belongs to this version."""
         return self.folder / f"v{self.version}"
 
     def checkpoint(self, output: str) -> Path:
@@ -53,7 +50,6 @@ class Place:
         return self.root / "checkpoint" / output
 
     def schema_file(self, given: str) -> Path:
-        """Where an inferred schema is pinned."""
         return self.root / "schemas" / f"{given}.json"
 
     @property
@@ -105,7 +101,6 @@ def open_place(job: Job, state: Path) -> Place:
 
 
 def check(job: Job, known: Record, mine: Record, folder: Path) -> None:
-    """Refuse a checkpoint that does not belong to a job."""
     if known.name != mine.name:
         raise ForeignCheckpoint(
             f"{job.place}: {folder} is the checkpoint of job {known.name!r}, not of {mine.name!r}: name another one"
@@ -124,7 +119,6 @@ def mark_started(job: Job, place: Place) -> None:
 
 
 def forget(place: Place) -> None:
-    """Delete the checkpoint of a version."""
     shutil.rmtree(place.root, ignore_errors=True)
 
 

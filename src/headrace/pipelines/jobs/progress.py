@@ -20,8 +20,6 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceProgress:
-    """How one input fares."""
-
     name: str
     input_rate: float
     processing_rate: float
@@ -31,8 +29,6 @@ class SourceProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """How a job fares, as of its last batch."""
-
     job: str
     output: str
     batch: int
@@ -60,7 +56,6 @@ class Progress:
         return sum(known) if known else None
 
     def as_json(self) -> dict[str, Any]:
-        """For programs, and for the topic of progress."""
         return {
             "job": self.job,
             "output": self.output,

@@ -37,7 +37,6 @@ class ProgressTopic:
         self._statuses = StatusWriter(cluster, PIPELINES)
 
     def write(self, reports: Iterable[Progress]) -> None:
-        """A record for each report, under the job's name."""
         now_ms = int(time.time() * 1000)
         records = [NewRecord(one.job.encode(), json.dumps(one.as_json()).encode(), now_ms) for one in reports]
         self._progress.write_records(records)
@@ -55,7 +54,6 @@ class Metrics:
         self._latest: dict[tuple[str, str], dict[str, Any]] = {}
 
     def show(self, reports: Iterable[Progress]) -> None:
-        """Hand these out from now on."""
         self._latest = {(report.job, report.output): report.as_json() for report in reports}
 
     def collect(self) -> Iterator["Metric"]:
@@ -74,8 +72,6 @@ class Metrics:
 
 
 class MetricsServer:
-    """Serves `/metrics` on loopback."""
-
     def __init__(self, port: int) -> None:
         """Port 0 means any that is free."""
         from prometheus_client import CollectorRegistry, start_http_server
@@ -87,7 +83,6 @@ class MetricsServer:
         self.port = int(self._server.server_port)
 
     def close(self) -> None:
-        """Stop serving."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

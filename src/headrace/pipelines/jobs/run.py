@@ -49,7 +49,6 @@ class Running:
 
     @property
     def name(self) -> str:
-        """The job's name."""
         return self.prepared.job.name
 
     @property
@@ -58,7 +57,6 @@ class Running:
         return self.retry_at is not None or any(query.isActive for query in self.queries.values())
 
     def status(self, *, is_stopping: bool) -> Status:
-        """What others are told of it."""
         if self.has_failed:
             return Status.of(self.name, "pipeline", FAILED, problem=self.last_error or "")
         if not self.is_active:
@@ -93,13 +91,11 @@ class Runner:
         self._unread: list[Progress] = []
 
     def begin(self) -> None:
-        """Start every job."""
         for running in self.jobs:
             running.was_over = is_over(running.prepared)
             running.queries = start(running.prepared)
 
     def wait(self, seconds: float) -> None:
-        """Nothing to do for a while."""
         time.sleep(seconds)
 
     def tend(self) -> bool:

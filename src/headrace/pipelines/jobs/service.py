@@ -32,25 +32,17 @@ _LAG_EVERY_S = 1.0
 
 
 class Watcher(Protocol):
-    """Whoever shows what happens."""
-
-    def say(self, job: str, sentence: str) -> None:
-        """An event in words."""
-        ...
+    def say(self, job: str, sentence: str) -> None: ...
 
     def step(self, job: str, step: str) -> None:
         """What a job, or Spark itself, is doing until its first batch; nothing once that is done."""
         ...
 
-    def show(self, reports: Sequence[Progress]) -> None:
-        """The latest report of each output."""
-        ...
+    def show(self, reports: Sequence[Progress]) -> None: ...
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a run is told besides its jobs."""
-
     bootstrap: str
     state: Path
     master: str = "local[*]"
@@ -152,8 +144,6 @@ def _tend(runner: Runner, reporter: "Reporter", watcher: Watcher, stopping: Call
 
 
 class Reporter:
-    """Hands the latest reports to whoever wants them."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -183,7 +173,6 @@ class Reporter:
             self._next_report = now + EVERY_S
 
     def take(self, news: list[Progress]) -> None:
-        """Show, publish and serve what is new."""
         if not news:
             return
         news = [self._with_letters(report) for report in self._with_lag(news)]

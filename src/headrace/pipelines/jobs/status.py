@@ -77,8 +77,6 @@ class OutputStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job, its version, whether somebody runs it now, and its outputs."""
-
     name: str
     version: int
     is_running: bool
@@ -86,7 +84,6 @@ class JobStatus:
     letters: Letters = NO_LETTERS
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "job": self.name,
             "version": self.version,

@@ -100,7 +100,6 @@ def reset(job: Job, state: Path, bootstrap: str, to: OffsetSpec) -> dict[str, di
 
 
 def next_version(job: Job, state: Path) -> int:
-    """The version that a rebuild makes."""
     record = read_record(folder_of(job, state))
     return (record.version if record else 1) + 1
 

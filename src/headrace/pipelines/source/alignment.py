@@ -50,7 +50,6 @@ class Backlog:
     _looked: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
 
     def cost_to(self, reach: Mapping[TopicPartition, int]) -> float:
-        """What the records up to some offsets cost."""
         return sum(max(end - self.starts[where], 0) * self.cost[where] for where, end in reach.items())
 
     def left_behind(self, moment: Moment, time_ms: int) -> set[TopicPartition]:

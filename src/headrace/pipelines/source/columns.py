@@ -43,7 +43,6 @@ MARK = "_"  # in front of a record's own columns where the value is decoded and 
 
 
 def raw_schema(*, include_headers: bool) -> StructType:
-    """The columns of undecoded records."""
     left_out = ("idle",) if include_headers else ("idle", "headers")
     names = [name for name in RECORD if name not in left_out]
     return StructType([StructField(name, RECORD[name][0]) for name in names])
@@ -126,5 +125,4 @@ _MAKERS: dict[str, Maker] = {
 
 
 def record_column(name: str, records: RecordColumns, topic: str, partition: int, kind: pa.DataType) -> pa.Array:
-    """One of a record's own columns."""
     return _MAKERS[name](records, topic, partition, kind)

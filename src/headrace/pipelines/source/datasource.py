@@ -32,7 +32,6 @@ class HeadraceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(…)`."""
         return "headrace"
 
     def schema(self) -> StructType:
@@ -47,19 +46,16 @@ class HeadraceDataSource(DataSource):
         return infer_schema(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
         from headrace.pipelines.source.reading import BoundedReader
 
         return BoundedReader(schema, read_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`."""
         from headrace.pipelines.source.stream import StreamReader
 
         return StreamReader(schema, read_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For `df.write`."""
         from headrace.pipelines.sink.topic.writers import BoundedWriter
 
         if overwrite:
@@ -67,7 +63,6 @@ class HeadraceDataSource(DataSource):
         return BoundedWriter(self._sink(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
-        """For `df.writeStream`."""
         from headrace.pipelines.sink.topic.writers import StreamWriter
 
         return StreamWriter(self._sink(schema))

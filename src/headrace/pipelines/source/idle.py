@@ -61,12 +61,10 @@ class Silence:
 
 
 def stamp_of(offsets: Mapping[str, Any]) -> int | None:
-    """The stamp in offsets, if there is one."""
     return offsets[KEY][UNIT] if KEY in offsets else None
 
 
 def without_stamp(offsets: Mapping[str, Any]) -> dict[str, Any]:
-    """The offsets alone."""
     return {topic: partitions for topic, partitions in offsets.items() if topic != KEY}
 
 
@@ -90,7 +88,6 @@ def check_idle(schema: StructType, options: SourceOptions) -> None:
 
 
 def idle_row(stamp_ms: int, arrow: pa.Schema, column: str) -> Iterator[pa.RecordBatch]:
-    """The row of a stamp."""
     time = datetime.fromtimestamp(stamp_ms / 1000, UTC)
     is_text = pa.types.is_string(arrow.field(column).type)
     given = {column: time.isoformat() if is_text else time, COLUMN: True}

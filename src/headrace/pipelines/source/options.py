@@ -64,8 +64,6 @@ _ASSIGN_EXAMPLE = '{"orders": [0, 1]}'
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Everything about a source, checked."""
-
     bootstrap: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -94,7 +92,6 @@ class SourceOptions:
 
     @property
     def described(self) -> str:
-        """What is read, in a few words."""
         return self.pattern or ", ".join(self.topics or self.assigned)
 
 

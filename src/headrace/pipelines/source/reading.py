@@ -33,7 +33,6 @@ REMEDY = (
 
 
 def read_range(wanted: Range, layout: Layout, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The records of a range as Arrow batches of the layout's schema."""
     decoder = layout.decoder(options)
     cluster = cluster_at(options.bootstrap, options.connection)
     for records in _fetched(cluster, wanted, options):
@@ -160,8 +159,6 @@ def _batch(wanted: Range, layout: Layout, records: RecordColumns, decoded: Decod
 
 
 class RangesPartition(InputPartition):
-    """What one task reads, as Spark wants it."""
-
     def __init__(self, wanted: Sequence[Range]) -> None:
         super().__init__(tuple(map(tuple, wanted)))
 
@@ -176,7 +173,6 @@ def partitions_of(
 
 
 def read_partition(partition: InputPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """What a task does with its partition."""
     if partition.value is None:  # Spark makes such a one where there is nothing to read
         return
     layout = layout_of(schema, options)
@@ -193,7 +189,6 @@ class BoundedReader(DataSourceReader):
         layout_of(schema, options).decoder(options)  # a mistake is raised before anything runs
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The ranges to read."""
         options = self._options
         cluster = cluster_at(options.bootstrap, options.connection)
         where = select_partitions(cluster, options)
@@ -202,5 +197,4 @@ class BoundedReader(DataSourceReader):
         return partitions_of(starts, ends, {name: cluster.topic(name).id_text for name, _ in where}, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One range."""
         return read_partition(partition, self._schema, self._options)

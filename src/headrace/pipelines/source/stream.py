@@ -80,7 +80,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(offsets, self._ids(where))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, Any]]:  # noqa: N802
-        """How far the next batch goes."""
         stands = _position(start)
         there = self._known = self._ends(stands) if self._target is None else self._target
         starts, losses = follow(stands, self._with_open(stands, there))
@@ -175,7 +174,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {where: sizes[where] / max(end - firsts[where].offset, 1) or 1.0 for where, end in ends.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the user set per trigger."""
         if self._options.max_records:
             return ReadMaxRows(self._options.max_records)
         return ReadMaxBytes(self._options.max_bytes) if self._options.max_bytes else ReadAllAvailable()
@@ -225,7 +223,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return starts | lost
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One range, in a task."""
         if isinstance(partition, IdlePartition):
             arrow = layout_of(self._schema, self._options).arrow
             return idle_row(partition.value, arrow, self._options.event_time_column or "")

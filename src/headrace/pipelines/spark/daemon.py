@@ -124,7 +124,6 @@ def shelf() -> contextlib.AbstractContextManager[None]:
 
 
 def main() -> None:
-    """Load, then do what Spark's daemon does."""
     from pyspark import daemon
 
     # The module that the workers will run, as Spark's daemon is told it.

@@ -36,8 +36,6 @@ class Drained(PipelineError):
 
 
 class Stage(Enum):
-    """How far a query is with its ending."""
-
     OPEN = "open"
     ENDING = "ending"
     """The final batch is planned, and may have run in part."""

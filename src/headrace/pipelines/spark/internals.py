@@ -87,7 +87,6 @@ def analyzed(frame: "DataFrame") -> Any:
 
 
 def each(sequence: Any) -> Iterator[Any]:
-    """Of a collection of Scala's."""
     iterator = sequence.iterator()
     while iterator.hasNext():
         yield iterator.next()
@@ -143,7 +142,6 @@ class Execution:
 
     @property
     def plan(self) -> str:
-        """The text of the analyzed plan."""
         return str(self._execution.analyzedPlan().toString())
 
     @property

@@ -40,8 +40,6 @@ class JavaUnfit(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that answered."""
-
     program: Path
     version: str
     major: int
@@ -105,15 +103,12 @@ class JarsMissing(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A jar by its coordinates in a Maven repository."""
-
     group: str
     name: str
     version: str
 
     @property
     def file(self) -> str:
-        """What the file is called."""
         return f"{self.name}-{self.version}.jar"
 
 
@@ -147,12 +142,10 @@ def ivy_module(jars: Sequence[Jar]) -> str:
 
 
 def folder_of(jars: Sequence[Jar] = KAFKA_CONNECTOR, cache: Path | None = None) -> Path:
-    """Where the jars are kept, by the version of the first."""
     return (cache or cache_folder()) / "jars" / f"{jars[0].name}-{jars[0].version}"
 
 
 def jars_here(jars: Sequence[Jar] = KAFKA_CONNECTOR, cache: Path | None = None) -> list[Path] | None:
-    """The files if they were fetched before, else None."""
     files = [folder_of(jars, cache) / jar.file for jar in jars]
     return files if all(file.is_file() for file in files) else None
 

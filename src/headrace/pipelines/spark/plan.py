@@ -25,7 +25,6 @@ _STATEFUL: Final = (
 
 
 def has_watermark(frame: "DataFrame") -> bool:
-    """Whether any of its inputs has a watermark."""
     return any(step.startswith(_WATERMARK) for _, step in _steps(frame))
 
 

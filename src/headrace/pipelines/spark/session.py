@@ -254,7 +254,6 @@ class StepLine:
         self._spinner = Spinner("dots")
 
     def __rich__(self) -> ConsoleRenderable | RichCast | str:
-        """The line as it looks now."""
         self._spinner.update(text=f"{self.step} ({self._clock() - self._since_s:.0f} s)")
         return self._spinner
 

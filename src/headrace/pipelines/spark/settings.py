@@ -78,14 +78,12 @@ def is_local(master: str) -> bool:
 
 
 def threads_of(master: str, cores: int) -> int:
-    """How many tasks a local master runs at once."""
     match = _LOCAL.fullmatch(master)
     threads = match["threads"] if match else None
     return cores if threads == "*" else int(threads or 1)
 
 
 def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_dir: Path | None) -> dict[str, str]:
-    """Everything that is set unless the user sets it otherwise."""
     everywhere = {
         **STATE_STORE,
         "spark.sql.session.timeZone": "UTC",
@@ -162,7 +160,6 @@ def _text(value: object) -> str:
 
 
 def log_settings() -> str:
-    """The settings as Log4j reads them."""
     lines = [
         "rootLogger.level = warn",
         "rootLogger.appenderRef.terminal.ref = terminal",

@@ -95,7 +95,6 @@ def read_steps(plan: Sequence[Json]) -> list[Step]:
 
 
 def _definitions(plan: Sequence[Json]) -> Iterator[tuple[int, Sequence[Json]]]:
-    """How columns are computed, by their ids."""
     for node in plan:
         for each in node.get("projectList") or ():
             if _kind(each[0]) == "Alias":

@@ -56,7 +56,6 @@ class Ends:
         return not is_first and all(start == end for start, end in offsets)
 
     def forget(self, run: str) -> None:
-        """A run that has ended."""
         self._begun.discard(run)
 
 

@@ -67,7 +67,6 @@ def read_kept(checkpoint: Path) -> InputWatermarks | None:
 
 
 def keep(checkpoint: Path, watermarks: InputWatermarks) -> None:
-    """Write down, whole or not at all."""
     whole = checkpoint / f".{FILE}.new"
     whole.write_text(json.dumps(asdict(watermarks)))
     whole.rename(checkpoint / FILE)
@@ -179,7 +178,6 @@ class _Keeping(StreamingQueryListener):
             self._runs.pop(str(event.runId), None)
 
     def keep_all(self) -> None:
-        """For runs that are at their end."""
         with suppress(Exception):  # the JVM may be gone
             self._keep(lambda run: not run.execution.is_active)
 

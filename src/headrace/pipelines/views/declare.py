@@ -126,5 +126,4 @@ def _store(store: "Store | Topic", inputs: Mapping[str, Topic]) -> Store:
 
 
 def views_in(jobs: Sequence[Job]) -> dict[str, ViewSink]:
-    """The views among jobs, by name."""
     return {output.name: output for made in jobs for output in made.outputs.values() if isinstance(output, ViewSink)}

@@ -47,7 +47,6 @@ class ViewSink:
         return f"view {self.name} in {self.store}"
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
-        """Write one batch, unless it is there already."""
         from headrace.pipelines.views.status import report
         from headrace.stores.frames import query_id, spooled
 
@@ -89,18 +88,15 @@ class ViewSink:
 
     @property
     def output_mode(self) -> str:
-        """The output mode that the query needs."""
         return "update" if self.upserts else "append"
 
     def changed(self, df: "DataFrame") -> "DataFrame":
-        """What a batch does to the view."""
         try:
             return consolidated(df, self.key)
         except BadField as error:
             raise BadView(f"view {self.name!r}: {error}") from error
 
     def shape_of(self, found: "DataFrame") -> Shape:
-        """What the view looks like."""
         columns = {
             field.name: field.dataType.simpleString() for field in found.schema.fields if field.name not in FLAGS
         }
@@ -123,7 +119,6 @@ class ViewSink:
 
     @property
     def target(self) -> Any:
-        """What the listing of jobs calls it."""
         return _Named(f"{self.name} (view in {self.store.kind})")
 
     def beside(self, version: int) -> "ViewSink":
@@ -152,7 +147,6 @@ def origin_of(df: "DataFrame", batch_id: int) -> Origin:
 
 
 def _reached(sources: Iterable[Mapping[str, str]]) -> tuple[str | None, dict[str, str]]:
-    """How the first input that is a topic is reached."""
     for options in sources:
         bootstrap = options.get("bootstrap") or options.get("kafka.bootstrap.servers")
         if bootstrap:

@@ -42,7 +42,6 @@ def status_of(name: str, kind: str, sources: tuple[str, ...], freshness: Freshne
 
 
 def with_lag(cluster: Cluster, freshness: Freshness) -> dict[str, Any]:
-    """How far a view is behind its inputs."""
     named = {TopicPartition.from_folder(name): offset for name, offset in freshness.standing.offsets.items()}
     offsets = {where: offset for where, offset in named.items() if where is not None}
     if not offsets:
@@ -61,8 +60,6 @@ class _Reported:
 
 
 class _Reporter(threading.Thread):
-    """Reports all views of this process."""
-
     def __init__(self) -> None:
         super().__init__(name="headrace-view-status", daemon=True)
         self._views: dict[str, _Reported] = {}

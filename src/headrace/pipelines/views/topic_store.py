@@ -65,15 +65,12 @@ _REACHED: dict[str, str] = {}  # where this process wrote a topic: a switch come
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one view."""
-
     kept: Kept
     topic: str
     ends: Mapping[int, int]
     recorded: tuple[Recorded, ...] = field(default=())
 
     def encoded(self) -> bytes:
-        """As it stands in the topic."""
         return json.dumps(
             {
                 "topic": self.topic,
@@ -86,7 +83,6 @@ class Entry:
 
     @classmethod
     def decoded(cls, value: bytes) -> "Entry":
-        """From the topic."""
         found = json.loads(value)
         freshness = Freshness.from_json(json.dumps(found["freshness"]))
         kept = Kept(Shape.from_json(json.dumps(found["shape"])), freshness, freshness.revision)
@@ -168,7 +164,6 @@ class TopicStore:
         return f"topic {self.name}"
 
     def prepared(self, found: "DataFrame") -> "DataFrame":
-        """Rows as JSON."""
         from headrace.stores.frames import with_row_json
 
         return with_row_json(found)
@@ -249,7 +244,6 @@ class TopicStore:
                 raise StoreAway(f"{self} cannot be reached: {error}") from error
 
     def connect(self, bootstrap: str | None) -> Cluster:
-        """The cluster that holds the topic."""
         address = self.bootstrap or bootstrap
         if address is None:
             raise BadView(f"say on which cluster {self} is: topic(…, bootstrap=…)")

@@ -37,7 +37,6 @@ class Decision:
     parts: tuple[Part, ...]
 
     def encoded(self) -> bytes:
-        """As it stands in the topic."""
         transactions = [part.transaction for part in self.parts]
         written = [(part.slot, part.rows, part.checksum) for part in self.parts]
         found = {"format": _FORMAT, "batch": self.batch, "transactions": transactions, "parts": written}
@@ -45,7 +44,6 @@ class Decision:
 
     @classmethod
     def decoded(cls, query: str, value: bytes) -> "Decision":
-        """From the topic."""
         found = json.loads(value)
         transactions = [Transaction(*one) for one in found["transactions"]]
         written = found.get("parts", [()] * len(transactions))
@@ -54,8 +52,6 @@ class Decision:
 
 
 class Decisions:
-    """The topic of decisions on one cluster."""
-
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -66,7 +62,6 @@ class Decisions:
         self._put(decision.query, decision.encoded())
 
     def forget(self, query: str) -> None:
-        """Remove a query's decision, which is done with."""
         self._put(query, None)
 
     def _put(self, query: str, value: bytes | None) -> None:
@@ -75,7 +70,6 @@ class Decisions:
         writer.flush()
 
     def last(self, query: str) -> Decision | None:
-        """The latest decision of a query."""
         try:
             self._cluster.topic(self._topic)
         except UnknownTopic:

@@ -40,8 +40,6 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Everything about a sink, checked."""
-
     bootstrap: str
     topic: str | None = None  # where the rows' own column does not say
     codec: Codec = Codec.LZ4

@@ -50,7 +50,6 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def columns_of(batch: pa.RecordBatch) -> Outgoing:
-    """The record columns of a batch."""
     names = batch.schema.names
 
     def column(name: str) -> pa.Array | None:
@@ -102,7 +101,6 @@ class Content:
 
     @property
     def checksum(self) -> str:
-        """Of all rows so far."""
         return hashlib.blake2b(json.dumps(sorted(self._sums.items())).encode(), digest_size=16).hexdigest()
 
 

@@ -37,7 +37,6 @@ class Attempt:
 
 
 def prefix_of(query: str) -> str:
-    """What the transactional ids of a query begin with."""
     return f"headrace-sink-{query}-"
 
 
@@ -54,7 +53,6 @@ class Names:
         self._used: dict[str, tuple[int, int]] = {}  # of each query: the batch, and how many ids so far
 
     def next(self, query: str, batch: int) -> str:
-        """An id for one attempt at one task."""
         if self._process[0] != os.getpid():  # a forked worker is another process
             self._process, self._used = (os.getpid(), uuid.uuid4().hex[:16]), {}
         last, used = self._used.get(query, (batch, 0))
@@ -212,7 +210,6 @@ def complete_batch(query: str, batch: int, parts: Sequence[Part], options: SinkO
 
 
 def forget(query: str, options: SinkOptions) -> None:
-    """Nobody will ask for this decision again."""
     Decisions(cluster_at(options.bootstrap, options.connection), options.decisions_topic).forget(query)
 
 

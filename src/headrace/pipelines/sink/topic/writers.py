@@ -33,8 +33,6 @@ _seen_runs: set[tuple[str, str]] = set()  # by this worker: only a run's first b
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
-
     query: str
     part: Part | None
     completes: bool = False  # of a batch that was committed in part before
@@ -45,13 +43,10 @@ def _parts(written: Sequence[Written]) -> list[Part]:
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a streaming query."""
-
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task of a batch."""
         context = TaskContext.get()
         assert context is not None
         query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
@@ -74,7 +69,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return Written(query, part)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """All tasks of a batch are done."""
         written = [message for message in messages if isinstance(message, Written)]
         if not self._options.exactly_once or not written:
             return
@@ -96,7 +90,6 @@ class BoundedWriter(DataSourceArrowWriter):
         self._job = f"job-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task."""
         context = TaskContext.get()
         assert context is not None
         if not self._options.exactly_once:
@@ -105,7 +98,6 @@ class BoundedWriter(DataSourceArrowWriter):
         return Written(self._job, write_task(iterator, Attempt(self._job, 0, context.partitionId()), self._options))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
         written = [message for message in messages if isinstance(message, Written)]
         parts = _parts(written)
         commit_batch(self._job, 0, parts, self._options)

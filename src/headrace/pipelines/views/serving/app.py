@@ -65,7 +65,6 @@ class Service:
         return self._readers[name]
 
     def close(self) -> None:
-        """Let go of the stores."""
         self._pool.shutdown()
         for reader in self._readers.values():
             reader.close()
@@ -83,7 +82,6 @@ class Service:
         self._loop = None
 
     async def _ask(self, read: Callable[..., Any], *values: Any) -> Any:
-        """Ask a store, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, read, *values)
 
     async def _list(self, _: Request) -> Response:
@@ -162,7 +160,6 @@ class ViewServer(AppServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"http://{_HOST}:{self.port}"
 
     @contextmanager

@@ -43,7 +43,6 @@ class Follower:
         self.is_ended = False
 
     def begin(self) -> None:
-        """Watch the view from now on."""
         if self._task is None:
             self._task = asyncio.create_task(self._watch())
 
@@ -57,7 +56,6 @@ class Follower:
         return True
 
     async def changes(self, since: int) -> Changes:
-        """What changed since a revision."""
         known = self._known.get(since)
         if known is not None:
             return known
@@ -67,7 +65,6 @@ class Follower:
         return found
 
     async def end(self) -> None:
-        """Let all listeners go."""
         self.is_ended = True
         async with self._news:
             self._news.notify_all()
@@ -183,8 +180,6 @@ class EventStream(StreamingResponse):
         super().__init__(events, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
 
     async def stream_response(self, send: Send) -> None:
-        """Send one event after another."""
-
         async def within(message: Any) -> None:
             async with asyncio.timeout(_SEND_WITHIN_S):
                 await send(message)
