@@ -195,7 +195,7 @@ def test_a_record_that_does_not_decode_goes_to_the_dead_letters(spark: SparkSess
     assert reasons[b'{"n": "text"}']["error"] == "field 'n' is '\"text\"', which is not a whole number"
     assert reasons[b"no json"]["topic"] == topic
     assert reasons[b"no json"]["key"] == "k"
-    with pytest.raises(Exception, match=r"record \d+ of .* is no json of the wanted columns"):
+    with pytest.raises(Exception, match=r"record \d+ of .* is not json with the wanted columns"):
         read(spark, servers, topic, "n long", format="json", onBadRecord="fail").count()
 
 

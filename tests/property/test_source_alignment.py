@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.model import TopicPartition
-from headrace.pipelines.source.alignment import Backlog, aligned
+from headrace.pipelines.source.alignment import Backlog, align_batch
 from headrace.pipelines.source.planning import Offsets
 
 # Sorted, with gaps of hours, and many records in one millisecond.
@@ -59,7 +59,7 @@ def test_partitions_that_are_in_order_are_read_in_one_order(
     moment_ms, batches = 0, 0
     while starts != ends:
         asked = 0
-        moment = aligned(
+        moment = align_batch(
             Backlog(starts, ends, cost, offsets_at, oldest_from), budget, first_ms=moment_ms, last_ms=last_ms
         )
         batches += 1
@@ -81,7 +81,7 @@ def test_partitions_in_disorder_are_read_to_their_ends(disorder: list[int], budg
     starts: Offsets = dict.fromkeys(records, 0)
     moment_ms = 0
     for _ in range(2 * len(disorder) + 1):
-        moment = aligned(backlog(records, starts), budget, first_ms=moment_ms, last_ms=max(disorder))
+        moment = align_batch(backlog(records, starts), budget, first_ms=moment_ms, last_ms=max(disorder))
         assert any(moment.offsets[where] > starts[where] for where in ends)
         starts, moment_ms = moment.offsets, moment.time_ms
         if starts == ends:
@@ -100,7 +100,7 @@ def test_records_with_a_time_far_ahead_leave_no_partition_behind(ahead: list[lis
     starts: Offsets = dict.fromkeys(records, 0)
     moment_ms, before_ms, read_ms = 0, -1, -1
     while starts != ends:
-        moment = aligned(backlog(records, starts), budget, first_ms=moment_ms, last_ms=10**12)
+        moment = align_batch(backlog(records, starts), budget, first_ms=moment_ms, last_ms=10**12)
         taken = [
             time for where in ends for time in records[where][starts[where] : moment.offsets[where]] if time < 10**12
         ]

@@ -49,13 +49,13 @@ def pipeline() -> None:
 @json_option
 def list_jobs(file: Path, as_json: bool) -> None:
     """List the jobs of FILE, without starting Spark."""
-    from headrace.pipelines.jobs.status import described
+    from headrace.pipelines.jobs.status import describe_output
 
     def shown(job: Job) -> dict[str, Any]:
         return {
             "job": job.name,
             "inputs": {word: given.name for word, given in job.inputs.items()},
-            "outputs": {word: described(output) for word, output in job.outputs.items()},
+            "outputs": {word: describe_output(output) for word, output in job.outputs.items()},
             "trigger": job.trigger,
             "line": job.line,
         }

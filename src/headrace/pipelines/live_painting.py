@@ -89,7 +89,7 @@ class Lines:
         self._console.print(as_text(view))
 
 
-def painter() -> Painter:
+def choose_painter() -> Painter:
     """The one that fits where this runs; IPython is only asked if it runs already."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.errors import nearest
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.failures import sentence_of
-from headrace.pipelines.live_painting import Cell, Painter, as_html, painter
-from headrace.pipelines.live_view import APPEND, COMPLETE, MODES, Batch, Choice, View, ended, folded
+from headrace.pipelines.live_painting import Cell, Painter, as_html, choose_painter
+from headrace.pipelines.live_view import APPEND, COMPLETE, MODES, Batch, Choice, View, end_view, fold_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +34,7 @@ _LONGEST_WAIT_S = 30.0  # for a batch that is under way
 
 
 class BadLive(PipelineError):
-    """A DataFrame that cannot be shown so, told in one sentence."""
+    """A DataFrame that cannot be shown so, in one sentence."""
 
 
 def live(
@@ -56,7 +56,7 @@ def live(
     often. `on` says where to show it, if it is neither this notebook nor this terminal.
     """
     choice = _checked(df, Choice((keys,) if isinstance(keys, str) else tuple(keys), rows, plot, order_by, mode))
-    return Live(df, choice, every, on or painter())
+    return Live(df, choice, every, on or choose_painter())
 
 
 def _checked(df: "DataFrame", choice: Choice) -> Choice:
@@ -124,7 +124,7 @@ class Live:
             if not self._is_stopping:
                 self._show(df, number)
         except BaseException as error:
-            self._failure = error  # Spark would tell it wrapped in two others
+            self._failure = error  # Spark would raise it wrapped in two others
             raise
         finally:
             self._batch.release()
@@ -139,7 +139,7 @@ class Live:
         if not count and self._view.batch >= 0:
             return  # a batch that only moved the watermark is nothing to see
         batch = Batch(number, int(time.time() * 1000), tuple(df.columns), rows, count)
-        self._view = folded(self._view, batch, self._choice)
+        self._view = fold_batch(self._view, batch, self._choice)
         self._on.paint(self._view)
 
     def _some(self, df: "DataFrame") -> list[Any]:
@@ -155,12 +155,12 @@ class Live:
     def _watch(self) -> None:
         try:
             self._query.awaitTermination()
-        except Exception as error:  # noqa: BLE001 - told in the view, and raised by `wait`
+        except Exception as error:  # noqa: BLE001 - shown in the view, and raised by `wait`
             self._failure = self._failure or error
-        if self._is_stopping:  # a batch that was cut short is no failure
+        if self._is_stopping:  # a batch that was cut short is not a failure
             self._failure = None
         said = "stopped" if self._failure is None else f"failed: {sentence_of(self._failure)}"
-        self._view = ended(self._view, said)
+        self._view = end_view(self._view, said)
         try:
             self._on.close(self._view)
         finally:

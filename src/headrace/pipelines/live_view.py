@@ -81,7 +81,7 @@ class View:
         return f"{rows:,} row{'s' * (rows != 1)} in {batches:,} batch{'es' * (batches != 1)}, {self.state}"
 
 
-def folded(view: View, batch: Batch, choice: Choice) -> View:
+def fold_batch(view: View, batch: Batch, choice: Choice) -> View:
     if batch.number <= view.batch:
         return view
     rows, fresh = _rows(view, batch, choice)
@@ -98,7 +98,7 @@ def folded(view: View, batch: Batch, choice: Choice) -> View:
     )
 
 
-def ended(view: View, state: str) -> View:
+def end_view(view: View, state: str) -> View:
     """The view as it stays: nothing is fresh any more."""
     return replace(view, fresh=frozenset(), state=state)
 

@@ -63,5 +63,5 @@ def test_an_old_java_is_named_with_its_version_and_place(tmp_path):
 
 def test_a_java_that_fails_is_quoted(tmp_path):
     home = fake_java(tmp_path, "echo 'Error: could not find libjava.so' >&2; exit 6")
-    with pytest.raises(JavaUnfit, match=r"does not tell its version \(Error: could not find libjava"):
+    with pytest.raises(JavaUnfit, match=r"does not print its version \(Error: could not find libjava"):
         find_java({"JAVA_HOME": str(home)})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from headrace.pipelines.live_painting import Cell, Lines, Terminal, as_html, as_text, draw_lines, one_line, sparkline
-from headrace.pipelines.live_view import KEPT, LINES, POINTS, Batch, Choice, Point, View, ended, folded
+from headrace.pipelines.live_view import KEPT, LINES, POINTS, Batch, Choice, Point, View, end_view, fold_batch
 
 COLUMNS = ("shop", "total")
 
@@ -21,7 +21,7 @@ def batch(number: int, *rows: tuple[object, ...], count: int | None = None) -> B
 def all_of(choice: Choice, *batches: Batch) -> View:
     view = View(most=choice.rows)
     for each in batches:
-        view = folded(view, each, choice)
+        view = fold_batch(view, each, choice)
     return view
 
 
@@ -59,7 +59,7 @@ def test_a_complete_result_replaces_the_one_before() -> None:
 
 def test_a_batch_that_comes_again_changes_nothing() -> None:
     once = all_of(Choice(), batch(0, ("a", 1)))
-    assert folded(once, batch(0, ("a", 1)), Choice()) == once
+    assert fold_batch(once, batch(0, ("a", 1)), Choice()) == once
 
 
 def test_keys_that_no_set_can_hold_are_told_apart_all_the_same() -> None:
@@ -96,7 +96,7 @@ def test_a_view_is_bounded_and_can_be_shown_whatever_comes(
     )  # fmt: skip
     view = View(most=5)
     for number, rows in enumerate(batches):
-        view = folded(view, batch(number, *rows), choice)
+        view = fold_batch(view, batch(number, *rows), choice)
         assert len(view.rows) <= choice.kept
         assert len(view.visible) <= 5
         assert len(view.lines) <= LINES
@@ -146,7 +146,7 @@ def test_a_terminal_is_given_back_and_a_pipe_has_a_line_a_batch() -> None:
         painter = kind(Console(file=out, force_terminal=kind is Terminal, width=80, color_system=None))
         for view in (*views, views[-1]):
             painter.paint(view)
-        painter.close(ended(views[-1], "stopped"))
+        painter.close(end_view(views[-1], "stopped"))
         assert "2 rows in 2 batches, stopped" in out.getvalue()
         if kind is Lines:
             assert out.getvalue().splitlines()[:2] == [
@@ -172,8 +172,8 @@ def test_a_notebook_has_one_place_that_changes() -> None:
     cell = Cell(display, str)
     view = View()
     for number in range(3):
-        view = folded(view, batch(number, ("a", number)), Choice())
+        view = fold_batch(view, batch(number, ("a", number)), Choice())
         cell.paint(view)
-    cell.close(ended(view, "stopped"))
+    cell.close(end_view(view, "stopped"))
     assert len(shown) == 1
     assert "3 rows in 3 batches, stopped" in shown[0]

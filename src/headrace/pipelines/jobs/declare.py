@@ -45,7 +45,7 @@ class FittingSink(Protocol):
 
 
 class BadJob(PipelineError):
-    """A declaration that cannot work, told where it stands."""
+    """A declaration that cannot work, and where it is."""
 
 
 @dataclass(frozen=True)

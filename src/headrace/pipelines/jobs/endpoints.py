@@ -110,7 +110,7 @@ def _jvm_frame(
 
 
 def connector_options(bootstrap: str, connection: Mapping[str, str]) -> dict[str, str]:
-    """How Spark's own connector is told to reach a cluster."""
+    """How Spark's own connector reaches a cluster."""
     return {"kafka.bootstrap.servers": bootstrap} | {f"kafka.{name}": value for name, value in connection.items()}
 
 

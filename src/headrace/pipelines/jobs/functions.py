@@ -34,7 +34,7 @@ class Imports:
     others: set[str] = field(default_factory=set)
 
 
-def imports_of(file: Path) -> Imports:
+def find_imports(file: Path) -> Imports:
     """The imports of a file and of all helper modules that it leads to; what is no Python has none."""
     folder = file.absolute().parent
     found = Imports()

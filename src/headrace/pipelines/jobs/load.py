@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 from headrace.extras import missing_extra
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import Job
-from headrace.pipelines.jobs.functions import Imports, imports_of, remember
+from headrace.pipelines.jobs.functions import Imports, find_imports, remember
 from headrace.pipelines.spark.internals import active_context, allow_types_by_name, hush_python
 
 
@@ -33,14 +33,14 @@ def load_files(files: Sequence[Path], only: Collection[str] = ()) -> list[Job]:
         if stems.count(file.stem) > 1:  # a module is called so
             raise BadFile(f"two files are called {file.stem}: give one another name, or run it by itself")
     found = [job for file in files for job in _declared(file)]
-    told = " and ".join(map(str, files))
+    named = " and ".join(map(str, files))
     names = [job.name for job in found]
     for name in names:
         if names.count(name) > 1:
-            raise BadFile(f"{told} declares two jobs named {name!r}: give one another name=…")
+            raise BadFile(f"{named} declares two jobs named {name!r}: give one another name=…")
     for name in only:
         if name not in names:
-            raise BadFile(f"{told} has no job {name!r}: it has {', '.join(names)}")
+            raise BadFile(f"{named} has no job {name!r}: it has {', '.join(names)}")
     return [job for job in found if not only or job.name in only]
 
 
@@ -58,7 +58,7 @@ def _jobs(file: Path) -> list[Job]:
         raise BadFile(f"{file} is not a Python file: its name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    imports = imports_of(file)
+    imports = find_imports(file)
     if "pyspark" in imports.others and find_spec("pyspark"):
         allow_types_by_name()
         hush_python()

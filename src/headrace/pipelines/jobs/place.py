@@ -58,7 +58,7 @@ class Place:
         return self.root / "starts.json"
 
 
-def described(job: Job) -> Record:
+def describe_job(job: Job) -> Record:
     """What identifies a job: its name, and what it reads."""
     return Record(
         job.name, {word: given.name for word, given in sorted(job.inputs.items())}, tuple(sorted(job.outputs))
@@ -89,7 +89,7 @@ def write_record(folder: Path, record: Record) -> None:
 def open_place(job: Job, state: Path) -> Place:
     """The job's place at the version in force; raises `ForeignCheckpoint` if it is not this job's."""
     folder = folder_of(job, state)
-    known, mine = read_record(folder), described(job)
+    known, mine = read_record(folder), describe_job(job)
     if known is None:
         if folder.exists() and any(not entry.name.startswith(("lock", ".job.json.")) for entry in folder.iterdir()):
             raise ForeignCheckpoint(
@@ -115,7 +115,7 @@ def check(job: Job, known: Record, mine: Record, folder: Path) -> None:
 
 def mark_started(job: Job, place: Place) -> None:
     """From now on the checkpoint is this job's."""
-    write_record(place.folder, replace(described(job), version=place.version, started=True))
+    write_record(place.folder, replace(describe_job(job), version=place.version, started=True))
 
 
 def forget(place: Place) -> None:
@@ -123,7 +123,7 @@ def forget(place: Place) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold a job's folder while it runs; two runs over one checkpoint would undo each other's work."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:

@@ -1,7 +1,7 @@
 """What a query's progress report says, in the words that people use. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -56,36 +56,23 @@ class Progress:
         return sum(known) if known else None
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "job": self.job,
-            "output": self.output,
-            "batch": self.batch,
-            "time": self.time,
-            "rows": self.rows,
-            "input_rate": self.input_rate,
-            "processing_rate": self.processing_rate,
-            "batch_ms": self.batch_ms,
-            "watermark": self.watermark,
-            "state_rows": self.state_rows,
-            "state_bytes": self.state_bytes,
-            "late_rows": self.late_rows,
-            "late_rows_total": self.late_rows_total,
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        sources = [
+            {
+                "name": source.name,
+                "input_rate": source.input_rate,
+                "processing_rate": source.processing_rate,
+                "lag_records": source.lag_records,
+                "offsets": {str(where): offset for where, offset in source.end.items()},
+            }
+            for source in self.sources
+        ]
+        return plain | {
             "lag_records": self.lag_records,
-            "lag_ms": self.lag_ms,
             "writes": self.writes._asdict() if self.writes else None,
             "dead_letter_topics": list(self.dead_letter_topics),
-            "dead_letters": self.dead_letters,
             "dead_letter_reasons": dict(self.dead_letter_reasons),
-            "sources": [
-                {
-                    "name": source.name,
-                    "input_rate": source.input_rate,
-                    "processing_rate": source.processing_rate,
-                    "lag_records": source.lag_records,
-                    "offsets": {str(where): offset for where, offset in source.end.items()},
-                }
-                for source in self.sources
-            ],
+            "sources": sources,
         }
 
 

@@ -11,7 +11,7 @@ from headrace.pipelines.jobs.declare import REAL_TIME
 from headrace.pipelines.jobs.endpoints import dead_letter_topics
 from headrace.pipelines.jobs.failures import sentence_of, will_last
 from headrace.pipelines.jobs.progress import Progress, read
-from headrace.pipelines.jobs.status import written
+from headrace.pipelines.jobs.status import describe_target
 from headrace.pipelines.spark.watermarks import keep_now
 from headrace.retry import Backoff
 from headrace.status import ENDED, FAILED, RUNNING, STOPPED, WAITING, Status
@@ -73,7 +73,7 @@ class GaveUp(PipelineError):
 
 
 class Runner:
-    """Runs jobs until they are done, or until it is told to stop."""
+    """Runs jobs until they are done, or until it is stopped."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Runner:
         say: Callable[[str, str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say(job, sentence)` is told of failures and restarts."""
+        """`say(job, sentence)` is called at failures and restarts."""
         self.jobs = [Running(prepared) for prepared in jobs]
         self._restarts = restarts
         self._say = say
@@ -164,7 +164,7 @@ class Runner:
                 late = running.late_rows.get(word, 0)
                 progress = replace(
                     read(running.name, word, inputs, dict(report), late),
-                    writes=written(running.prepared.job.outputs[word]),
+                    writes=describe_target(running.prepared.job.outputs[word]),
                     dead_letter_topics=dead_letter_topics(running.prepared.job, running.prepared.bootstrap),
                 )
                 running.last_batch[word] = progress.batch

@@ -15,7 +15,7 @@ from headrace.dead_letters import LetterBox, Letters, in_words, letters_in
 from headrace.pipelines.jobs.build import Prepared, check, check_over, prepare
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, DRAIN_NEEDS, REAL_TIME, BadJob, Job
 from headrace.pipelines.jobs.endpoints import letter_boxes
-from headrace.pipelines.jobs.place import Place, folder_of, locked, mark_started, open_place
+from headrace.pipelines.jobs.place import Place, folder_of, lock_folder, mark_started, open_place
 from headrace.pipelines.jobs.progress import Progress
 from headrace.pipelines.jobs.publish import MetricsServer, ProgressTopic
 from headrace.pipelines.jobs.run import Runner
@@ -63,7 +63,7 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
             _drains(job, settings)
             check_over(job, place, settings.bootstrap, settings.trigger or job.trigger)
         for job, _ in current:
-            stack.enter_context(locked(folder_of(job, settings.state)))
+            stack.enter_context(lock_folder(folder_of(job, settings.state)))
         spark = _spark([job for job, _ in current], settings, watcher, stack)
         stopping = stack.enter_context(stop_on_signals())  # after Spark's start, which takes Ctrl-C for itself
         prepared = _prepared(current, spark, settings, watcher)

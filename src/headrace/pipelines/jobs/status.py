@@ -15,7 +15,7 @@ from headrace.model import TopicPartition
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import Job, TopicOutput, cluster_of
 from headrace.pipelines.jobs.endpoints import check_input, letter_boxes
-from headrace.pipelines.jobs.place import Place, folder_of, locked, read_record
+from headrace.pipelines.jobs.place import Place, folder_of, lock_folder, read_record
 from headrace.pipelines.jobs.progress import Written
 from headrace.pipelines.jobs.versions import at_version
 from headrace.pipelines.source.offsets import select_partitions
@@ -117,11 +117,13 @@ def status_of(job: Job, state: Path, bootstrap: str, now_ms: int) -> JobStatus:
     for word, output in shown.outputs.items():
         checkpoint = place.checkpoint(word)
         done, is_drained = read_done(checkpoint), stage_of(checkpoint) is Stage.DRAINED
-        outputs.append(OutputStatus(word, described(output), done, _lag(job, done, bootstrap, now_ms), is_drained))
+        outputs.append(
+            OutputStatus(word, describe_output(output), done, _lag(job, done, bootstrap, now_ms), is_drained)
+        )
     return JobStatus(job.name, version, _is_running(folder), tuple(outputs), _letters(job, bootstrap))
 
 
-def described(output: object) -> str:
+def describe_output(output: object) -> str:
     """What an output is, in a few words; never with a password."""
     if isinstance(output, TopicOutput):
         return str(output)
@@ -131,12 +133,12 @@ def described(output: object) -> str:
     return f"table {target.table}" if target else type(output).__name__
 
 
-def written(output: object) -> Written:
+def describe_target(output: object) -> Written:
     """What an output is, for who draws where a job's rows go."""
     if isinstance(output, TopicOutput):
-        return Written("topic", output.name, described(output))
+        return Written("topic", output.name, describe_output(output))
     kind = getattr(output, "kind", "store")
-    return Written(kind, output.name if kind == "view" else described(output), described(output))  # type: ignore[attr-defined]
+    return Written(kind, output.name if kind == "view" else describe_output(output), describe_output(output))  # type: ignore[attr-defined]
 
 
 def _lag(job: Job, done: Done, bootstrap: str, now_ms: int) -> Lag | None:
@@ -157,7 +159,7 @@ def _is_running(folder: Path) -> bool:
     if not folder.exists():
         return False
     try:
-        with locked(folder):
+        with lock_folder(folder):
             return False
     except PipelineError:
         return True
@@ -170,5 +172,5 @@ def job_html(job: Job) -> str:
         ("reads", word, str(item), f"{item.watermark[0]}, {item.watermark[1]} late" if item.watermark else None)
         for word, item in job.inputs.items()
     ]
-    rows += [("writes", word, described(output), None) for word, output in job.outputs.items()]
+    rows += [("writes", word, describe_output(output), None) for word, output in job.outputs.items()]
     return f"<div>{said}{table(('', 'name', 'what', 'watermark'), rows)}</div>"

@@ -18,7 +18,16 @@ from headrace.client.admin import describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, BatchSink, Job, Output, TopicOutput, cluster_of
-from headrace.pipelines.jobs.place import Place, check, described, folder_of, forget, locked, read_record, write_record
+from headrace.pipelines.jobs.place import (
+    Place,
+    check,
+    describe_job,
+    folder_of,
+    forget,
+    lock_folder,
+    read_record,
+    write_record,
+)
 from headrace.pipelines.source.offsets import find_offsets
 from headrace.pipelines.source.options import OffsetSpec
 from headrace.pipelines.source.planning import to_json
@@ -42,8 +51,7 @@ class Rebuildable(Protocol):
         ...
 
 
-def rebuildable(output: object) -> Rebuildable | None:
-    """The output, if it can be built beside what is there."""
+def _as_rebuildable(output: object) -> Rebuildable | None:
     return output if isinstance(output, Rebuildable) else None
 
 
@@ -60,7 +68,7 @@ def at_version(job: Job, version: int, *, switched: bool) -> Job:
 def _output(job: Job, word: str, output: Output, version: int, *, switched: bool) -> Output:
     if isinstance(output, TopicOutput):
         return replace(output, name=f"{output.name}.v{version}")
-    sink = rebuildable(output)
+    sink = _as_rebuildable(output)
     if sink is None:
         raise PipelineError(
             f"{job.place}: output {word!r} of job {job.name!r} cannot be rebuilt beside what is there "
@@ -85,7 +93,7 @@ def _make_like(cluster: Cluster, like: str, name: str) -> None:
 def reset(job: Job, state: Path, bootstrap: str, to: OffsetSpec) -> dict[str, dict[str, int]]:
     """Forget a job's checkpoint and state; the offsets at which its next run begins."""
     folder = folder_of(job, state)
-    with locked(folder):
+    with lock_folder(folder):
         record = read_record(folder)
         place = Place(folder, record.version if record else 1)
         starts: dict[str, dict[str, int]] = {}
@@ -95,7 +103,7 @@ def reset(job: Job, state: Path, bootstrap: str, to: OffsetSpec) -> dict[str, di
         forget(place)
         place.root.mkdir(parents=True)
         place.starts_file.write_text(json.dumps(starts))
-        write_record(folder, replace(described(job), version=place.version))
+        write_record(folder, replace(describe_job(job), version=place.version))
         return starts
 
 
@@ -121,7 +129,7 @@ def build_beside(
     place = Place(folder_of(job, state), version)
     beside = at_version(job, version, switched=False)
     make_topics(at_version(job, version - 1, switched=True), beside, bootstrap)
-    with locked(place.root):
+    with lock_folder(place.root):
         runner = Runner(
             [prepare(beside, spark, place, bootstrap=bootstrap, trigger=AVAILABLE_NOW)], restarts=0, say=say
         )
@@ -136,12 +144,12 @@ def build_beside(
 def switch(job: Job, state: Path, version: int) -> None:
     """Make a version that was built the one in force; from now on `run` goes on with it."""
     folder = folder_of(job, state)
-    with locked(folder):
-        known = read_record(folder) or described(job)
+    with lock_folder(folder):
+        known = read_record(folder) or describe_job(job)
         check(job, known, replace(known), folder)
         if known.version + 1 != version:
             raise PipelineError(f"job {job.name!r} is at version {known.version}, and {version} does not follow it")
         for output in job.outputs.values():
-            if sink := rebuildable(output):
+            if sink := _as_rebuildable(output):
                 sink.switch(version)
-        write_record(folder, replace(described(job), version=version, started=True))
+        write_record(folder, replace(describe_job(job), version=version, started=True))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.model import TopicPartition
-from headrace.pipelines.source.planning import Offsets, limited
+from headrace.pipelines.source.planning import Offsets, limit_offsets
 
 # A batch this full is full enough: each further step of the search is a request to every broker.
 _FULL_ENOUGH = 0.8
@@ -70,7 +70,7 @@ class Backlog:
         return low
 
 
-def aligned(backlog: Backlog, budget: float, *, first_ms: int, last_ms: int) -> Moment:
+def align_batch(backlog: Backlog, budget: float, *, first_ms: int, last_ms: int) -> Moment:
     """How far a batch may go whose records may cost so much in all, and the moment at which it ends.
 
     Everything that waits lies from `first_ms`, the moment of the batch before, to `last_ms`, or is older than a record
@@ -115,5 +115,5 @@ def _found(backlog: Backlog, budget: float, misled: set[TopicPartition], first_m
         low, high = (tried, high) if tried.cost <= budget else (low, tried)
     if low.cost >= _FULL_ENOUGH * budget:
         return low
-    shared = limited(low.offsets, high.offsets, budget - low.cost, backlog.cost)
+    shared = limit_offsets(low.offsets, high.offsets, budget - low.cost, backlog.cost)
     return Moment(low.time_ms, shared, backlog.cost_to(shared))

@@ -61,7 +61,7 @@ def is_another(before: str, now: str, *, is_cut: bool) -> bool:
     return before != now if before and now else is_cut
 
 
-def begun(start: Position, end: Position) -> Offsets:
+def planned_starts(start: Position, end: Position) -> Offsets:
     """Where a planned batch begins, as it was planned: without partitions that begin at their first record."""
     starts = dict(start.offsets)
     for topic in {where.topic for where in starts}:
@@ -73,7 +73,7 @@ def begun(start: Position, end: Position) -> Offsets:
     return starts
 
 
-def gone(end: Position, there: Ids, wanted: Collection[TopicPartition]) -> dict[str, str]:
+def find_gone(end: Position, there: Ids, wanted: Collection[TopicPartition]) -> dict[str, str]:
     """Of what a planned batch wants to read: the topics that are no longer there, each with what became of it."""
     found = {}
     for topic in sorted({where.topic for where in wanted}):

@@ -53,7 +53,7 @@ def ids_in(offsets: Mapping[str, Any]) -> dict[str, str]:
     return {topic: parts[_ID] for topic, parts in offsets.items() if isinstance(parts, Mapping) and _ID in parts}
 
 
-def limited(
+def limit_offsets(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     budget: float,

@@ -117,8 +117,9 @@ def _bad_records(
     if options.fail_on_bad_record:
         row, reason = next(iter(decoded.broken.items()))
         raise BadRecord(
-            f"record {int(records.offset[row])} of {wanted.topic}-{wanted.partition} is no {options.format} of the "
-            f"wanted columns: {reason}; mend it at its source, or leave out onBadRecord=fail to set such records aside"
+            f"record {int(records.offset[row])} of {wanted.topic}-{wanted.partition} is not {options.format} "
+            f"with the wanted columns: {reason}; mend it at its source, or leave out onBadRecord=fail to set "
+            "such records aside"
         )
     letters = [
         Letter(

@@ -30,7 +30,7 @@ from headrace.client.offsets import YOUNGEST, list_offsets
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import DataLoss
-from headrace.pipelines.source.alignment import Backlog, Moment, aligned
+from headrace.pipelines.source.alignment import Backlog, Moment, align_batch
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.idle import KEY as IDLE
 from headrace.pipelines.source.idle import (
@@ -41,10 +41,10 @@ from headrace.pipelines.source.idle import (
     stamp_of,
     without_stamp,
 )
-from headrace.pipelines.source.lives import Position, begun, follow, gone
+from headrace.pipelines.source.lives import Position, find_gone, follow, planned_starts
 from headrace.pipelines.source.offsets import LATEST, find_offsets, refresh_topics, select_partitions
 from headrace.pipelines.source.options import SourceOptions
-from headrace.pipelines.source.planning import Offsets, ids_in, limited, offsets_in, to_json
+from headrace.pipelines.source.planning import Offsets, ids_in, limit_offsets, offsets_in, to_json
 from headrace.pipelines.source.reading import REMEDY, oldest_times, partitions_of, read_partition
 from headrace.pipelines.spark.daemon import end_with_spark
 from headrace.telemetry.logs import get_logger
@@ -144,11 +144,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends
         waiting = {where: end for where, end in ends.items() if end > starts[where]}
         if len(waiting) < 2 or sum((end - starts[where]) * cost[where] for where, end in waiting.items()) <= budget:
-            return limited(starts, ends, budget, cost)
+            return limit_offsets(starts, ends, budget, cost)
         try:
             moment = self._aligned(starts, waiting, budget, cost)
         except (UnknownTopic, UnknownPartition):  # `partitions` says what that means
-            return limited(starts, ends, budget, cost)
+            return limit_offsets(starts, ends, budget, cost)
         self._moment_ms = moment.time_ms
         return ends | moment.offsets
 
@@ -165,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         youngest = list_offsets(self._cluster, dict.fromkeys(waiting, YOUNGEST))
         last_ms = max(found.timestamp for found in youngest.values())
         backlog = Backlog(starts, waiting, cost, offsets_at, oldest_from)
-        return aligned(backlog, budget, first_ms=self._moment_ms, last_ms=last_ms)
+        return align_batch(backlog, budget, first_ms=self._moment_ms, last_ms=last_ms)
 
     def _record_bytes(self, ends: Offsets) -> dict[TopicPartition, float]:
         """About what a record of each partition takes, by what all of them take on the broker's disk."""
@@ -192,11 +192,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch, after making sure that what they read is there."""
         planned = _position(end)
         ends = planned.offsets
-        starts = begun(_position(start), planned)
+        starts = planned_starts(_position(start), planned)
         wanted = [where for where in ends if ends[where] > starts.get(where, 0)]
         topics = {where.topic for where in wanted}
         there = self._ids(TopicPartition(topic, 0) for topic in refresh_topics(self._cluster, topics, topics))
-        lost = gone(planned, there, wanted)
+        lost = find_gone(planned, there, wanted)
         for loss in lost.values():
             self._lose(loss)
         wanted = [where for where in wanted if where.topic not in lost]

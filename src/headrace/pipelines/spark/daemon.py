@@ -5,7 +5,7 @@ nothing, so that every worker imports pyarrow, pandas and the rest anew; a worke
 shared with all others. For each planning step of a Python data source Spark starts its own daemon, whatever is set.
 
 What always holds: no thread of this process that a worker would miss. OpenBLAS would start some when numpy is loaded,
-so it is told not to (workers are one a core and gain nothing from them); the one that jemalloc starts within pyarrow
+so it is kept from it (workers are one a core and gain nothing from them); the one that jemalloc starts within pyarrow
 is taken care of by jemalloc itself when a process forks. Standard output belongs to Spark, which reads a port from it:
 what an import prints goes to standard error.
 """
@@ -63,7 +63,7 @@ def warm_loops() -> None:
 
 
 def quiet(worker: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
-    """A worker that ends without a word when Spark is gone: there is nobody left to tell."""
+    """A worker that ends without a word when Spark is gone: nobody is left to hear it."""
 
     def run(socket: Any, authenticated: bool) -> int:
         try:
@@ -126,7 +126,7 @@ def shelf() -> contextlib.AbstractContextManager[None]:
 def main() -> None:
     from pyspark import daemon
 
-    # The module that the workers will run, as Spark's daemon is told it.
+    # The module that the workers will run, as Spark's daemon is given it.
     kind = sys.argv[1] if len(sys.argv) > 1 else ""
     preload((*PRELOADED, *([kind] if kind.startswith("pyspark") else [])))
     if kind == _TASKS:

@@ -64,7 +64,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     found = parse_version(said)
     if done.returncode or found is None:
         first = next(iter(said.splitlines()), "it said nothing")
-        raise JavaUnfit(f"Spark needs Java, and {program} ({origin}) does not tell its version ({first})")
+        raise JavaUnfit(f"Spark needs Java, and {program} ({origin}) does not print its version ({first})")
     version, major = found
     if major < OLDEST:
         raise JavaUnfit(f"Spark needs Java {OLDEST} or newer, and {program} ({origin}) is Java {version}")
@@ -122,7 +122,7 @@ KAFKA_CONNECTOR: Final = (
 
 
 def ivy_module(jars: Sequence[Jar]) -> str:
-    """What Ivy is told to fetch: these jars, each alone."""
+    """What Ivy is to fetch: these jars, each alone."""
     lines = [
         f"    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)}"
         ' transitive="false" conf="default-&gt;default"/>'

@@ -58,7 +58,7 @@ _HUSHED: Final = (
     "org.apache.kafka.clients.producer.ProducerConfig",
 )
 
-# Loggers that call it an error when a query is stopped amid a batch; when a batch fails, the query itself tells.
+# Loggers that call it an error when a query is stopped amid a batch; when a batch fails, the query itself says so.
 _SILENT: Final = (
     "org.apache.spark.util.Utils",
     "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",

@@ -4,7 +4,7 @@ Spark compares types alone, and only once there is a batch to run: a window of a
 goes on with the old numbers. So the steps are written to `stateful-steps.json` in the checkpoint and compared before a
 query starts. Operators on keyed state compare their own parameters (`keyed/settings.py`); here only their place counts.
 
-A step is told by what its state means: the keys, with how they are computed (a window's length is there), the
+A step is known by what its state means: the keys, with how they are computed (a window's length is there), the
 aggregates by function and column, and the columns of the rows that a join keeps. Spark keeps all of them by their
 places, so their order has to be the same. What is computed before an aggregate may change, and so may the names of
 results.

@@ -81,9 +81,6 @@ class _Ending(StreamingQueryListener):
             arguments = (self._spark, execution, run)
             threading.Thread(target=_end, args=arguments, name=f"end of {run}", daemon=True).start()
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """It waits for a trigger."""
-
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         self._ends.forget(str(event.runId))
 

@@ -170,9 +170,6 @@ class _Keeping(StreamingQueryListener):
             if run := self._runs.get(str(event.progress.runId)):
                 run.keep(int(event.progress.batchId))
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing has changed."""
-
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         with self._keeping:
             self._runs.pop(str(event.runId), None)

@@ -60,7 +60,7 @@ _SLICE_S = 0.5
 VIEWS_TOPIC = "__headrace_views"
 _WHERE = TopicPartition(VIEWS_TOPIC, 0)
 _CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
-_REACHED: dict[str, str] = {}  # where this process wrote a topic: a switch comes after, and is not told
+_REACHED: dict[str, str] = {}  # where this process wrote a topic: a switch comes after, and is not noticed
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ class TopicReader:
         return self._replica.changes(since)
 
     def wait(self, revision: int, timeout_s: float) -> None:
-        """Until a batch of this view is told of, by a long poll at the broker."""
+        """Until a batch of this view is announced, by a long poll at the broker."""
         until = time.monotonic() + timeout_s
         try:
             with self._waiters:

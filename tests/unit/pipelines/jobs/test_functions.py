@@ -14,7 +14,7 @@ from pyspark import SparkContext, SparkFiles, cloudpickle
 from pyspark.serializers import CPickleSerializer
 
 from headrace.pipelines.jobs import functions
-from headrace.pipelines.jobs.functions import explain, imports_of, pickle_by_value, send
+from headrace.pipelines.jobs.functions import explain, find_imports, pickle_by_value, send
 from headrace.pipelines.jobs.load import BadFile, load
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def test_a_relative_import_is_one_sentence(tmp_path: Path) -> None:
 
 def test_helpers_are_what_the_folder_has_of_what_is_imported(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "seen")
-    found = imports_of(folder / "seen.py")
+    found = find_imports(folder / "seen.py")
     names = ["price_of_seen.py", "shapes_seen", "deeper_seen.py", "later_seen.py"]
     assert sorted(found.helpers.values()) == sorted(folder / name for name in names)
     assert {"json", "pandas", "pyspark", "headrace", "dataclasses"} == found.others

@@ -5,7 +5,7 @@ import pytest
 from headrace.model import TopicPartition
 from headrace.pipelines import Job, job, topic
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.jobs.place import ForeignCheckpoint, Place, forget, locked, mark_started, open_place
+from headrace.pipelines.jobs.place import ForeignCheckpoint, Place, forget, lock_folder, mark_started, open_place
 from headrace.pipelines.spark.checkpoint import read_done
 
 
@@ -37,9 +37,13 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
-    with locked(tmp_path / "job"), pytest.raises(PipelineError, match="a run holds"), locked(tmp_path / "job"):
+    with (
+        lock_folder(tmp_path / "job"),
+        pytest.raises(PipelineError, match="a run holds"),
+        lock_folder(tmp_path / "job"),
+    ):
         pass
-    with locked(tmp_path / "job"):
+    with lock_folder(tmp_path / "job"):
         pass
 
 

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import TopicPartition
-from headrace.pipelines.source.planning import Range, limited, offsets_in, ranges, tasks, to_json
+from headrace.pipelines.source.planning import Range, limit_offsets, offsets_in, ranges, tasks, to_json
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 stretches = st.dictionaries(
@@ -17,16 +17,16 @@ def test_offsets_have_the_form_of_sparks_own_source() -> None:
 
 
 def test_a_limit_is_shared_by_what_waits() -> None:
-    assert limited({A: 0, B: 100}, {A: 900, B: 200}, 100, {A: 1.0, B: 1.0}) == {A: 90, B: 110}
+    assert limit_offsets({A: 0, B: 100}, {A: 900, B: 200}, 100, {A: 1.0, B: 1.0}) == {A: 90, B: 110}
 
 
 def test_a_limit_in_bytes_counts_what_records_take() -> None:
-    assert limited({A: 0, B: 0}, {A: 100, B: 100}, 1100, {A: 10.0, B: 1.0}) == {A: 100, B: 100}
-    assert limited({A: 0, B: 0}, {A: 100, B: 100}, 550, {A: 10.0, B: 1.0}) == {A: 50, B: 50}
+    assert limit_offsets({A: 0, B: 0}, {A: 100, B: 100}, 1100, {A: 10.0, B: 1.0}) == {A: 100, B: 100}
+    assert limit_offsets({A: 0, B: 0}, {A: 100, B: 100}, 550, {A: 10.0, B: 1.0}) == {A: 50, B: 50}
 
 
 def test_a_small_limit_starves_nobody() -> None:
-    assert limited({A: 0, B: 0}, {A: 10**9, B: 1}, 1, {A: 1.0, B: 1.0}) == {A: 1, B: 1}
+    assert limit_offsets({A: 0, B: 0}, {A: 10**9, B: 1}, 1, {A: 1.0, B: 1.0}) == {A: 1, B: 1}
 
 
 def test_nothing_to_read_is_no_task() -> None:
@@ -61,7 +61,7 @@ def test_every_offset_is_read_by_exactly_one_task(
 def test_a_limit_never_goes_back_or_beyond(found: dict[TopicPartition, tuple[int, int]], budget: int) -> None:
     starts = {where: start for where, (start, _) in found.items()}
     ends = {where: start + count for where, (start, count) in found.items()}
-    to = limited(starts, ends, budget, dict.fromkeys(ends, 1.0))
+    to = limit_offsets(starts, ends, budget, dict.fromkeys(ends, 1.0))
     assert all(starts[where] <= to[where] <= ends[where] for where in ends)
     assert sum(to[where] - starts[where] for where in ends) <= budget + len(ends)
 

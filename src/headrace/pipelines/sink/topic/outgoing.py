@@ -140,12 +140,12 @@ class Sharing:
     def _chosen(self, batch: pa.RecordBatch, out: Outgoing, rows: Longs, partitions: int, topic: str) -> Longs:
         chosen = partitions_by_key(out, rows, partitions)
         if "partition" in batch.schema.names:
-            told = np.asarray(batch.column("partition").cast(pa.int64()).fill_null(-1), np.int64)
-            if bool((told[rows] >= partitions).any()):
+            named = np.asarray(batch.column("partition").cast(pa.int64()).fill_null(-1), np.int64)
+            if bool((named[rows] >= partitions).any()):
                 raise BadSchema(
-                    f"a row is for partition {int(told[rows].max())} of topic {topic!r}, which has {partitions}"
+                    f"a row is for partition {int(named[rows].max())} of topic {topic!r}, which has {partitions}"
                 )
-            chosen = np.where(told >= 0, told, chosen)
+            chosen = np.where(named >= 0, named, chosen)
         keyless = rows[chosen[rows] < 0]
         if len(keyless):
             spreads = spread(out.size, keyless, partitions, self._next, self._batch_bytes)
