@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 from headrace.protocol.api import APIS
-from headrace.protocol.header import RequestHeader, ResponseHeader
+from headrace.protocol.frame import RequestHeader, ResponseHeader
 from headrace.protocol.schema import Primitive
 
 pytestmark = pytest.mark.java

@@ -12,8 +12,8 @@ import headrace
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import describe_configs
 from headrace.client.cluster import Cluster
-from headrace.client.produce import send
 from headrace.client.transactions import Transactions
+from headrace.client.writer import send
 from headrace.connect.batches import build
 from headrace.connect.change import Batch, Change, Origin, Position
 from headrace.connect.delivery import Delivery, TopicSettings

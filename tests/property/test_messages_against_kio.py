@@ -20,7 +20,7 @@ from kio.serial import entity_reader, entity_writer
 
 from headrace.protocol.api import APIS
 from headrace.protocol.codec import decode, encode
-from headrace.protocol.header import RequestHeader, ResponseHeader
+from headrace.protocol.frame import RequestHeader, ResponseHeader
 from headrace.protocol.schema import INT64, ZERO_UUID, Primitive
 from tests.property.message_strategies import PRIMITIVES, messages
 

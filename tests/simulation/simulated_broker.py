@@ -10,11 +10,10 @@ from unittest.mock import patch
 from uuid import UUID
 
 from headrace.broker.config import LOOPBACK, BrokerConfig
-from headrace.broker.deferred import Deferred
 from headrace.broker.handler import Context
 from headrace.broker.registry import HANDLERS
 from headrace.broker.runtime import Runtime
-from headrace.broker.turns import run_through
+from headrace.broker.turns import Deferred, run_through
 from headrace.coordinator.decision import Decision
 from headrace.protocol.schema import Message
 from headrace.storage.errors import NotDurable, StorageError

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct
 
-from headrace.broker.deferred import Deferred
+from headrace.broker.turns import Deferred
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
 from headrace.storage.segment import FileSlice
 

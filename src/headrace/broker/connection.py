@@ -23,18 +23,16 @@ from typing import Any
 
 from headrace.broker.channel import SHARED_BUFFER_BYTES, Channel, Slot
 from headrace.broker.config import Address
-from headrace.broker.deferred import Deferred
 from headrace.broker.handler import Answer, Context, Handled
 from headrace.broker.handlers.api_versions import fallback
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
-from headrace.broker.turns import TURN_S, Steps, run_until
+from headrace.broker.turns import TURN_S, Deferred, Steps, run_until
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.codec import decode_prefix, decoding_prefix
 from headrace.protocol.errors import UnsupportedVersion
-from headrace.protocol.frame import decode_request_header, encoding_response_parts
-from headrace.protocol.header import RequestHeader
+from headrace.protocol.frame import RequestHeader, decode_request_header, encoding_response_parts
 from headrace.protocol.schema import Message
 from headrace.storage.segment import FileSlice
 from headrace.telemetry.logs import get_logger

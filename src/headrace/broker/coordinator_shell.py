@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from headrace.broker.coordinator_log import CoordinatorLog, Producer
-from headrace.broker.deferred import Deferred
+from headrace.broker.turns import Deferred
 from headrace.coordinator.decision import CoordinatorRecord, Decision, RequestToken
 from headrace.errors import HeadraceError
 from headrace.protocol.schema import Message

@@ -4,13 +4,7 @@ from headrace.broker.settings import InvalidSetting
 from headrace.errors import HeadraceError
 from headrace.model import InvalidTopicName
 from headrace.protocol.errors import ErrorCode
-from headrace.records import (
-    BatchTooLarge,
-    CorruptBatch,
-    InvalidRecord,
-    InvalidTimestamp,
-    UnsupportedFormat,
-)
+from headrace.records import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp, UnsupportedFormat
 from headrace.storage import errors as storage
 
 

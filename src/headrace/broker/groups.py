@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from headrace.broker.coordinator_log import CoordinatorLog, Producer, batches_of, replay
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
-from headrace.broker.deferred import Deferred
 from headrace.broker.topics import TopicCatalog
+from headrace.broker.turns import Deferred
 from headrace.coordinator.decision import CoordinatorRecord, Decision
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
 from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.broker.config import Address
-from headrace.broker.deferred import Deferred
 from headrace.broker.runtime import Runtime
-from headrace.broker.turns import Steps
+from headrace.broker.turns import Deferred, Steps
 from headrace.protocol.schema import Message
 
 

@@ -6,6 +6,7 @@ Everything here is called on the event loop; what waits for the disk runs in thr
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from typing import Final, TypeVar
 
 from headrace.broker.config import BrokerConfig
@@ -13,7 +14,7 @@ from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import FetchSessions, Waiting
 from headrace.broker.groups import Groups
 from headrace.broker.identity import Identity
-from headrace.broker.settings import log_config
+from headrace.broker.settings import BROKER_SETTINGS, log_config
 from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
 from headrace.broker.transactions import Transactions
 from headrace.broker.turns import Turns
@@ -81,16 +82,9 @@ def _describe_failure(error: StorageError) -> str:
 
 
 def _group_settings(config: BrokerConfig) -> GroupSettings:
-    return GroupSettings(
-        group_min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
-        group_max_session_timeout_ms=config.number("group.max.session.timeout.ms"),
-        group_initial_rebalance_delay_ms=config.number("group.initial.rebalance.delay.ms"),
-        group_max_size=config.number("group.max.size"),
-        group_consumer_session_timeout_ms=config.number("group.consumer.session.timeout.ms"),
-        group_consumer_heartbeat_interval_ms=config.number("group.consumer.heartbeat.interval.ms"),
-        offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
-        offsets_retention_minutes=config.number("offsets.retention.minutes"),
-    )
+    names = {field.name: field.name.replace("_", ".") for field in fields(GroupSettings)}
+    numbers = {field: config.number(name) for field, name in names.items() if name in BROKER_SETTINGS}
+    return GroupSettings(**numbers)  # type: ignore[arg-type]  # the one that is a text is not a broker's setting
 
 
 def _transaction_config(config: BrokerConfig, offsets_topic_partitions: int) -> TransactionConfig:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 
 from headrace.broker.coordinator_log import CoordinatorLog, replay
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
-from headrace.broker.deferred import Deferred
 from headrace.broker.groups import OFFSETS_TOPIC, Groups
 from headrace.broker.topics import TopicCatalog
+from headrace.broker.turns import Deferred
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.transaction import adding
 from headrace.coordinator.transaction.coordinator import TransactionCoordinator

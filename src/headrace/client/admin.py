@@ -144,12 +144,7 @@ def add_partitions(cluster: Cluster, name: str, total: int, *, validate_only: bo
 
 
 def alter_configs(
-    cluster: Cluster,
-    name: str,
-    *,
-    changes: Mapping[str, str],
-    unset: Iterable[str] = (),
-    validate_only: bool = False,
+    cluster: Cluster, name: str, *, changes: Mapping[str, str], unset: Iterable[str] = (), validate_only: bool = False
 ) -> None:
     """Change some settings of a topic, put others back to their default, and leave the rest alone."""
     request = IncrementalAlterConfigsRequest(

@@ -205,12 +205,7 @@ class Connection:
         return self.receive(self.send(message, response, highest=highest, timeout_s=timeout_s), response)
 
     def send(
-        self,
-        message: Message,
-        response: type[Message],
-        *,
-        highest: int | None = None,
-        timeout_s: float | None = None,
+        self, message: Message, response: type[Message], *, highest: int | None = None, timeout_s: float | None = None
     ) -> Ticket:
         """Send a request without waiting; its answer has to come within the time, counted from now."""
         api_key = type(message).__schema__.api_key

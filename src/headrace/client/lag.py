@@ -245,9 +245,7 @@ def timestamps_at(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> di
             answers = fetcher.poll()
         except OffsetOutOfRange as moved:  # removed since we asked for the bounds
             fetcher = Fetcher(
-                cluster,
-                {where: at for where, at in fetcher.positions.items() if where != moved.partition},
-                _ONE_BATCH,
+                cluster, {where: at for where, at in fetcher.positions.items() if where != moved.partition}, _ONE_BATCH
             )
             continue
         empty = 0 if answers else empty + 1

@@ -13,9 +13,8 @@ from typing import Final
 from headrace.client.admin import alter_configs, describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.errors import Refused, VersionNotSpoken
-from headrace.client.produce import send
 from headrace.client.transactions import Transaction, Transactions
-from headrace.client.writer import partition_of_key
+from headrace.client.writer import partition_of_key, send
 from headrace.connect.batches import Entry, build
 from headrace.connect.change import Position
 from headrace.connect.envelope import EVERY_PARTITION, OutRecord

@@ -7,13 +7,7 @@ from collections.abc import Generator
 from functools import cache
 from typing import TypeVar
 
-from headrace.protocol.decoder import (
-    Decoder,
-    SteppingDecoder,
-    compile_decoder,
-    compile_stepping_decoder,
-    keeps_view,
-)
+from headrace.protocol.decoder import Decoder, SteppingDecoder, compile_decoder, compile_stepping_decoder, keeps_view
 from headrace.protocol.encoder import Encoder, compile_encoder
 from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from headrace.protocol.schema import Buffer, Message

@@ -235,8 +235,7 @@ def nullable_string(
 ) -> str | None:
     """Text that may be null; not `flexible` means that its length is two bytes in every version."""
     return cast(
-        "str | None",
-        _Pending(type=STRING, default=default, nullable_since=nullable_since, flexible=flexible, **where),
+        "str | None", _Pending(type=STRING, default=default, nullable_since=nullable_since, flexible=flexible, **where)
     )
 
 

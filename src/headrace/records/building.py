@@ -76,12 +76,7 @@ class ControlType(IntEnum):
 
 
 def build_marker(
-    kind: ControlType,
-    *,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int,
-    timestamp: int,
+    kind: ControlType, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
 ) -> bytes:
     """The batch that commits or aborts a producer's open transaction in a partition."""
     record = Record(0, timestamp, _KEY.pack(0, kind), _END_TXN_VALUE.pack(0, coordinator_epoch))

@@ -325,10 +325,7 @@ class LogDirectory:
         for found, partition, log in sorted(due, key=lambda entry: entry[0].dirty_ratio, reverse=True):
             try:
                 cleaned = clean(
-                    log,
-                    checkpoint=self._cleaned_to.get(partition, 0),
-                    now_ms=now_ms,
-                    before_swap=self.checkpoint,
+                    log, checkpoint=self._cleaned_to.get(partition, 0), now_ms=now_ms, before_swap=self.checkpoint
                 )
             except LogDeleted:
                 continue

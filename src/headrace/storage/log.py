@@ -20,8 +20,8 @@ from headrace.errors import HeadraceError
 from headrace.model import NO_TIMESTAMP, TopicPartition
 from headrace.records import HEADER_SIZE, BatchHeader, Buffer, RecordsError, control_type_of, prefix, validate
 from headrace.records.batch import LENGTH_OVERHEAD, LOG_APPEND_TIME, PREFIX_SIZE, assemble
+from headrace.storage.checkpoint import LeaderEpochs, write_damage
 from headrace.storage.config import MAX_INT, LogConfig
-from headrace.storage.damage import write_damage
 from headrace.storage.errors import (
     DiskFull,
     NotDurable,
@@ -33,7 +33,6 @@ from headrace.storage.errors import (
 )
 from headrace.storage.fence import Fence
 from headrace.storage.indexes import OFFSET_ENTRY_SIZE
-from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.producer_snapshot import apply_batch, encode_snapshot, replay
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.reading import LogRead, index_of, read_segments

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 
 from headrace.model import TopicPartition
 from headrace.records import BatchHeader, CorruptBatch
-from headrace.storage.checkpoint import CorruptCheckpoint
+from headrace.storage.checkpoint import CorruptCheckpoint, Damage, LeaderEpochs, read_damage, write_damage
 from headrace.storage.config import MAX_LONG, LogConfig
-from headrace.storage.damage import Damage, read_damage, write_damage
 from headrace.storage.errors import InconsistentStart
 from headrace.storage.fence import Fence
 from headrace.storage.filesystem import FileSystem
-from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log import Log
 from headrace.storage.names import CLEANED, DELETED, INDEX_SUMS, INDEXES, LOG, SWAP, TEMPORARY, file_name, offset_of
 from headrace.storage.producer_snapshot import apply_batch, remove_snapshots, replay, save_snapshot, snapshot_offsets

@@ -159,10 +159,7 @@ class ProducerState:
             return None
         stable = self.first_open_offset
         return AbortedTransaction(
-            header.producer_id,
-            start,
-            header.last_offset,
-            header.next_offset if stable is None else stable,
+            header.producer_id, start, header.last_offset, header.next_offset if stable is None else stable
         )
 
     def apply_epoch(self, header: BatchHeader) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from headrace.errors import HeadraceError
 from headrace.model import NO_TIMESTAMP
 from headrace.records import BatchHeader, Buffer
-from headrace.storage.damage import Damage
+from headrace.storage.checkpoint import Damage
 from headrace.storage.errors import WriteFailed, refusal
 from headrace.storage.filesystem import OPEN_FILES, File, FileSystem
 from headrace.storage.indexes import AbortedTransaction, Indexes, IndexFiles, TransactionIndex, build

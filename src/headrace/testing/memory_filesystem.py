@@ -280,13 +280,7 @@ class MemoryFileSystem(FileSystem):
     # Faults.
 
     def fail(
-        self,
-        operation: OperationKind,
-        path: str = "*",
-        *,
-        times: int | None = 1,
-        skip: int = 0,
-        error: int = EIO,
+        self, operation: OperationKind, path: str = "*", *, times: int | None = 1, skip: int = 0, error: int = EIO
     ) -> Fault:
         """Let an operation on matching paths fail, `times` times (None: until healed), after `skip` that pass.
 

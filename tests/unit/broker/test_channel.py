@@ -14,7 +14,7 @@ from headrace.broker.channel import (
     Channel,
 )
 from headrace.broker.connection import view_of
-from headrace.broker.deferred import Deferred
+from headrace.broker.turns import Deferred
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
 from headrace.storage.segment import FileSlice
 from headrace.testing import MemoryFileSystem

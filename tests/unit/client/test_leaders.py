@@ -11,7 +11,7 @@ from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import ConnectionClosed, Refused, UnknownTopic
 from headrace.client.fetch import Fetcher, FetchOptions
 from headrace.client.offsets import LATEST, list_offsets
-from headrace.client.produce import send
+from headrace.client.writer import send
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData

@@ -5,6 +5,7 @@ import pytest
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from headrace.protocol.frame import (
+    RequestHeader,
     decode_request,
     decode_request_header,
     decode_response,
@@ -12,8 +13,9 @@ from headrace.protocol.frame import (
     encode_response,
     encode_response_parts,
     encoding_response_parts,
+    request_header_version,
+    response_header_version,
 )
-from headrace.protocol.header import RequestHeader, request_header_version, response_header_version
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from headrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData

@@ -2,8 +2,7 @@
 
 import pytest
 
-from headrace.storage.checkpoint import CorruptCheckpoint
-from headrace.storage.leader_epochs import EpochStart, LeaderEpochs
+from headrace.storage.checkpoint import CorruptCheckpoint, EpochStart, LeaderEpochs
 from headrace.testing import MemoryFileSystem
 
 

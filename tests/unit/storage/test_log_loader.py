@@ -3,9 +3,9 @@
 import pytest
 
 from headrace.records import ControlType, build_batch
+from headrace.storage.checkpoint import Damage
 from headrace.storage.compaction.cleaner import clean
 from headrace.storage.config import LogConfig
-from headrace.storage.damage import Damage
 from headrace.storage.errors import DamagedLog
 from headrace.testing import MemoryFileSystem
 from tests.small_logs import (

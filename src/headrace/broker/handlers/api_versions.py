@@ -50,9 +50,7 @@ def fallback(served: Mapping[int, range]) -> ApiVersionsResponse:
 def _announce(served: Mapping[int, range]) -> list[ApiVersion]:
     return [
         ApiVersion(
-            api_key=key,
-            min_version=0 if key == ApiKey.PRODUCE else versions.start,
-            max_version=versions.stop - 1,
+            api_key=key, min_version=0 if key == ApiKey.PRODUCE else versions.start, max_version=versions.stop - 1
         )
         for key, versions in sorted(served.items())
     ]

@@ -7,11 +7,10 @@ forgotten if its client leaves. One of many partitions is read in steps.
 
 import asyncio
 
-from headrace.broker.deferred import Deferred
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.fetches import PartitionKey, Session
 from headrace.broker.handler import Answer, Context, Handled
-from headrace.broker.turns import Steps, run_through
+from headrace.broker.turns import Deferred, Steps, run_through
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.broker.coordinator_log import CoordinatorLog
-from headrace.broker.deferred import Deferred
 from headrace.broker.handler import Answer, Context
-from headrace.broker.turns import Steps
+from headrace.broker.turns import Deferred, Steps
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.protocol.messages.offset_commit import (

@@ -97,10 +97,7 @@ async def _create_and_answer(
 
 
 def _answer(
-    ctx: Context,
-    request: MetadataRequest,
-    asked: MetadataRequestTopic,
-    refused: dict[str, ErrorCode] | None = None,
+    ctx: Context, request: MetadataRequest, asked: MetadataRequestTopic, refused: dict[str, ErrorCode] | None = None
 ) -> MetadataResponseTopic:
     if asked.name is None:
         topic = ctx.broker.topics.by_id.get(asked.topic_id)

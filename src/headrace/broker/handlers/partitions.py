@@ -88,12 +88,7 @@ async def _search(ctx: Context, by_time: list[Callable[[], None]], response: Lis
 
 
 def _look_up(
-    ctx: Context,
-    topic: str,
-    partition: ListOffsetsPartition,
-    answer: ListOffsetsPartitionResponse,
-    *,
-    committed: bool,
+    ctx: Context, topic: str, partition: ListOffsetsPartition, answer: ListOffsetsPartitionResponse, *, committed: bool
 ) -> Callable[[], None] | None:
     """Look up a partition's ends; what has to be looked for by time is returned."""
     broker = ctx.broker

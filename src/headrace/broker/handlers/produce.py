@@ -12,12 +12,11 @@ from itertools import islice
 from struct import Struct
 
 from headrace.broker.channel import SHARED_BUFFER_BYTES
-from headrace.broker.deferred import Deferred
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Context, Handled
 from headrace.broker.topics import Topic
 from headrace.broker.transactions import Asked
-from headrace.broker.turns import Steps
+from headrace.broker.turns import Deferred, Steps
 from headrace.coordinator.transaction.events import WriterSupport
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode

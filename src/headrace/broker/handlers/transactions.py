@@ -8,13 +8,12 @@ a transaction that nobody ends any more with it (`kafka-transactions abort`).
 
 from collections.abc import Iterable
 
-from headrace.broker.deferred import Deferred
 from headrace.broker.errors import code_of
 from headrace.broker.groups import OFFSETS_TOPIC
 from headrace.broker.handler import Answer, Context
 from headrace.broker.handlers.groups import store_offsets
 from headrace.broker.transactions import Asked
-from headrace.broker.turns import Steps
+from headrace.broker.turns import Deferred, Steps
 from headrace.coordinator.transaction.events import TransactionRequest, WriterSupport
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition

@@ -74,10 +74,7 @@ def list_groups(kinds: Iterable[GroupKind], request: Request, asked: ListGroupsR
             if not states or state.lower() in states:
                 groups.append(
                     ListedGroup(
-                        group_id=group_id,
-                        protocol_type=protocol_type,
-                        group_state=state,
-                        group_type=kind.type_name,
+                        group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind.type_name
                     )
                 )
     return Decision((Answer(request.token, ListGroupsResponse(groups=groups)),))

@@ -35,22 +35,11 @@ RECORD_TYPES = (
     RecordType(4, formats.ConsumerGroupPartitionMetadataKey, formats.ConsumerGroupPartitionMetadataValue, 0),
     RecordType(5, formats.ConsumerGroupMemberMetadataKey, formats.ConsumerGroupMemberMetadataValue, 0),
     RecordType(
-        6,
-        formats.ConsumerGroupTargetAssignmentMetadataKey,
-        formats.ConsumerGroupTargetAssignmentMetadataValue,
-        0,
+        6, formats.ConsumerGroupTargetAssignmentMetadataKey, formats.ConsumerGroupTargetAssignmentMetadataValue, 0
     ),
+    RecordType(7, formats.ConsumerGroupTargetAssignmentMemberKey, formats.ConsumerGroupTargetAssignmentMemberValue, 0),
     RecordType(
-        7,
-        formats.ConsumerGroupTargetAssignmentMemberKey,
-        formats.ConsumerGroupTargetAssignmentMemberValue,
-        0,
-    ),
-    RecordType(
-        8,
-        formats.ConsumerGroupCurrentMemberAssignmentKey,
-        formats.ConsumerGroupCurrentMemberAssignmentValue,
-        0,
+        8, formats.ConsumerGroupCurrentMemberAssignmentKey, formats.ConsumerGroupCurrentMemberAssignmentValue, 0
     ),
     RecordType(16, formats.ConsumerGroupRegularExpressionKey, formats.ConsumerGroupRegularExpressionValue, 0),
 )

@@ -56,12 +56,7 @@ def end_txn(
 
 
 def fence_and_abort(
-    known: Transaction,
-    *,
-    fresh_producer_id: int,
-    coordinator_epoch: int,
-    now_ms: int,
-    answers: tuple[Answer, ...] = (),
+    known: Transaction, *, fresh_producer_id: int, coordinator_epoch: int, now_ms: int, answers: tuple[Answer, ...] = ()
 ) -> Decision:
     """End an open transaction that is its producer's no more, in the newest way, since no client asks for it."""
     prepared = machine.prepare(

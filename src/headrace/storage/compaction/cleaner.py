@@ -38,12 +38,7 @@ class Cleanable(NamedTuple):
 
 
 def decide(
-    segments: Sequence[CompactionFacts],
-    config: LogConfig,
-    *,
-    checkpoint: int,
-    stable_offset: int,
-    now_ms: int,
+    segments: Sequence[CompactionFacts], config: LogConfig, *, checkpoint: int, stable_offset: int, now_ms: int
 ) -> Cleanable:
     """How much there is to clean, and whether it is time.
 

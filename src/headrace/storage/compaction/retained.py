@@ -159,8 +159,7 @@ class BatchFilter:
             return batch
         latest = max(raw.timestamp_delta for raw in kept) + header.base_timestamp
         header = header._replace(
-            record_count=len(kept),
-            max_timestamp=header.max_timestamp if header.is_log_append_time else latest,
+            record_count=len(kept), max_timestamp=header.max_timestamp if header.is_log_append_time else latest
         )
         smaller = b"".join([body[raw.start : raw.end] for raw in kept])
         if needs_horizon:
@@ -186,10 +185,7 @@ class BatchFilter:
 
         The horizon takes the place of the base timestamp, so the records' own are written anew relative to it.
         """
-        marked = header._replace(
-            attributes=header.attributes | DELETE_HORIZON,
-            base_timestamp=self._new_horizon_ms,
-        )
+        marked = header._replace(attributes=header.attributes | DELETE_HORIZON, base_timestamp=self._new_horizon_ms)
         records = decode(header, body)
         moved = b"".join([encode(record, header.base_offset, self._new_horizon_ms) for record in records])
         return assemble(marked, compress(header.codec, moved))

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.coordinator.group.consumer.member import Holding, MemberState, Refusal
-from headrace.coordinator.group.consumer.reconciliation import reconcile
+from headrace.coordinator.group.consumer.membership import reconcile
 from headrace.coordinator.group.consumer.state import GroupState
 from headrace.coordinator.group.consumer.timers import MemberRebalanceTimer, MemberSessionTimer
 from headrace.protocol.errors import ErrorCode

@@ -2,6 +2,6 @@
 
 A group goes through phases: Empty → PreparingRebalance (members join; JoinGroup waits) → CompletingRebalance (the
 leader assigns; SyncGroup waits) → Stable, and from the last two back to PreparingRebalance when somebody comes,
-goes or changes. `state.py` is a group as a value, `draft.py` a decision about it in the making; the other files are the
-phases.
+goes or changes. `state.py` is a group as a value, `rebalance.py` has the draft of a decision about it; the other files
+are the phases.
 """

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from headrace.coordinator.group.classic import rebalance
-from headrace.coordinator.group.classic.draft import Draft
+from headrace.coordinator.group.classic.rebalance import Draft
 from headrace.coordinator.group.classic.state import ClassicGroup, Member, Phase, SessionTimer, Supported
 from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.settings import GroupSettings

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer, together
 from headrace.coordinator.group.classic import join, rebalance, session
-from headrace.coordinator.group.classic.draft import Draft
+from headrace.coordinator.group.classic.rebalance import Draft
 from headrace.coordinator.group.classic.state import (
     ClassicGroup,
     ClassicGroupKey,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from headrace.coordinator.group.classic import rebalance
-from headrace.coordinator.group.classic.draft import Draft
+from headrace.coordinator.group.classic.rebalance import Draft
 from headrace.coordinator.group.classic.state import ClassicGroup, Phase, SessionTimer, SyncTimer
 from headrace.coordinator.group.events import Request
 from headrace.protocol.errors import ErrorCode

@@ -20,7 +20,7 @@ from headrace.coordinator.group.consumer.embedded import (
 )
 from headrace.coordinator.group.consumer.heartbeat import settle
 from headrace.coordinator.group.consumer.member import ClassicVoice, Member, MemberState, Profile, Refusal
-from headrace.coordinator.group.consumer.reconciliation import difference
+from headrace.coordinator.group.consumer.membership import difference
 from headrace.coordinator.group.consumer.state import ConsumerGroup, RejoinDeadline
 from headrace.coordinator.group.consumer.subscription import update_epoch
 from headrace.coordinator.group.consumer.topics import Topics

@@ -19,15 +19,13 @@ from headrace.coordinator.group.consumer.member import (
     Refusal,
     invalid,
 )
-from headrace.coordinator.group.consumer.reconciliation import reconcile
+from headrace.coordinator.group.consumer.membership import reconcile
 from headrace.coordinator.group.consumer.subscription import check_expression, update_epoch, update_target
 from headrace.coordinator.group.consumer.topics import Topics
 from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.consumer_group_heartbeat import (
-    Assignment as AnsweredAssignment,
-)
+from headrace.protocol.messages.consumer_group_heartbeat import Assignment as AnsweredAssignment
 from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -39,11 +37,7 @@ _CLIENT_GENERATED_IDS_SINCE = 1  # KIP-1082
 
 def check_request(asked: ConsumerGroupHeartbeatRequest, version: int) -> None:
     """Refuse what makes no sense, whatever the group's state is."""
-    for name, value in (
-        ("GroupId", asked.group_id),
-        ("InstanceId", asked.instance_id),
-        ("RackId", asked.rack_id),
-    ):
+    for name, value in (("GroupId", asked.group_id), ("InstanceId", asked.instance_id), ("RackId", asked.rack_id)):
         if value is not None and not value.strip():
             raise invalid(f"{name} must not be empty")
     is_joining = asked.member_epoch == JOIN_EPOCH

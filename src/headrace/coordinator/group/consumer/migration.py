@@ -10,7 +10,7 @@ from dataclasses import replace
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer, together
 from headrace.coordinator.group.assignors import Assignment
 from headrace.coordinator.group.classic import rebalance
-from headrace.coordinator.group.classic.draft import Draft as ClassicDraft
+from headrace.coordinator.group.classic.rebalance import Draft as ClassicDraft
 from headrace.coordinator.group.classic.state import (
     ClassicGroup,
     JoinTimer,

@@ -17,8 +17,8 @@ from crc32c import crc32c
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import Refused
-from headrace.client.produce import send
 from headrace.client.transactions import Transaction, Transactions
+from headrace.client.writer import send
 from headrace.model import TopicPartition
 from headrace.pipelines.columns.encode import Outgoing, Spans, batches_of, outgoing, partitions_by_key, spread
 from headrace.pipelines.columns.walk import Longs

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, LostConnection
-from headrace.client.produce import init_producer
 from headrace.client.transactions import Transaction, Transactions, TransactionStatus
+from headrace.client.writer import init_producer
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.columns.encode import Stamp, encode
