@@ -34,8 +34,8 @@ from headrace.status import VIEWS, StatusReader
 from headrace.stores.errors import BadView
 from headrace.stores.frames import with_row_json
 from headrace.stores.views.question import everything
+from headrace.stores.views.shape import key_text, loaded_row
 from headrace.stores.views.store import KEY, ROW
-from headrace.stores.views.values import key_text, loaded_row
 
 pytestmark = [pytest.mark.java, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 

@@ -85,7 +85,7 @@ def get(name: str, key: tuple[str, ...], file: Path, bootstrap: tuple[Address, .
     """
     from headrace.stores.errors import NoSuchView
     from headrace.stores.views.question import read_key
-    from headrace.stores.views.values import shown_row
+    from headrace.stores.views.shape import shown_row
 
     views = _views(file)
     if name not in views:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headrace.stores.derived import RowChange, StoredRow, Values, key_text
 from headrace.stores.errors import InvalidConnectSetting, RowRefused
-from headrace.stores.values import NATIVE, Family, Misfit, canonical, family_of_value, reader_of, widened
+from headrace.stores.values import NATIVE, Family, Misfit, canonicalize, family_of_value, reader_of, widen
 
 _NEW: Final = {
     Family.BOOLEAN: pa.bool_(), Family.INTEGER: pa.int64(), Family.FLOAT: pa.float64(), Family.DECIMAL: pa.string(),
@@ -86,7 +86,7 @@ def widen_schema(
     for change in [*changes, *changes]:  # what came before a column was widened must fit, too
         for name, value in (change.row or {}).items():
             if name in families:
-                families[name] = widened(families[name], value)
+                families[name] = widen(families[name], value)
     for name, family in families.items():
         was = schema.field(name).type
         if family is Family.FLOAT and pa.types.is_integer(was) and any(map(_has_many_digits, held(name))):
@@ -150,7 +150,7 @@ def _refused(store: str, column: str, reason: str, change: RowChange) -> RowRefu
 def stored_row(key: Sequence[str], row: Values, schema: pa.Schema) -> StoredRow:
     """A row, from the log or from the store, in a form that compares."""
     values = {
-        name: canonical(value, family_of(schema.field(name).type))
+        name: canonicalize(value, family_of(schema.field(name).type))
         for name, value in row.items()
         if name in schema.names
     }

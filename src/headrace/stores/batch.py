@@ -96,7 +96,6 @@ class Target:
 
 
 def words(value: str | Sequence[str] | None) -> tuple[str, ...]:
-    """One name or several, as a tuple."""
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else tuple(value)
@@ -120,7 +119,7 @@ class Recorded:
     superseded: bool = False
 
 
-def next_step(
+def decide_step(
     sink: str,
     recorded: Iterable[Recorded],
     query_id: str,

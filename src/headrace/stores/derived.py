@@ -118,9 +118,7 @@ class Sink(Protocol):
         """Write a batch and its place."""
         ...
 
-    def close(self) -> None:
-        """Let go of everything."""
-        ...
+    def close(self) -> None: ...
 
 
 @runtime_checkable
@@ -148,9 +146,7 @@ class ReadableSink(Protocol):
 class RestingSink(Protocol):
     """A sink that holds what only one may hold."""
 
-    def rest(self, *, is_idle: bool = True) -> None:
-        """There is nothing to do just now: let others have it."""
-        ...
+    def rest(self, *, is_idle: bool = True) -> None: ...
 
 
 @runtime_checkable

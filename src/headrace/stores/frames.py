@@ -52,7 +52,7 @@ class Spool:
 
 
 @contextmanager
-def spooled(df: DataFrame) -> Iterator[Spool]:
+def spool_rows(df: DataFrame) -> Iterator[Spool]:
     """The DataFrame's rows in files that are gone at the end."""
     _remove_abandoned()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
@@ -146,13 +146,13 @@ def _in_utc(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 OUTSIDE = "no-query"  # a sink called by hand, outside a streaming query
 
 
-def query_id(df: DataFrame) -> str:
+def read_query_id(df: DataFrame) -> str:
     """The id in the query's checkpoint: the same after a restart, another after the checkpoint was deleted."""
     found = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     return found or OUTSIDE
 
 
-def reduced(df: DataFrame, target: Target) -> DataFrame:
+def reduce_changes(df: DataFrame, target: Target) -> DataFrame:
     """The rows to write: all of them to append, else one row a key with the flag `DELETED`."""
     columns = target.written(df.columns)
     if not target.keys:
@@ -199,7 +199,7 @@ def is_json(kind: DataType, keep_scalar_arrays: bool) -> bool:
     return isinstance(kind, MapType | StructType | VariantType)
 
 
-def nested_as_json(df: DataFrame, *, keep_scalar_arrays: bool) -> DataFrame:
+def encode_nested(df: DataFrame, *, keep_scalar_arrays: bool) -> DataFrame:
     """The same rows, with nested columns as JSON text; the column's metadata says so."""
     columns = []
     for field in df.schema.fields:
@@ -210,7 +210,7 @@ def nested_as_json(df: DataFrame, *, keep_scalar_arrays: bool) -> DataFrame:
     return df.select(*columns)
 
 
-# Every value as `headrace.stores.views.values` shows it; decimals are made texts before.
+# Every value as `headrace.stores.views.shape` shows it; decimals are made texts before.
 _AS_VALUES = {
     **_AS_IT_IS,
     "timeZone": "UTC",
@@ -235,17 +235,10 @@ def with_row_json(changed: DataFrame) -> DataFrame:
     return changed.select(*FLAGS, F.when(~F.col(DELETED), as_json(changed, names)).alias(ROW))
 
 
-def store_types(
-    schema: StructType, target: Target, named: Callable[[type[DataType]], str | None], where: str, json: str = "TEXT"
-) -> dict[str, str]:
-    """The store's type for every column that is written, in the DataFrame's order."""
-    return types_by_field(schema, target, lambda kind: named(type(kind)), where, json)
-
-
-def types_by_field(
+def choose_types(
     schema: StructType, target: Target, named: Callable[[DataType], str | None], where: str, json: str
 ) -> dict[str, str]:
-    """The same, where the type's parameters count (a decimal's digits, an array's elements)."""
+    """The store's type for every column that is written, in the DataFrame's order."""
     types = {}
     for field in schema.fields:
         if target.keys and field.name == DELETED:

@@ -81,7 +81,7 @@ def family_of_value(value: object) -> Family | None:
     return Family.TEXT if isinstance(value, str) else Family.JSON
 
 
-def widened(family: Family, value: object) -> Family:
+def widen(family: Family, value: object) -> Family:
     """The family for a column that holds values of this one and gets this value too: integer, double, text.
 
     Only for a column whose family was taken from values: what a user or a database declared is not to be changed.
@@ -97,7 +97,7 @@ def widened(family: Family, value: object) -> Family:
     return own if family is Family.INTEGER and own in (Family.FLOAT, Family.DECIMAL) else Family.TEXT
 
 
-def compact(value: object) -> str:
+def encode_compact(value: object) -> str:
     """JSON that is the same for the same value."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
@@ -134,7 +134,7 @@ def _decimal(value: Any) -> Decimal:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return compact(value) if isinstance(value, dict | list | bool) else str(value)
+    return encode_compact(value) if isinstance(value, dict | list | bool) else str(value)
 
 
 def _json(value: Any) -> str:
@@ -143,9 +143,9 @@ def _json(value: Any) -> str:
         try:
             json.loads(value)
         except ValueError:
-            return compact(value)
+            return encode_compact(value)
         return value
-    return compact(value)
+    return encode_compact(value)
 
 
 def _binary(value: Any) -> bytes:
@@ -236,7 +236,7 @@ def reader_of(family: Family) -> Reader:
     return converted
 
 
-def canonical(value: Any, family: Family) -> Any:
+def canonicalize(value: Any, family: Family) -> Any:
     """A value, from the log or from the table, as something that compares and that JSON can hold.
 
     One of the log that the column cannot hold, so that its row was refused, equals none that it has.
@@ -244,18 +244,18 @@ def canonical(value: Any, family: Family) -> Any:
     if value is None:
         return None
     if family is Family.ARRAY:
-        return compact(_plain(value))
+        return encode_compact(_plain(value))
     try:
         read = reader_of(family)(value)
     except Misfit:
-        return compact(_plain(value))
+        return encode_compact(_plain(value))
     match family:
         case Family.FLOAT:
             return repr(read) if math.isnan(read) or math.isinf(read) else read
         case Family.DECIMAL:
             return f"{read.normalize():f}" if read.is_finite() else str(read)
         case Family.JSON:
-            return compact(json.loads(read))
+            return encode_compact(json.loads(read))
         case Family.BINARY:
             return read.hex()
         case Family.DATE | Family.TIME | Family.TIMESTAMP | Family.INSTANT:
@@ -270,9 +270,9 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, datetime):
-        return canonical(value, Family.INSTANT if value.tzinfo else Family.TIMESTAMP)
+        return canonicalize(value, Family.INSTANT if value.tzinfo else Family.TIMESTAMP)
     if isinstance(value, Decimal):
-        return canonical(value, Family.DECIMAL)
+        return canonicalize(value, Family.DECIMAL)
     return value.isoformat() if isinstance(value, date | time) else str(value)
 
 

@@ -18,7 +18,7 @@ from headrace.pipelines.columns.json import JsonDecoder
 from headrace.pipelines.columns.protobuf import ProtobufDecoder
 from headrace.pipelines.sink.topic.outgoing import columns_of
 from headrace.records import Codec, records_of
-from headrace.stores.postgres.copy_text import copy_text
+from headrace.stores.postgres.batch import copy_text
 from headrace.stores.sqlite.database import cell_values
 from tests.value_columns import rows_of, value_columns
 

@@ -14,9 +14,8 @@ from headrace.pipelines.operators.tables.consolidate import consolidated, first_
 from headrace.pipelines.spark.checkpoint import Planned, read_planned
 from headrace.pipelines.spark.internals import read_note, running_execution
 from headrace.stores.errors import BadView
-from headrace.stores.views.freshness import Origin, Standing
 from headrace.stores.views.shape import Shape, check_shape, shape_of
-from headrace.stores.views.store import FLAGS, Label, Store, ViewBatch, doubled
+from headrace.stores.views.store import FLAGS, Label, Origin, Standing, Store, ViewBatch, doubled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

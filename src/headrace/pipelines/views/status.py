@@ -16,11 +16,11 @@ from headrace.client.security import settings_from
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.status import lag_of
 from headrace.status import EVERY_S, RUNNING, STOPPED, VIEWS, Status, StatusWriter
-from headrace.stores.views.freshness import Freshness, instant
+from headrace.stores.views.store import Freshness, instant
 
 if TYPE_CHECKING:
     from headrace.pipelines.views.sink import ViewSink
-    from headrace.stores.views.freshness import Origin
+    from headrace.stores.views.store import Origin
 
 _SOON_S = 1.0
 _ONCE = PATIENT.at_most(1)

@@ -35,13 +35,13 @@ from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import Attempt, commit_batch, is_done, settle, write_task
 from headrace.stores.batch import Recorded, Step, next_step
 from headrace.stores.errors import BadView, StoreAway
-from headrace.stores.views.freshness import Freshness
 from headrace.stores.views.question import Question
 from headrace.stores.views.replica import Replica
 from headrace.stores.views.shape import Shape, check_same
 from headrace.stores.views.store import (
     Answer,
     Changes,
+    Freshness,
     Kept,
     Label,
     Tally,

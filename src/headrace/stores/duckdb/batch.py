@@ -22,7 +22,6 @@ _WIDER = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 
 
 def duckdb_type(kind: T.DataType) -> str | None:
-    """The type of a column in a new table; None if there is none."""
     if isinstance(kind, T.DecimalType):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if isinstance(kind, T.ArrayType):

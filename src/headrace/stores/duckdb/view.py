@@ -66,7 +66,6 @@ class DuckdbStore(SqlStore):
             yield db
 
     def reader(self, view: str, bootstrap: str | None = None) -> SqlReader:  # noqa: ARG002 - for topics
-        """A reader of one view."""
         ended = threading.Event()
 
         @contextmanager

@@ -66,7 +66,7 @@ class PostgresDatabase(StagingDatabase):
 
     def stage(self, spool: "Spool", types: Mapping[str, str]) -> str:
         """In the caller's transaction, and gone with it."""
-        from headrace.stores.postgres.copy_text import copy_text
+        from headrace.stores.postgres.batch import copy_text
 
         names = spool.schema.names
         columns = ", ".join(f"{quote(name)} {types.get(name, 'boolean')}" for name in names)

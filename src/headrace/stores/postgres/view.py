@@ -74,7 +74,6 @@ class PostgresStore(SqlStore):
         db.run("SELECT pg_notify(?, ?)", (_CHANNEL, f"{label} {revision}"))
 
     def reader(self, view: str, bootstrap: str | None = None) -> SqlReader:  # noqa: ARG002 - for topics
-        """A reader of one view."""
         reading = _Reading(self.url, view, self.table(view).sibling("headrace_views"))
         table = self.table(view)
         return SqlReader(view, table, reading.snapshot, Dialect(), wait=reading.wait, close=reading.close)

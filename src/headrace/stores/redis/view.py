@@ -17,29 +17,28 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace import extras
-from headrace.stores.batch import Recorded, Step, next_step
+from headrace.stores.batch import Recorded, Step, decide_step
 from headrace.stores.errors import BadView, StoreAway
 from headrace.stores.redis import AT_ONCE, connect, is_url
-from headrace.stores.views.freshness import Freshness
 from headrace.stores.views.question import Question
 from headrace.stores.views.replica import Replica
-from headrace.stores.views.shape import Shape, check_same
+from headrace.stores.views.shape import Shape, check_same, key_text, load_key, load_row
 from headrace.stores.views.store import (
     MOST_LOGGED,
     Answer,
     Change,
     Changes,
+    Freshness,
     Kept,
     Label,
     Tally,
     ViewBatch,
     check_tally,
-    follows,
     never_written,
+    next_kept,
     not_built,
     take_over,
 )
-from headrace.stores.views.values import key_text, loaded_key, loaded_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -121,7 +120,9 @@ class RedisStore:
         with self.connected() as client, client.pipeline(transaction=True) as pipe:
             pipe.watch(state)
             found = Found.read(pipe.hgetall(state))
-            step = next_step(f"view:{batch.label}", found.recorded, batch.query_id, batch.batch_id, batch.on_new_query)
+            step = decide_step(
+                f"view:{batch.label}", found.recorded, batch.query_id, batch.batch_id, batch.on_new_query
+            )
             if step is Step.SKIP:
                 return None
             before = found.kept
@@ -132,7 +133,7 @@ class RedisStore:
             tally, keys = _met(pipe, rows, batch)
             check_tally(batch.label, batch.shape.key, tally, upserts=batch.upserts)
             logged = tally.changed <= MOST_LOGGED
-            kept = follows(before, batch, tally, logged=logged, fresh_start=fresh_start)
+            kept = next_kept(before, batch, tally, logged=logged, fresh_start=fresh_start)
             pipe.multi()
             _put(pipe, rows, batch)
             self._put_state(pipe, batch.label, kept, rows, found.after(step, batch))
@@ -268,7 +269,7 @@ class RedisReader:
         def read(pipe: Any, found: Found) -> Answer:
             shape = found.known.shape
             text = pipe.get(found.rows + key_text(shape, dict(zip(shape.key, values, strict=True))))
-            return Answer(found.known, [] if text is None else [loaded_row(shape, text)])
+            return Answer(found.known, [] if text is None else [load_row(shape, text)])
 
         return self._whole(read)
 
@@ -363,7 +364,7 @@ def _changes(pipe: Any, found: Found, state: str, since: int) -> Changes:
     shape = kept.shape
     return Changes(
         kept,
-        [Change(loaded_key(shape, key), loaded_row(shape, rows[key]) if key in rows else None) for key in sorted(keys)],
+        [Change(load_key(shape, key), load_row(shape, rows[key]) if key in rows else None) for key in sorted(keys)],
     )
 
 

@@ -19,11 +19,11 @@ from headrace.stores.frames import (
     TableColumn,
     check_columns,
     check_unique,
-    query_id,
-    reduced,
+    choose_types,
+    read_query_id,
+    reduce_changes,
     refuse_missing,
-    spooled,
-    types_by_field,
+    spool_rows,
 )
 from headrace.stores.sql.database import Database, StagingDatabase
 from headrace.stores.sql.statements import Merge, TableName
@@ -77,9 +77,9 @@ class SqlBatchSink(ABC):
 
     def read_batch(self, df: DataFrame, batch_id: int) -> tuple[Numbered, DataFrame, dict[str, str]]:
         """A batch as Spark counts it, its rows, and the store's types of their columns."""
-        rows = self.prepare(reduced(df, self.target))
-        types = types_by_field(rows.schema, self.target, self.type_of, self.where, self.json_type)
-        return Numbered(query_id(df), batch_id), rows, types
+        rows = self.prepare(reduce_changes(df, self.target))
+        types = choose_types(rows.schema, self.target, self.type_of, self.where, self.json_type)
+        return Numbered(read_query_id(df), batch_id), rows, types
 
     def check_table(self, db: Database, table: TableName, types: dict[str, str]) -> bool:
         """Whether the table exists; if it does, it fits."""
@@ -113,7 +113,7 @@ class FileBatchSink(SqlBatchSink):
             if read_step(db, table, self.target, batch) is Step.SKIP:
                 return
             self.check_table(db, table, types)
-        with spooled(rows) as spool, self.opened() as (db, table):
+        with spool_rows(rows) as spool, self.opened() as (db, table):
             stage = db.stage(spool, types)  # outside of the transaction, which holds the lock of a file
             with db.transaction():
                 write_batch(db, self.target, batch, types, self.merge(table, stage, types))

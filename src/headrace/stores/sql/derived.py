@@ -21,7 +21,7 @@ from headrace.stores.errors import RowRefused, SinkRefused, TakenOver, TargetRep
 from headrace.stores.sql.database import ColumnType, TableDatabase
 from headrace.stores.sql.growth import GrowingTable, TableOptions, read_made
 from headrace.stores.sql.statements import quote
-from headrace.stores.values import NATIVE, Misfit, canonical, reader_of
+from headrace.stores.values import NATIVE, Misfit, canonicalize, reader_of
 
 _NOBODY: Final = ""
 _CHUNK_ROWS: Final = 5_000
@@ -265,5 +265,5 @@ def _select(database: TableDatabase, columns: Mapping[str, ColumnType]) -> str:
 
 
 def _stored(row: Values, columns: Mapping[str, ColumnType], keys: Sequence[str]) -> StoredRow:
-    values = {name: canonical(value, columns[name].family) for name, value in row.items()}
+    values = {name: canonicalize(value, columns[name].family) for name, value in row.items()}
     return StoredRow(key_text({name: values[name] for name in keys}), values)

@@ -15,7 +15,7 @@ from headrace.stores.derived import ROW_COLUMN, RowChange, other_key
 from headrace.stores.errors import InvalidConnectSetting, SinkRefused
 from headrace.stores.sql.database import ColumnType, TableDatabase
 from headrace.stores.sql.statements import TableName, create_table, quote
-from headrace.stores.values import Family, Misfit, family_of_value, reader_of, widened
+from headrace.stores.values import Family, Misfit, family_of_value, reader_of, widen
 
 _MADE: Final = 2  # the row of the state that names the columns which we made
 _LONGEST: Final = 48  # PostgreSQL cuts names at 63 bytes, and ours are longer than the user's
@@ -171,7 +171,7 @@ class GrowingTable:
         return bool(self._database.run(query))
 
     def _wider(self, family: Family, value: Any) -> Family:
-        result = widened(family, value)
+        result = widen(family, value)
         if result is family and result in _NUMBERS and value is not None:
             try:
                 self._database.bind(reader_of(result)(value), result)

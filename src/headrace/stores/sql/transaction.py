@@ -8,7 +8,7 @@ changes nothing.
 
 from dataclasses import replace
 
-from headrace.stores.batch import Numbered, Recorded, Step, Target, next_step
+from headrace.stores.batch import Numbered, Recorded, Step, Target, decide_step
 from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.sql.database import Database
 from headrace.stores.sql.statements import Merge, TableName, create_table, quote
@@ -32,7 +32,7 @@ def read_step(db: Database, table: TableName, target: Target, batch: Numbered) -
         (target.name,),
     )
     recorded = (Recorded(query, number, bool(superseded)) for query, number, superseded in rows)
-    return next_step(target.name, recorded, batch.query_id, batch.batch_id, target.on_new_query)
+    return decide_step(target.name, recorded, batch.query_id, batch.batch_id, target.on_new_query)
 
 
 def write_batch(db: Database, target: Target, batch: Numbered, types: dict[str, str], merge: Merge) -> None:

@@ -15,26 +15,26 @@ from headrace.stores.sql.answer import Dialect, Statement, by_key, select
 from headrace.stores.sql.database import Database, StagingDatabase
 from headrace.stores.sql.statements import Merge, TableName, create_table, list_names, quote
 from headrace.stores.sql.transaction import create_batches, read_step, record_batch, switch_tables, target_beside
-from headrace.stores.views.freshness import Freshness, Standing
 from headrace.stores.views.question import Question
-from headrace.stores.views.shape import Shape, check_same
+from headrace.stores.views.shape import Shape, check_same, load_key
 from headrace.stores.views.store import (
     FLAGS,
     MOST_LOGGED,
     Answer,
     Changes,
+    Freshness,
     Kept,
     Label,
     Row,
+    Standing,
     Tally,
     ViewBatch,
     changes_of,
     check_tally,
-    follows,
     never_written,
+    next_kept,
     take_over,
 )
-from headrace.stores.views.values import loaded_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,17 +61,15 @@ class SqlStore(ABC):
         """What says the store's type for one of Spark's."""
 
     def types(self, schema: "StructType", target: Target) -> dict[str, str]:
-        """The store's types of the columns that are spooled, flags included."""
-        from headrace.stores.frames import types_by_field
+        from headrace.stores.frames import choose_types
 
-        return types_by_field(schema, target, self.type_of(), f"{self.name} view {target.table}", self.json_type)
+        return choose_types(schema, target, self.type_of(), f"{self.name} view {target.table}", self.json_type)
 
     def prepared(self, found: "DataFrame") -> "DataFrame":
         """The columns as the store wants them."""
         return found
 
     def table(self, view: str) -> TableName:
-        """The table of a view."""
         return TableName(view)
 
     def announce(self, db: Database, label: Label, revision: int) -> None:  # noqa: B027 - most say nothing
@@ -105,7 +103,7 @@ class SqlStore(ABC):
                     db.run(statement)
                 record_batch(db, table, target, numbered, step, batch.now_ms)
                 is_logged = tally.changed <= MOST_LOGGED
-                kept = follows(before, batch, tally, logged=is_logged, fresh_start=fresh_start)
+                kept = next_kept(before, batch, tally, logged=is_logged, fresh_start=fresh_start)
                 if is_logged:
                     books.log(batch.label, kept.freshness.revision, stage)
                 books.write(batch.label, kept)
@@ -113,7 +111,6 @@ class SqlStore(ABC):
         return kept.freshness
 
     def switch(self, view: str, version: int) -> None:
-        """Let a version that was built beside take the view's place; once more changes nothing."""
         new, live = Label(view, version), Label(view)
         with self.writing(live) as db:
             table = self.table(view)
@@ -191,24 +188,20 @@ class SqlReader:
         self.wait, self.close = wait, close
 
     def kept(self) -> Kept:
-        """What is known of the view."""
         with self._read() as (kept, _):
             return kept
 
     def row(self, values: Sequence[Any]) -> Answer:
-        """The row with this key, or none."""
         with self._read() as (kept, run):
             shape = kept.shape
             asked = by_key(self._table, shape, values, self._dialect)
             return Answer(kept, self._rows(kept, run, asked))
 
     def page(self, question: Question) -> Answer:
-        """The rows that a question asks for."""
         with self._read() as (kept, run):
             return Answer(kept, self._rows(kept, run, select(self._table, kept.shape, question, self._dialect)))
 
     def changes(self, since: int) -> Changes:
-        """What changed since a revision."""
         with self._read() as (kept, run):
             if not kept.logged_from <= since <= kept.freshness.revision:
                 return Changes(kept, None)
@@ -216,7 +209,7 @@ class SqlReader:
             texts = Books(run, self._table).changed(self._label, since)
             if len(texts) > MOST_LOGGED:  # the whole view comes faster than so many rows one by one
                 return Changes(kept, None)
-            keys = {text: loaded_key(shape, text) for text in texts}
+            keys = {text: load_key(shape, text) for text in texts}
             rows: dict[str, Row] = {}
             for text, key in keys.items():
                 asked = by_key(self._table, shape, list(key.values()), self._dialect)
@@ -253,7 +246,6 @@ class Books:
         self._views, self._changes = table.sibling(VIEWS), table.sibling(CHANGES)
 
     def create(self) -> None:
-        """Make the tables where they are not there."""
         self._run(
             f"CREATE TABLE IF NOT EXISTS {self._views} (name VARCHAR(500) NOT NULL PRIMARY KEY, shape TEXT NOT NULL, "
             "revision BIGINT NOT NULL, batch_id BIGINT NOT NULL, row_count BIGINT NOT NULL, "
@@ -267,7 +259,6 @@ class Books:
         )
 
     def kept(self, label: Label) -> Kept | None:
-        """What is known of a view."""
         found = self._run(
             f"SELECT {_COLUMNS} FROM {self._views} WHERE name = ?",  # noqa: S608
             (str(label),),
@@ -314,7 +305,6 @@ class Books:
         return [key for (key,) in found]
 
     def forget(self, label: Label) -> None:
-        """Strike a view out."""
         for table in (self._views, self._changes):
             self._run(f"DELETE FROM {table} WHERE name = ?", (str(label),))  # noqa: S608
 

@@ -25,7 +25,6 @@ _TYPES: dict[type[T.DataType], str] = {
 
 
 def sqlite_type(kind: T.DataType) -> str | None:
-    """The type of a column in a new table; None if there is none."""
     return _TYPES.get(type(kind))
 
 

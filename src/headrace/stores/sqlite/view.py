@@ -20,9 +20,8 @@ from headrace.stores.sql.answer import Dialect
 from headrace.stores.sql.statements import quote
 from headrace.stores.sql.view import Connections, Run, SqlReader, SqlStore
 from headrace.stores.sqlite.database import SqliteDatabase
-from headrace.stores.views.shape import Column, Kind
+from headrace.stores.views.shape import Column, Kind, loaded
 from headrace.stores.views.store import Label, never_written
-from headrace.stores.views.values import loaded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +59,6 @@ class SqliteStore(SqlStore):
             yield db
 
     def reader(self, view: str, bootstrap: str | None = None) -> SqlReader:  # noqa: ARG002 - for topics
-        """A reader of one view."""
         reading = _Reading(self.path, view)
         return SqlReader(
             view, self.table(view), reading.snapshot, _DIALECT, wait=reading.wait, close=reading.connections.close

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.stores.errors import BadQuestion
-from headrace.stores.views.shape import Column, Shape
-from headrace.stores.views.values import loaded, parse, shown
+from headrace.stores.views.shape import Column, Shape, loaded, parse, shown
 
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "null")
 DEFAULT_LIMIT, MOST_ROWS = 100, 1_000

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.stores.views.question import Condition, Question
+from headrace.stores.views.shape import key_text, load_key, load_row
 from headrace.stores.views.store import KEPT_REVISIONS, MOST_LOGGED, Answer, Change, Changes, Kept, Row
-from headrace.stores.views.values import key_text, loaded_key, loaded_row
 
 
 class Rows:
@@ -26,7 +26,6 @@ class Rows:
             self._together.setdefault(row[first], {})[key] = row
 
     def put(self, key: str, row: Row | None) -> None:
-        """Set a row, or remove it."""
         before = self.by_key.pop(key, None)
         if before is not None:
             others = self._together[before[self._first]]
@@ -56,14 +55,14 @@ class Replica:
 
     def reset(self, kept: Kept, rows: Mapping[str, str | bytes]) -> None:
         """Begin anew with these rows, as JSON."""
-        loaded = Rows(kept.shape.key[0], {key: loaded_row(kept.shape, text) for key, text in rows.items()})
+        loaded = Rows(kept.shape.key[0], {key: load_row(kept.shape, text) for key, text in rows.items()})
         with self._lock:
             self._rows, self._log = loaded, {}
             self.kept = _counted(kept, len(rows), kept.freshness.revision)
 
     def apply(self, kept: Kept, changed: Mapping[str, str | bytes | None]) -> None:
         """Go on to a later revision; a row that is gone is None."""
-        loaded = {key: None if text is None else loaded_row(kept.shape, text) for key, text in changed.items()}
+        loaded = {key: None if text is None else load_row(kept.shape, text) for key, text in changed.items()}
         with self._lock:
             assert self.kept is not None
             for key, row in loaded.items():
@@ -80,7 +79,6 @@ class Replica:
             self.kept = _counted(kept, len(self._rows.by_key), floor)
 
     def row(self, values: Sequence[Any]) -> Answer:
-        """The row with this key, or none."""
         with self._lock:
             kept = self._known()
             text = key_text(kept.shape, dict(zip(kept.shape.key, values, strict=True)))
@@ -88,18 +86,16 @@ class Replica:
             return Answer(kept, [] if found is None else [found])
 
     def page(self, question: Question) -> Answer:
-        """The rows that a question asks for."""
         with self._lock:
-            return Answer(self._known(), answered(self._rows.candidates(question), question))
+            return Answer(self._known(), answer(self._rows.candidates(question), question))
 
     def changes(self, since: int) -> Changes:
-        """What changed since a revision."""
         with self._lock:
             kept = self._known()
             if not kept.logged_from <= since <= kept.freshness.revision:
                 return Changes(kept, None)
             texts = sorted(set().union(*(keys for revision, keys in self._log.items() if revision > since)))
-            return Changes(kept, [Change(loaded_key(kept.shape, text), self._rows.by_key.get(text)) for text in texts])
+            return Changes(kept, [Change(load_key(kept.shape, text), self._rows.by_key.get(text)) for text in texts])
 
     def _known(self) -> Kept:
         assert self.kept is not None
@@ -135,7 +131,7 @@ def _holds(value: Any, condition: Condition) -> bool:
     return _TESTS[condition.operator](_ranked(value), _ranked(condition.value))
 
 
-def answered(rows: Iterable[dict[str, Any]], question: Question) -> list[dict[str, Any]]:
+def answer(rows: Iterable[dict[str, Any]], question: Question) -> list[dict[str, Any]]:
     """The page that a question asks for."""
 
     def place(row: dict[str, Any]) -> tuple["_Place", ...]:

@@ -1,15 +1,24 @@
-"""What a view looks like: its name, its columns with Spark's names for their types, and its key. Pure.
+"""What a view looks like: its columns with Spark's names for their types, its key, and its values in three forms. Pure.
 
 A store keeps the shape beside the rows, so that whoever reads needs neither Spark nor the file that declares the view.
+Values are as Python has them, as JSON shows them, or as a question writes them. In JSON decimals are texts, so that no
+digit is lost; dates and times are ISO 8601, instants in UTC; bytes are base64; what JSON has no number for (NaN, the
+infinities) is a text.
 """
 
+import base64
+import binascii
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
 from enum import Enum
+from typing import Any
 
-from headrace.stores.errors import BadView
+from headrace.stores.errors import BadQuestion, BadView
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -31,7 +40,6 @@ class Kind(Enum):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether one value can be less than another."""
         return self not in (Kind.NESTED, Kind.BINARY)
 
 
@@ -51,7 +59,6 @@ class Column:
 
     @property
     def kind(self) -> Kind:
-        """What can be done with its values."""
         if _DECIMAL.fullmatch(self.type):
             return Kind.DECIMAL
         if self.type.startswith(("varchar", "char")):
@@ -74,12 +81,10 @@ class Shape:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names."""
         return tuple(column.name for column in self.columns)
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
-        """The columns of the key, in the key's order."""
         return tuple(self.column(name) for name in self.key)
 
     def column(self, name: str) -> Column:
@@ -87,18 +92,15 @@ class Shape:
         return next(column for column in self.columns if column.name == name)
 
     def to_json(self) -> str:
-        """As it is kept in a store."""
         return json.dumps({"key": self.key, "columns": {column.name: column.type for column in self.columns}})
 
     @classmethod
     def from_json(cls, text: str) -> "Shape":
-        """From a store."""
         found = json.loads(text)
         return shape_of(found["columns"], found["key"])
 
 
 def shape_of(columns: Mapping[str, str], key: Sequence[str]) -> Shape:
-    """A shape from names and types."""
     return Shape(tuple(Column(name, kind) for name, kind in columns.items()), tuple(key))
 
 
@@ -132,3 +134,139 @@ def check_same(view: str, known: Shape, now: Shape) -> None:
                 f"view {view!r}: the column {name!r} is {was.get(name, 'not there')} in the store and "
                 f"{wanted.get(name, 'not there')} now: build the view anew (headrace pipeline rebuild)"
             )
+
+
+# Python writes control characters as \u001f, the JSON of the JVM as \u001F; a backslash of the text is doubled.
+_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9a-f]{4})")
+_WRITTEN = {
+    Kind.BOOLEAN: "true or false", Kind.INTEGER: "a whole number", Kind.FLOAT: "a number", Kind.DECIMAL: "a number",
+    Kind.DATE: "a date such as 2026-01-31", Kind.INSTANT: "a time such as 2026-01-31T12:00:00Z",
+    Kind.LOCAL_TIME: "a time such as 2026-01-31T12:00:00", Kind.BINARY: "base64",
+}  # fmt: skip
+
+
+def parse_value(column: Column, text: str) -> Any:
+    """A value as a question writes it; raises `BadQuestion`."""
+    try:
+        return _parsed(column, text)
+    except (ValueError, InvalidOperation, binascii.Error) as error:
+        raise BadQuestion(f"{column.name} is {column.type}, and {text!r} is not {_WRITTEN[column.kind]}") from error
+
+
+def _parsed(column: Column, text: str) -> Any:
+    match column.kind:
+        case Kind.TEXT:
+            return text
+        case Kind.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise ValueError(text)
+            return text.lower() == "true"
+        case Kind.INTEGER:
+            return _whole(text)
+        case Kind.FLOAT:
+            return float(text)
+        case Kind.NESTED:
+            raise BadQuestion(f"{column.name} is {column.type}, which cannot be compared: ask for other columns")
+        case _:
+            return load_value(column, text)
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(text)
+    return number
+
+
+def load_value(column: Column, value: Any) -> Any:
+    """A value from JSON, as Python has it."""
+    if value is None:
+        return None
+    match column.kind:
+        case Kind.DECIMAL:
+            number = Decimal(value)
+            if not number.is_finite():
+                raise ValueError(value)
+            return number
+        case Kind.DATE:
+            return date.fromisoformat(value)
+        case Kind.INSTANT:
+            moment = datetime.fromisoformat(value)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        case Kind.LOCAL_TIME:
+            return datetime.fromisoformat(value).replace(tzinfo=None)
+        case Kind.BINARY:
+            return base64.b64decode(value, validate=True)
+        case Kind.FLOAT:
+            return float(value)
+        case _:
+            return value
+
+
+def show_value(column: Column, value: Any) -> Any:
+    """A value as JSON shows it."""
+    if value is None:
+        return None
+    match column.kind:
+        case Kind.DECIMAL:
+            return str(value)
+        case Kind.DATE:
+            return value.isoformat()
+        case Kind.LOCAL_TIME:
+            return value.isoformat(timespec="microseconds")
+        case Kind.INSTANT:
+            return value.astimezone(UTC).isoformat(timespec="microseconds")
+        case Kind.BINARY:
+            return base64.b64encode(value).decode()
+        case Kind.FLOAT:
+            return _number(float(value))
+        case Kind.NESTED:
+            return _plain(value)
+        case _:
+            return value
+
+
+def _number(value: float) -> float | str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """What lies inside an array, a map or a struct, whose own types are not looked at."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    return _number(value) if isinstance(value, float) else value
+
+
+def show_row(shape: Shape, row: Mapping[str, Any]) -> dict[str, Any]:
+    return {column.name: show_value(column, row[column.name]) for column in shape.columns}
+
+
+def load_row(shape: Shape, text: str | bytes) -> dict[str, Any]:
+    found = json.loads(text)
+    return {column.name: load_value(column, found.get(column.name)) for column in shape.columns}
+
+
+def key_text(shape: Shape, values: Mapping[str, Any]) -> str:
+    """A key as compact JSON, the very text that Spark makes of it (`operators.tables.consolidate`)."""
+    key = {column.name: show_value(column, values[column.name]) for column in shape.key_columns}
+    text = json.dumps(key, ensure_ascii=False, separators=(",", ":"))
+    return _CONTROL.sub(lambda found: found[1] + "\\u" + found[2].upper(), text)
+
+
+def load_key(shape: Shape, text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    return {column.name: load_value(column, found[column.name]) for column in shape.key_columns}

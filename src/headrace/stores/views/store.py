@@ -1,11 +1,16 @@
-"""What every store of views can do: take a batch whole, let a new version take over, and be read. Pure."""
+"""What every store of views can do: take a batch whole, let a new version take over, and be read. Pure.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+A view's freshness is written by the very transaction that writes the batch's rows, so it never says more than the rows
+do.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.stores.errors import BadView, NoSuchView
-from headrace.stores.views.freshness import Freshness
 from headrace.stores.views.question import Question
 from headrace.stores.views.shape import Shape
 
@@ -15,7 +20,6 @@ if TYPE_CHECKING:
 
     from headrace.stores.batch import OnNewQuery
     from headrace.stores.frames import Spool
-    from headrace.stores.views.freshness import Origin
 
 
 Row = dict[str, Any]
@@ -29,6 +33,70 @@ ROW = "headrace_row"  # the row as JSON, for stores of texts
 FLAGS = (COUNT, KNOWN, DELETED, COMPLETE, KEY)
 KEPT_REVISIONS = 128  # of so many batches the changed keys are remembered, for readers that come back
 MOST_LOGGED = 2_000  # changed keys of one batch; after a larger one readers get the whole view
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Up to where a batch has read: the next offset of each partition, and the watermark that was in force."""
+
+    offsets: Mapping[str, int] = field(default_factory=dict)  # "topic-0" and the like
+    watermark_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """What a view says of itself. The revision grows with each batch and each switch, and never goes back."""
+
+    revision: int
+    batch: int
+    rows: int
+    written_ms: int
+    standing: Standing = Standing()
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "revision": self.revision,
+                "batch": self.batch,
+                "rows": self.rows,
+                "written_ms": self.written_ms,
+                "offsets": dict(self.standing.offsets),
+                "watermark_ms": self.standing.watermark_ms,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Freshness":
+        found = json.loads(text)
+        standing = Standing(found["offsets"], found["watermark_ms"])
+        return cls(found["revision"], found["batch"], found["rows"], found["written_ms"], standing)
+
+    def shown(self, now_ms: int) -> dict[str, Any]:
+        watermark = self.standing.watermark_ms
+        return {
+            "revision": self.revision,
+            "batch": self.batch,
+            "rows": self.rows,
+            "offsets": dict(self.standing.offsets),
+            "watermark": None if watermark is None else instant(watermark),
+            "written": instant(self.written_ms),
+            "age_ms": max(now_ms - self.written_ms, 0),
+        }
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The brokers that a query reads from, how they are reached, and where the batch stands."""
+
+    standing: Standing = field(default_factory=Standing)
+    bootstrap: str | None = None
+    connection: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
+    is_running: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)
+
+
+def instant(ms: int) -> str:
+    """Milliseconds since the epoch as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True)
@@ -94,50 +162,34 @@ class Changes:
 class Reader(Protocol):
     """Reads one view, from several threads; every answer is of whole batches. Raises `NoSuchView`, `StoreAway`."""
 
-    def kept(self) -> Kept:
-        """What is known of the view."""
-        ...
+    def kept(self) -> Kept: ...
 
-    def row(self, values: Sequence[Any]) -> Answer:
-        """The row with this key, or none."""
-        ...
+    def row(self, values: Sequence[Any]) -> Answer: ...
 
-    def page(self, question: Question) -> Answer:
-        """The rows that a question asks for."""
-        ...
+    def page(self, question: Question) -> Answer: ...
 
-    def changes(self, since: int) -> Changes:
-        """What changed since a revision."""
-        ...
+    def changes(self, since: int) -> Changes: ...
 
     def wait(self, revision: int, timeout_s: float) -> None:
         """Come back when the view may be past this revision, or when the time is over."""
         ...
 
-    def close(self) -> None:
-        """Let go of connections."""
-        ...
+    def close(self) -> None: ...
 
 
 class Store(Protocol):
     """Keeps views."""
 
     @property
-    def kind(self) -> str:
-        """What it is, in a word."""
-        ...
+    def kind(self) -> str: ...
 
-    def prepared(self, found: "DataFrame") -> "DataFrame":
-        """The columns as the store wants them."""
-        ...
+    def prepared(self, found: "DataFrame") -> "DataFrame": ...
 
     def write(self, batch: ViewBatch) -> Freshness | None:
         """Write a batch and its freshness as one; None if it is there already."""
         ...
 
-    def switch(self, view: str, version: int) -> None:
-        """Let a version that was built beside take the view's place."""
-        ...
+    def switch(self, view: str, version: int) -> None: ...
 
     def reader(self, view: str, bootstrap: str | None = None) -> Reader:
         """A reader of one view; `bootstrap` is where a topic is that says nothing else."""

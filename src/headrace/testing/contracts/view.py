@@ -29,12 +29,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.stores.errors import BadView, ForeignQuery, NoSuchView
 from headrace.stores.frames import Spool
-from headrace.stores.views.freshness import Origin, Standing
 from headrace.stores.views.question import everything, read_question
 from headrace.stores.views.replica import answered
-from headrace.stores.views.shape import shape_of
-from headrace.stores.views.store import Label, ViewBatch
-from headrace.stores.views.values import key_text, shown_row
+from headrace.stores.views.shape import key_text, shape_of, shown_row
+from headrace.stores.views.store import Label, Origin, Standing, ViewBatch
 
 FLAGS = [
     T.StructField("headrace_count", T.LongType()),

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from headrace.stores.postgres.copy_text import copy_text
+from headrace.stores.postgres.batch import copy_text
 
 NOON = datetime(2024, 7, 1, 12, tzinfo=UTC)
 

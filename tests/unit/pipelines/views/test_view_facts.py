@@ -13,9 +13,8 @@ from headrace.pipelines.views.sink import standing_at
 from headrace.pipelines.views.status import status_of
 from headrace.status import Status
 from headrace.stores.errors import BadQuestion
-from headrace.stores.views.freshness import Freshness, Standing
-from headrace.stores.views.shape import Column, Shape, shape_of
-from headrace.stores.views.values import key_text, loaded_key, parse, shown
+from headrace.stores.views.shape import Column, Shape, key_text, loaded_key, parse, shape_of, shown
+from headrace.stores.views.store import Freshness, Standing
 
 LOG = 'v1\n{"batchWatermarkMs":%d,"batchTimestampMs":1}\n{"posts": {"0": 7, "1": 3}}\n{"follows": {"0": 2}}\n'
 

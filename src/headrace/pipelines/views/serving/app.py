@@ -26,8 +26,8 @@ from headrace.serving import AppServer, listening
 from headrace.status import EVERY_S, VIEWS, Status, StatusWriter
 from headrace.stores.errors import BadQuestion, NoSuchView, StoreAway, ViewError
 from headrace.stores.views.question import Condition, read_conditions, read_key, read_question
+from headrace.stores.views.shape import shown_row
 from headrace.stores.views.store import Answer, Kept, Reader
-from headrace.stores.views.values import shown_row
 
 DEFAULT_PORT = 8300
 SERVED = "@serve"  # behind a view's name in the topic of statuses: where it is served

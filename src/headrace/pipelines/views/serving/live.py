@@ -18,8 +18,8 @@ from starlette.types import Send
 from headrace.stores.errors import ViewError
 from headrace.stores.views.question import MOST_ROWS, Condition, Question, everything
 from headrace.stores.views.replica import fits
+from headrace.stores.views.shape import shown, shown_row
 from headrace.stores.views.store import Change, Changes, Kept, Reader
-from headrace.stores.views.values import shown, shown_row
 
 T = TypeVar("T")
 Ask = Callable[..., Awaitable[Any]]
