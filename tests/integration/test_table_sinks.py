@@ -116,7 +116,7 @@ def test_postgres_leaves_no_stage_behind(
     sink(spark.range(5), 0)
     assert stages() == 0
     # A crashed attempt: its stage is there and nobody drops it.
-    with sink.opened() as (db, target):
+    with sink.open() as (db, target):
         sink._stage(db, target, {"id": "bigint"}, exists=False)
     assert stages() == 1
     sink(spark.range(5, 6), 1)

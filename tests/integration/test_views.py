@@ -34,7 +34,7 @@ from headrace.status import VIEWS, StatusReader
 from headrace.stores.errors import BadView
 from headrace.stores.frames import with_row_json
 from headrace.stores.views.question import everything
-from headrace.stores.views.shape import key_text, loaded_row
+from headrace.stores.views.shape import key_text, load_row
 from headrace.stores.views.store import KEY, ROW
 
 pytestmark = [pytest.mark.java, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -110,9 +110,9 @@ def test_every_value_arrives_in_every_store_and_what_is_wrong_is_refused(spark: 
     every = (FULL, EMPTY, *ENDS)
     assert texts.keys() == {key_text(shape, dict(zip(("id", "name"), one, strict=False))) for one in every}
     for end in ENDS:
-        row = loaded_row(shape, texts[key_text(shape, {"id": end[0], "name": "x"})][ROW])
+        row = load_row(shape, texts[key_text(shape, {"id": end[0], "name": "x"})][ROW])
         assert tuple(row.values())[:6] == end[:6]
-    row = loaded_row(shape, texts[key_text(shape, {"id": 1, "name": FULL[1]})][ROW])
+    row = load_row(shape, texts[key_text(shape, {"id": 1, "name": FULL[1]})][ROW])
     assert tuple(row.values())[:10] == FULL[:10]
     assert row["deep"] == {"a": 1, "b": {"k": 2}}
     sink = ViewSink("broken", ("id",), stores["sqlite"])

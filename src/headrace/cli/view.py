@@ -85,7 +85,7 @@ def get(name: str, key: tuple[str, ...], file: Path, bootstrap: tuple[Address, .
     """
     from headrace.stores.errors import NoSuchView
     from headrace.stores.views.question import read_key
-    from headrace.stores.views.shape import shown_row
+    from headrace.stores.views.shape import show_row
 
     views = _views(file)
     if name not in views:
@@ -98,7 +98,7 @@ def get(name: str, key: tuple[str, ...], file: Path, bootstrap: tuple[Address, .
         reader.close()
     if not answer.rows:
         raise NoSuchView(f"view {name!r} has no row with the key {' '.join(key)}")
-    row = shown_row(shape, answer.rows[0])
+    row = show_row(shape, answer.rows[0])
     freshness = answer.kept.freshness
     if as_json:
         print_json({"view": name, "row": row, "freshness": freshness.shown(_now_ms())})

@@ -61,7 +61,7 @@ class Target:
                     f"sink {self.name!r}: {given[0]} needs keys=[...]; without keys rows are only appended"
                 )
 
-    def written(self, columns: Sequence[str]) -> tuple[str, ...]:
+    def choose_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns that the table gets, of those that the DataFrame has."""
         self._require(columns, self.keys, "keys")
         self._require(columns, self.order_by, "order_by")
@@ -78,8 +78,8 @@ class Target:
             raise ColumnMismatch(f"sink {self.name!r}: the column {twice!r} stands twice in the DataFrame", twice)
         return chosen
 
-    def ordering(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """The columns by which the last row of a key is told, most important first; none if nothing tells."""
+    def choose_order(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The columns that decide which row of a key is the last, most important first; none if there are none."""
         order = ((self.version,) if self.version else ()) + self.order_by
         if not order and "offset" in columns:
             return ("offset",)

@@ -6,7 +6,7 @@ Whoever runs a sink calls, in this order: `open`, which says where to go on; `ap
 What always holds:
 - a batch and its place become visible together, or the batch can be applied again without harm: what `open` answers is
   never ahead of what the target holds;
-- whoever opens a sink owns it; an instance that was opened before may write no more, and is told with `TakenOver`;
+- whoever opens a sink owns it; an instance that was opened before may write no more, and gets `TakenOver`;
 - an error that may pass is a `SinkUnavailable`; the sink is then closed, and opened anew by the runtime;
 - a row that the target will never take is a `RowRefused`, and the batch that held it has left nothing behind.
 """
@@ -160,7 +160,7 @@ class RebuildableSink(Protocol):
     def switch(self) -> None:
         """Put what was built beside in place of the target, with its place in the log; the old target is kept once.
 
-        Whoever owned the old target is told with `TargetReplaced`.
+        Whoever owned the old target gets `TargetReplaced`.
         """
         ...
 

@@ -36,11 +36,11 @@ class SinkUnavailable(SinkError):
 
 
 class SinkRefused(SinkError):
-    """The target says no, and will say so again until somebody mends it."""
+    """The target refuses, and will until somebody mends it."""
 
 
 class RowRefused(SinkError):
-    """The target will never take a row; `offset` tells which, if the target told."""
+    """The target will never take a row; `offset` is that row's, where it is known."""
 
     def __init__(self, reason: str, *, partition: int = -1, offset: int = -1) -> None:
         super().__init__(reason)

@@ -154,13 +154,13 @@ def read_query_id(df: DataFrame) -> str:
 
 def reduce_changes(df: DataFrame, target: Target) -> DataFrame:
     """The rows to write: all of them to append, else one row a key with the flag `DELETED`."""
-    columns = target.written(df.columns)
+    columns = target.choose_columns(df.columns)
     if not target.keys:
         return df.select(*(named(name) for name in columns))
     deleted = F.coalesce(F.expr(target.delete_when), F.lit(False)) if target.delete_when else F.lit(False)
     change = F.struct(*(named(name) for name in columns), deleted.alias(DELETED))
     keys = [_present(df, key, target).alias(key) for key in target.keys]
-    order = target.ordering(df.columns)
+    order = target.choose_order(df.columns)
     if order:
         last = F.max_by(change, F.struct(*(named(name) for name in order)))
     else:

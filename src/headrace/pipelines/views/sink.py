@@ -47,14 +47,14 @@ class ViewSink:
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         from headrace.pipelines.views.status import report
-        from headrace.stores.frames import query_id, spooled
+        from headrace.stores.frames import read_query_id, spool_rows
 
         label = Label(self.name, self.version)
         found = self.changed(df)
         shape = self.shape_of(found)
-        prepared = self.store.prepared(found)
+        prepared = self.store.prepare(found)
         origin = origin_of(df, batch_id)
-        with spooled(prepared) as spool:
+        with spool_rows(prepared) as spool:
             self._check(spool)
             freshness = self.store.write(
                 ViewBatch(
@@ -62,7 +62,7 @@ class ViewSink:
                     shape,
                     spool,
                     prepared.schema,
-                    query_id(df),
+                    read_query_id(df),
                     batch_id,
                     origin,
                     int(time.time() * 1000),

@@ -33,7 +33,7 @@ from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import Attempt, commit_batch, is_done, settle, write_task
-from headrace.stores.batch import Recorded, Step, next_step
+from headrace.stores.batch import Recorded, Step, decide_step
 from headrace.stores.errors import BadView, StoreAway
 from headrace.stores.views.question import Question
 from headrace.stores.views.replica import Replica
@@ -46,8 +46,8 @@ from headrace.stores.views.store import (
     Label,
     Tally,
     ViewBatch,
-    follows,
     never_written,
+    next_kept,
     not_built,
     take_over,
 )
@@ -163,7 +163,7 @@ class TopicStore:
     def __str__(self) -> str:
         return f"topic {self.name}"
 
-    def prepared(self, found: "DataFrame") -> "DataFrame":
+    def prepare(self, found: "DataFrame") -> "DataFrame":
         from headrace.stores.frames import with_row_json
 
         return with_row_json(found)
@@ -190,7 +190,7 @@ class TopicStore:
         entry = books.entries.get(str(batch.label))
         recorded = entry.recorded if entry else ()
         sink = f"view:{batch.label}"
-        step = next_step(sink, recorded, batch.query_id, batch.batch_id, batch.on_new_query)
+        step = decide_step(sink, recorded, batch.query_id, batch.batch_id, batch.on_new_query)
         if step is Step.SKIP:
             return None
         if step is not Step.WRITE:
@@ -200,7 +200,7 @@ class TopicStore:
         topic = entry.topic if entry else self._first_topic(cluster, batch.label)
         _write_rows(batch, replace(options, topic=topic), is_first=writing.query != batch.query_id)
         writing.query = batch.query_id
-        kept = follows(entry.kept if entry else None, batch, _tally(batch), logged=False, fresh_start=False)
+        kept = next_kept(entry.kept if entry else None, batch, _tally(batch), logged=False, fresh_start=False)
         ends = list_offsets(cluster, dict.fromkeys(cluster.partitions(topic), LATEST))
         written = Recorded(batch.query_id, batch.batch_id)
         books.write(

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
-from headrace.stores.batch import DELETED, OnNewQuery, Recorded, Step, Target, next_step, words
+from headrace.stores.batch import DELETED, OnNewQuery, Recorded, Step, Target, decide_step, words
 from headrace.stores.delta import commit_properties, local_path, open_table, sync_commit, write_rows
 from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.folders import live_folder, path_beside, switch_folders
@@ -29,11 +29,11 @@ from headrace.stores.frames import (
     Spool,
     TableColumn,
     check_columns,
-    query_id,
-    reduced,
+    choose_types,
+    read_query_id,
+    reduce_changes,
     refuse_missing,
-    spooled,
-    types_by_field,
+    spool_rows,
 )
 
 _SCALARS = (
@@ -77,12 +77,12 @@ class DeltaSink:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch, unless it is there already."""
-        query = query_id(df)
-        rows = reduced(df, self.target)
-        types = types_by_field(rows.schema, self.target, delta_type, self._where, "string")
+        query = read_query_id(df)
+        rows = reduce_changes(df, self.target)
+        types = choose_types(rows.schema, self.target, delta_type, self._where, "string")
         place = self._place()
         table = open_table(place, self.storage_options)
-        step = next_step(self.target.name, self._recorded(table, query), query, batch_id, self.target.on_new_query)
+        step = decide_step(self.target.name, self._recorded(table, query), query, batch_id, self.target.on_new_query)
         if step is Step.SKIP:
             return
         if table is None:
@@ -91,7 +91,7 @@ class DeltaSink:
             fields = json.loads(table.schema().to_json())["fields"]
             found = [TableColumn(part["name"], schema_type(part["type"]), not part["nullable"]) for part in fields]
             check_columns(self._where, types, found, lambda one, other: one == other)
-        with spooled(rows) as spool:
+        with spool_rows(rows) as spool:
             self._write(table if table is not None else place, spool, step, self._marks(query, batch_id))
         if isinstance(place, Path):
             sync_commit(place)

@@ -90,7 +90,7 @@ class DuckdbTables(DuckdbDatabase, TableDatabase):
             self._turn_s = 0.0 if is_idle else now_s + _TURN_S
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """DuckDB's kinds of errors decide."""
         duckdb = self._duckdb
         try:
@@ -99,7 +99,7 @@ class DuckdbTables(DuckdbDatabase, TableDatabase):
             raise RowRefused(f"DuckDB refuses the row: {error}") from error
         except (duckdb.IOException, duckdb.TransactionException, duckdb.OutOfMemoryException) as error:
             what = f"the lock on {self._path}" if "lock" in str(error) else "its target"
-            raise SinkUnavailable(f"DuckDB file {self._path} cannot be had: {error}", what=what) from error
+            raise SinkUnavailable(f"DuckDB file {self._path} cannot be opened: {error}", what=what) from error
         except duckdb.Error as error:
             raise SinkRefused(f"DuckDB file {self._path}: {error}") from error
         except self._arrow.ArrowInvalid as error:

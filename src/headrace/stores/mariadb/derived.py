@@ -92,7 +92,7 @@ class MariadbTables(TableDatabase):
             self._open = None
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """The server's error number decides."""
         try:
             yield

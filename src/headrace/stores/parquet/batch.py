@@ -22,10 +22,10 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.stores.batch import OnNewQuery, Recorded, Step, Target, next_step
+from headrace.stores.batch import OnNewQuery, Recorded, Step, Target, decide_step
 from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.folders import live_folder, make_folders, path_beside, replace_text, show_folder, switch_folders
-from headrace.stores.frames import TableColumn, check_columns, query_id, reduced
+from headrace.stores.frames import TableColumn, check_columns, read_query_id, reduce_changes
 
 _PLACES = ("headrace_sink", "headrace_query", "headrace_batch")
 
@@ -43,10 +43,10 @@ class ParquetSink:
         if path != self.path:
             replace(self, path=path)(df, batch_id)
             return
-        query = query_id(df)
-        rows = reduced(df, self.target)
+        query = read_query_id(df)
+        rows = reduce_changes(df, self.target)
         owners = self._owners()
-        step = next_step(
+        step = decide_step(
             self.target.name, self._recorded(owners), query, batch_id, self.target.on_new_query, can_replace=False
         )
         if step is Step.SKIP:

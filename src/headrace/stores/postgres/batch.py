@@ -25,7 +25,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
 from headrace.stores.batch import DELETED, OnNewQuery, Step, Target, words
 from headrace.stores.errors import SinkMisconfigured, StagingLost
-from headrace.stores.frames import TableColumn, nested_as_json
+from headrace.stores.frames import TableColumn, encode_nested
 from headrace.stores.postgres.database import SINKS, PostgresDatabase
 from headrace.stores.sql.batch import SqlBatchSink
 from headrace.stores.sql.database import Database
@@ -84,7 +84,7 @@ class PostgresSink(SqlBatchSink):
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         batch, rows, types = self.read_batch(df, batch_id)
-        with self.opened() as (db, table):
+        with self.open() as (db, table):
             if read_step(db, table, self.target, batch) is Step.SKIP:
                 return
             stage = self._stage(db, table, types, exists=self.check_table(db, table, types))
@@ -101,9 +101,9 @@ class PostgresSink(SqlBatchSink):
                 raise
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[PostgresDatabase, TableName]]:
+    def open(self) -> Iterator[tuple[PostgresDatabase, TableName]]:
         table = TableName.parse(self.target.table)
-        with PostgresDatabase(self.url).opened() as db:
+        with PostgresDatabase(self.url).open() as db:
             if not table.schema:
                 table = replace(table, schema=db.run("SELECT current_schema()")[0][0])
             db.hold(SINKS, f"{table.schema}/{self.target.name}")
@@ -113,7 +113,7 @@ class PostgresSink(SqlBatchSink):
             yield db, table
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        return nested_as_json(rows, keep_scalar_arrays=True)
+        return encode_nested(rows, keep_scalar_arrays=True)
 
     def type_of(self, kind: T.DataType) -> str | None:
         return postgres_type(kind)
@@ -187,7 +187,7 @@ def copy_batches(url: str, statement: str, attempt: int, batches: Iterable[pa.Re
     first = next(filled, None)
     if first is None:
         return 0
-    with PostgresDatabase(url).opened() as db, db.transaction(), db.copy(statement) as copy:
+    with PostgresDatabase(url).open() as db, db.transaction(), db.copy(statement) as copy:
         for batch in chain([first], filled):
             copy.write(memoryview(copy_text(batch, f"{attempt}\t")))
             rows += batch.num_rows

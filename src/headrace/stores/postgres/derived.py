@@ -57,7 +57,7 @@ class PostgresTables(PostgresDatabase, TableDatabase):
         )
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """The class of the SQLSTATE decides."""
         try:
             yield

@@ -42,10 +42,10 @@ class PostgresStore(SqlStore):
     def __str__(self) -> str:
         return f"PostgreSQL schema {self.schema}"
 
-    def prepared(self, found: "DataFrame") -> "DataFrame":
-        from headrace.stores.frames import nested_as_json
+    def prepare(self, found: "DataFrame") -> "DataFrame":
+        from headrace.stores.frames import encode_nested
 
-        return nested_as_json(found, keep_scalar_arrays=True)
+        return encode_nested(found, keep_scalar_arrays=True)
 
     def type_of(self) -> "Callable[[DataType], str | None]":
         from headrace.stores.postgres.batch import postgres_type
@@ -62,7 +62,7 @@ class PostgresStore(SqlStore):
 
     @contextmanager
     def writing(self, label: Label) -> Iterator[PostgresDatabase]:
-        with PostgresDatabase(self.url).opened() as db:
+        with PostgresDatabase(self.url).open() as db:
             db.hold(VIEWS, f"{self.schema}/{label.view}")
             with db.transaction():
                 db.guard_definitions()

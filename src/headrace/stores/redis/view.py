@@ -105,7 +105,7 @@ class RedisStore:
     def __str__(self) -> str:
         return f"Redis {self.prefix}*"
 
-    def prepared(self, found: "DataFrame") -> "DataFrame":
+    def prepare(self, found: "DataFrame") -> "DataFrame":
         """Rows as JSON."""
         from headrace.stores.frames import with_row_json
 

@@ -43,7 +43,7 @@ class SqlBatchSink(ABC):
         """Write one batch, unless it is there already."""
 
     @abstractmethod
-    def opened(self) -> AbstractContextManager[tuple[Database, TableName]]:
+    def open(self) -> AbstractContextManager[tuple[Database, TableName]]:
         """The database, with its memory of batches, and the target; no other writes under this name meanwhile."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class SqlBatchSink(ABC):
 
     def switch(self, version: int) -> None:
         """Let that version take the table's name."""
-        with self.opened() as (db, table), db.transaction():
+        with self.open() as (db, table), db.transaction():
             switch_tables(db, table, self.target.name, version)
 
     @property
@@ -109,18 +109,18 @@ class FileBatchSink(SqlBatchSink):
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         batch, rows, types = self.read_batch(df, batch_id)
-        with self.opened() as (db, table):
+        with self.open() as (db, table):
             if read_step(db, table, self.target, batch) is Step.SKIP:
                 return
             self.check_table(db, table, types)
-        with spool_rows(rows) as spool, self.opened() as (db, table):
+        with spool_rows(rows) as spool, self.open() as (db, table):
             stage = db.stage(spool, types)  # outside of the transaction, which holds the lock of a file
             with db.transaction():
                 write_batch(db, self.target, batch, types, self.merge(table, stage, types))
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[StagingDatabase, TableName]]:
+    def open(self) -> Iterator[tuple[StagingDatabase, TableName]]:
         table = TableName.parse(self.target.table)
-        with self.database().opened() as db:
+        with self.database().open() as db:
             create_batches(db, table)
             yield db, table

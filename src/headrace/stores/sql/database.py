@@ -42,7 +42,7 @@ class Database(ABC):
         return False
 
     @contextmanager
-    def opened(self) -> Iterator[Self]:
+    def open(self) -> Iterator[Self]:
         """Connected while the block runs."""
         self.connect()
         try:
@@ -112,7 +112,7 @@ class TableDatabase(Database):
         return self.transaction() if self.is_ddl_transactional else nullcontext()
 
     @abstractmethod
-    def translated(self) -> AbstractContextManager[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
         """Turns the driver's errors into `SinkUnavailable`, `SinkRefused` and `RowRefused`."""
 
     @abstractmethod

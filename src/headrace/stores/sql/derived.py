@@ -52,7 +52,7 @@ class SqlSink:
 
     def open(self) -> Place | None:
         database = self._database
-        with database.translated():
+        with database.translate_errors():
             database.connect()
             self._ensure_state()
             self._owner = secrets.token_hex(16)
@@ -74,7 +74,7 @@ class SqlSink:
     def _apply(self, batch: ChangeBatch) -> None:
         database, shape = self._database, self._shape
         restore = shape.saved()
-        with database.translated():
+        with database.translate_errors():
             if not database.is_ddl_transactional:
                 shape.ensure(batch.changes, self._check_owner)
             try:
@@ -96,7 +96,7 @@ class SqlSink:
     def _widen(self, changes: Sequence[RowChange]) -> bool:
         """Give the columns that we made the types that these rows need; whether there were any."""
         database, shape = self._database, self._shape
-        with database.translated():
+        with database.translate_errors():
             wider, keys = shape.find_wider(changes)
             if not wider:
                 return False
@@ -108,7 +108,7 @@ class SqlSink:
 
     def rest(self, *, is_idle: bool = True) -> None:
         """Between batches: let others have what only one may hold."""
-        with self._database.translated():
+        with self._database.translate_errors():
             self._database.rest(is_idle=is_idle)
 
     def close(self) -> None:
@@ -256,7 +256,7 @@ class SqlSink:
 @contextmanager
 def _reading(database: TableDatabase) -> Iterator[TableDatabase]:
     """A connection for a question, with the driver's errors translated."""
-    with database.translated(), database.opened():
+    with database.translate_errors(), database.open():
         yield database
 
 

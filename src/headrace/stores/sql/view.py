@@ -65,7 +65,7 @@ class SqlStore(ABC):
 
         return choose_types(schema, target, self.type_of(), f"{self.name} view {target.table}", self.json_type)
 
-    def prepared(self, found: "DataFrame") -> "DataFrame":
+    def prepare(self, found: "DataFrame") -> "DataFrame":
         """The columns as the store wants them."""
         return found
 
@@ -270,7 +270,7 @@ class Books:
         return Kept(Shape.from_json(shape), Freshness(revision, batch, rows, written, standing), logged)
 
     def write(self, label: Label, kept: Kept) -> None:
-        """Write down what is known of a view, and forget changes that are older than is told."""
+        """Write down what is known of a view, and drop changes that are not remembered any more."""
         fresh = kept.freshness
         values = (
             str(label), kept.shape.to_json(), fresh.revision, fresh.batch, fresh.rows, fresh.written_ms,

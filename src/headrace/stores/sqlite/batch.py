@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
 from headrace.stores.batch import OnNewQuery, Target, words
-from headrace.stores.frames import TableColumn, nested_as_json
+from headrace.stores.frames import TableColumn, encode_nested
 from headrace.stores.sql.batch import FileBatchSink
 from headrace.stores.sql.database import Database
 from headrace.stores.sql.statements import TableName, quote
@@ -36,7 +36,7 @@ class SqliteSink(FileBatchSink):
         return SqliteDatabase(self.path)
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        return nested_as_json(rows, keep_scalar_arrays=False)
+        return encode_nested(rows, keep_scalar_arrays=False)
 
     def type_of(self, kind: T.DataType) -> str | None:
         return sqlite_type(kind)

@@ -55,7 +55,7 @@ class SqliteTables(SqliteDatabase, TableDatabase):
         super().__init__(path, busy_s=_BUSY_S)
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """SQLite's primary result code decides."""
         try:
             yield

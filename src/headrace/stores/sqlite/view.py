@@ -20,7 +20,7 @@ from headrace.stores.sql.answer import Dialect
 from headrace.stores.sql.statements import quote
 from headrace.stores.sql.view import Connections, Run, SqlReader, SqlStore
 from headrace.stores.sqlite.database import SqliteDatabase
-from headrace.stores.views.shape import Column, Kind, loaded
+from headrace.stores.views.shape import Column, Kind, load_value
 from headrace.stores.views.store import Label, never_written
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class SqliteStore(SqlStore):
     def __str__(self) -> str:
         return f"SQLite {self.path}"
 
-    def prepared(self, found: "DataFrame") -> "DataFrame":
-        from headrace.stores.frames import nested_as_json
+    def prepare(self, found: "DataFrame") -> "DataFrame":
+        from headrace.stores.frames import encode_nested
 
-        return nested_as_json(found, keep_scalar_arrays=False)
+        return encode_nested(found, keep_scalar_arrays=False)
 
     def type_of(self) -> "Callable[[DataType], str | None]":
         from headrace.stores.sqlite.batch import sqlite_type
@@ -54,7 +54,7 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def writing(self, label: Label) -> Iterator[SqliteDatabase]:
-        with SqliteDatabase(self.path, has_wal=True).opened() as db:
+        with SqliteDatabase(self.path, has_wal=True).open() as db:
             self.make_books(db, label.view)
             yield db
 
@@ -115,7 +115,7 @@ def _value(column: Column, value: Any) -> Any:
         return json.loads(value)
     if column.kind is Kind.BOOLEAN:
         return bool(value)
-    return value if column.kind is Kind.BINARY else loaded(column, value)
+    return value if column.kind is Kind.BINARY else load_value(column, value)
 
 
 def _stored(column: Column, value: Any) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.stores.errors import BadQuestion
-from headrace.stores.views.shape import Column, Shape, loaded, parse, shown
+from headrace.stores.views.shape import Column, Shape, load_value, parse_value, show_value
 
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "null")
 DEFAULT_LIMIT, MOST_ROWS = 100, 1_000
@@ -52,7 +52,7 @@ class Question:
 
     def cursor(self, row: dict[str, Any]) -> str:
         """What names a row as the last of a page."""
-        values = [shown(order.column, row[order.column.name]) for order in self.order]
+        values = [show_value(order.column, row[order.column.name]) for order in self.order]
         text = json.dumps([_order_text(self.order), *values], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -88,7 +88,7 @@ def read_key(shape: Shape, parts: Sequence[str]) -> list[Any]:
             f"the key has {len(shape.key)} column{'s' if len(shape.key) != 1 else ''}, and {len(parts)} in the path: "
             f"write {'/'.join(f'<{name}>' for name in shape.key)}"
         )
-    return [parse(column, text) for column, text in zip(shape.key_columns, parts, strict=True)]
+    return [parse_value(column, text) for column, text in zip(shape.key_columns, parts, strict=True)]
 
 
 def _condition(shape: Shape, name: str, text: str) -> Condition:
@@ -106,10 +106,10 @@ def _condition(shape: Shape, name: str, text: str) -> Condition:
             raise BadQuestion(f"{name} is {text!r}: write true or false")
         return Condition(column, operator, text == "true")
     if operator == "in":
-        return Condition(column, operator, tuple(parse(column, part) for part in text.split(",")))
+        return Condition(column, operator, tuple(parse_value(column, part) for part in text.split(",")))
     if operator not in ("eq", "ne") and not column.kind.is_ordered:
         raise BadQuestion(f"{column.name} is {column.type}, which has no order: compare it by eq or ne")
-    return Condition(column, operator, parse(column, text))
+    return Condition(column, operator, parse_value(column, text))
 
 
 def _read_order(shape: Shape, text: str) -> tuple[Order, ...]:
@@ -139,7 +139,7 @@ def _read_cursor(order: tuple[Order, ...], text: str) -> tuple[Any, ...]:
         found = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         if not isinstance(found, list) or found[0] != _order_text(order) or len(found) != len(order) + 1:
             raise ValueError(found)
-        return tuple(loaded(one.column, value) for one, value in zip(order, found[1:], strict=True))
+        return tuple(load_value(one.column, value) for one, value in zip(order, found[1:], strict=True))
     except (ValueError, TypeError, IndexError, ArithmeticError, binascii.Error) as error:
         raise BadQuestion(
             "after is not a cursor of this order: take it from 'next' of the page before, and ask with the same order"

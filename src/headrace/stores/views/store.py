@@ -183,7 +183,7 @@ class Store(Protocol):
     @property
     def kind(self) -> str: ...
 
-    def prepared(self, found: "DataFrame") -> "DataFrame": ...
+    def prepare(self, found: "DataFrame") -> "DataFrame": ...
 
     def write(self, batch: ViewBatch) -> Freshness | None:
         """Write a batch and its freshness as one; None if it is there already."""
@@ -229,7 +229,7 @@ def doubled(label: Label, key: Sequence[str], found: str) -> BadView:
     )
 
 
-def follows(before: Kept | None, batch: ViewBatch, tally: Tally, *, logged: bool, fresh_start: bool) -> Kept:
+def next_kept(before: Kept | None, batch: ViewBatch, tally: Tally, *, logged: bool, fresh_start: bool) -> Kept:
     """What is known after a batch; `fresh_start` if the rows before it were removed."""
     revision = before.freshness.revision + 1 if before else 1
     counted = before.freshness.rows if before and not fresh_start else 0

@@ -30,8 +30,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headrace.stores.errors import BadView, ForeignQuery, NoSuchView
 from headrace.stores.frames import Spool
 from headrace.stores.views.question import everything, read_question
-from headrace.stores.views.replica import answered
-from headrace.stores.views.shape import key_text, shape_of, shown_row
+from headrace.stores.views.replica import answer
+from headrace.stores.views.shape import key_text, shape_of, show_row
 from headrace.stores.views.store import Label, Origin, Standing, ViewBatch
 
 FLAGS = [
@@ -95,7 +95,7 @@ def batch(
         schema = T.StructType([*FLAGS, T.StructField("headrace_row", T.StringType())])
         rows = [
             {name: one[name] for name in (field.name for field in FLAGS)}
-            | {"headrace_row": None if one["headrace_deleted"] else json.dumps(shown_row(shape, one))}
+            | {"headrace_row": None if one["headrace_deleted"] else json.dumps(show_row(shape, one))}
             for one in rows
         ]
     else:
@@ -228,7 +228,7 @@ class ViewStoreContract:
             seen: list[Any] = []
             while True:
                 page = reader.page(question).rows
-                assert page == answered(rows, question), asked
+                assert page == answer(rows, question), asked
                 seen += page
                 if len(page) < question.limit:
                     break

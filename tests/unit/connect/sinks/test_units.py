@@ -17,7 +17,7 @@ from headrace.connect.sync.reduction import LogRecord, reduce_records
 from headrace.connect.table import Column, Table
 from headrace.records import Header, Record
 from headrace.stores.derived import RowChange
-from headrace.stores.values import Family, canonical
+from headrace.stores.values import Family, canonicalize
 from tests.unit.connect.avro.avro_records import Schemas
 from tests.unit.connect.avro.avro_records import column as postgres_column
 
@@ -102,11 +102,11 @@ FORMS: list[dict[str, Any]] = [
 def test_a_time(column: Column, raw: str, family: Family, expected: str, form: dict[str, Any]) -> None:
     change = _read(column, raw, **form)
     assert change.row is not None
-    assert canonical(change.row["at"], family) == expected
-    assert canonical(change.key["at"], family) == expected
+    assert canonicalize(change.row["at"], family) == expected
+    assert canonicalize(change.key["at"], family) == expected
     gone = _read(column, raw, DELETE, **form)
     assert gone.row is None
-    assert canonical(gone.key["at"], family) == expected
+    assert canonicalize(gone.key["at"], family) == expected
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_a_time(column: Column, raw: str, family: Family, expected: str, form: d
     ],
 )
 def test_a_number_without_a_unit_is_told_by_its_size(number: int, expected: str) -> None:
-    assert canonical(number, Family.TIMESTAMP) == expected
+    assert canonicalize(number, Family.TIMESTAMP) == expected
 
 
 def test_a_number_stays_a_number_where_no_time_is_asked_for() -> None:
     change = _read(_mysql("at", "datetime"), "2023-11-14 22:13:20")
     assert change.key_text == "1700000000000"
-    assert canonical((change.row or {})["at"], Family.INTEGER) == 1_700_000_000_000
+    assert canonicalize((change.row or {})["at"], Family.INTEGER) == 1_700_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.stores.values import Family, Micros, Misfit, canonical, family_of_value, reader_of
+from headrace.stores.values import Family, Micros, Misfit, canonicalize, family_of_value, reader_of
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_value_that_does_not_fit(family: Family, value: Any) -> None:
     ],
 )
 def test_both_sides_compare_as_equal(family: Family, log: Any, store: Any) -> None:
-    assert canonical(log, family) == canonical(store, family)
+    assert canonicalize(log, family) == canonicalize(store, family)
 
 
 def test_new_columns_take_the_family_of_their_first_value() -> None:

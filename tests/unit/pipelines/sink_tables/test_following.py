@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.stores.batch import OnNewQuery, Recorded, Step, next_step
+from headrace.stores.batch import OnNewQuery, Recorded, Step, decide_step
 from headrace.stores.errors import ForeignQuery
 
 MINE = Recorded("me", 4)
@@ -24,7 +24,7 @@ MINE = Recorded("me", 4)
     ],
 )
 def test_steps(recorded: list[Recorded], batch_id: int, policy: OnNewQuery, step: Step) -> None:
-    assert next_step("s", recorded, "me", batch_id, policy) is step
+    assert decide_step("s", recorded, "me", batch_id, policy) is step
 
 
 @pytest.mark.parametrize("policy", ["refuse", "continue", "replace"])
@@ -37,12 +37,12 @@ def test_steps(recorded: list[Recorded], batch_id: int, policy: OnNewQuery, step
 )
 def test_what_is_always_refused(recorded: list[Recorded], text: str, policy: OnNewQuery) -> None:
     with pytest.raises(ForeignQuery, match=text):
-        next_step("s", recorded, "me", 3, policy)
+        decide_step("s", recorded, "me", 3, policy)
 
 
 def test_another_query_is_refused_even_when_its_number_would_follow() -> None:
     with pytest.raises(ForeignQuery, match="written by query other up to batch 4") as error:
-        next_step("s", [Recorded("other", 4)], "me", 5, "refuse")
+        decide_step("s", [Recorded("other", 4)], "me", 5, "refuse")
     assert (error.value.sink, error.value.query_id, error.value.batch_id) == ("s", "me", 5)
     assert "say on_new_query='replace' to begin again with an empty target, 'continue' to add" in str(error.value)
 
@@ -50,5 +50,5 @@ def test_another_query_is_refused_even_when_its_number_would_follow() -> None:
 def test_a_store_that_cannot_begin_again_is_not_told_to() -> None:
     for recorded, batch in ([Recorded("other", 4)], 5), ([Recorded("me", 4)], 3):
         with pytest.raises(ForeignQuery, match="on_new_query='continue'") as error:
-            next_step("s", recorded, "me", batch, "refuse", can_replace=False)
+            decide_step("s", recorded, "me", batch, "refuse", can_replace=False)
         assert "replace" not in str(error.value)

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.pipelines.sink.effects import Refused, webhook
 from headrace.pipelines.sink.effects.delivery import Pace, deliver
-from headrace.pipelines.sink.effects.ledger import Ledger, opened
+from headrace.pipelines.sink.effects.ledger import Ledger, open_ledger
 from headrace.pipelines.sink.effects.sink import outbox
 from headrace.stores.batch import Numbered, Step, Target
 from headrace.stores.errors import SinkMisconfigured
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> str:
 
 @pytest.fixture
 def ledger(store: str) -> Iterator[Ledger]:
-    with opened(store, TARGET) as found:
+    with open_ledger(store, TARGET) as found:
         yield found
 
 
@@ -66,11 +66,11 @@ def test_each_record_is_sent_once_whatever_is_replayed(ledger: Ledger) -> None:
 
 
 def test_what_was_in_doubt_is_sent_again_with_its_key(store: str) -> None:
-    with opened(store, TARGET) as ledger:
+    with open_ledger(store, TARGET) as ledger:
         ledger.take_in(Numbered("q", 0), records(1, 2, 3))
         ledger.claim(ledger.pending(0, 1))  # and then the process dies
     sent = Sent()
-    with opened(store, TARGET) as ledger:
+    with open_ledger(store, TARGET) as ledger:
         assert ledger.step(Numbered("q", 0)) is Step.SKIP
         deliver(ledger, sent, QUICK)
         assert sorted(sent.keys) == ["k1", "k2", "k3"]

@@ -9,21 +9,21 @@ from headrace.stores.postgres.batch import fits
 
 
 def test_the_order_is_told_by_version_then_order_then_offset() -> None:
-    assert Target("t", "s", ("k",), ("at",), version="n").ordering(["k", "at", "n", "offset"]) == ("n", "at")
-    assert Target("t", "s", ("k",), ("at",)).ordering(["k", "at", "offset"]) == ("at",)
-    assert Target("t", "s", ("k",)).ordering(["k", "offset"]) == ("offset",)
-    assert Target("t", "s", ("k",)).ordering(["k", "v"]) == ()
+    assert Target("t", "s", ("k",), ("at",), version="n").choose_order(["k", "at", "n", "offset"]) == ("n", "at")
+    assert Target("t", "s", ("k",), ("at",)).choose_order(["k", "at", "offset"]) == ("at",)
+    assert Target("t", "s", ("k",)).choose_order(["k", "offset"]) == ("offset",)
+    assert Target("t", "s", ("k",)).choose_order(["k", "v"]) == ()
 
 
 def test_a_flag_is_not_written_and_an_expression_takes_nothing_away() -> None:
-    assert Target("t", "s", ("k",), delete_when="gone").written(["k", "v", "gone"]) == ("k", "v")
-    assert Target("t", "s", ("k",), delete_when="op = 'd'").written(["k", "op"]) == ("k", "op")
+    assert Target("t", "s", ("k",), delete_when="gone").choose_columns(["k", "v", "gone"]) == ("k", "v")
+    assert Target("t", "s", ("k",), delete_when="op = 'd'").choose_columns(["k", "op"]) == ("k", "op")
     with pytest.raises(SinkMisconfigured, match="'k' is a key"):
-        Target("t", "s", ("k",), columns=("v",)).written(["k", "v"])
+        Target("t", "s", ("k",), columns=("v",)).choose_columns(["k", "v"])
     with pytest.raises(ColumnMismatch, match="order_by names the column 'at'"):
-        Target("t", "s", ("k",), ("at",)).written(["k"])
+        Target("t", "s", ("k",), ("at",)).choose_columns(["k"])
     with pytest.raises(ColumnMismatch, match="twice"):
-        Target("t", "s").written(["k", "k"])
+        Target("t", "s").choose_columns(["k", "k"])
 
 
 @pytest.mark.parametrize("setting", [{"delete_when": "x"}, {"version": "n"}, {"order_by": ("a",)}])

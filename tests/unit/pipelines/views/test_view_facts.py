@@ -13,7 +13,7 @@ from headrace.pipelines.views.sink import standing_at
 from headrace.pipelines.views.status import status_of
 from headrace.status import Status
 from headrace.stores.errors import BadQuestion
-from headrace.stores.views.shape import Column, Shape, key_text, loaded_key, parse, shape_of, shown
+from headrace.stores.views.shape import Column, Shape, key_text, load_key, parse_value, shape_of, show_value
 from headrace.stores.views.store import Freshness, Standing
 
 LOG = 'v1\n{"batchWatermarkMs":%d,"batchTimestampMs":1}\n{"posts": {"0": 7, "1": 3}}\n{"follows": {"0": 2}}\n'
@@ -44,7 +44,7 @@ def test_a_key_is_the_text_that_the_jvm_makes_of_it() -> None:
     key = {"a": 'ü\u001f\\u001f"\n', "at": datetime(2026, 1, 1, tzinfo=UTC), "n": Decimal("1.50")}
     text = key_text(shape, key)
     assert text == '{"a":"ü\\u001F\\\\u001f\\"\\n","at":"2026-01-01T00:00:00.000000+00:00","n":"1.50"}'
-    assert loaded_key(shape, text) == key
+    assert load_key(shape, text) == key
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_key_is_the_text_that_the_jvm_makes_of_it() -> None:
     ],
 )
 def test_values_that_json_has_no_word_for(kind: str, value: object, json: object) -> None:
-    assert shown(Column("x", kind), value) == json
+    assert show_value(Column("x", kind), value) == json
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_values_that_json_has_no_word_for(kind: str, value: object, json: object
 )
 def test_a_value_that_is_none_is_refused(kind: str, text: str) -> None:
     with pytest.raises(BadQuestion, match="x is"):
-        parse(Column("x", kind), text)
+        parse_value(Column("x", kind), text)
 
 
 def test_the_dashboard_shows_keeper_and_server_as_one() -> None:

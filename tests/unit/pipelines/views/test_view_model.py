@@ -10,7 +10,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
 from headrace.pipelines.views import sqlite
 from headrace.stores.views.question import everything, read_question
-from headrace.stores.views.replica import answered
+from headrace.stores.views.replica import answer
 from headrace.testing.contracts.view import COLUMNS, batch, row
 
 _NARROW = T.StructType([COLUMNS["user"], COLUMNS["likes"], COLUMNS["score"], COLUMNS["post"]])
@@ -77,14 +77,14 @@ def test_sql_and_memory_answer_alike_page_by_page(values: list[Any], asked: dict
         store.write(batch(store, 0, rows, columns=_NARROW, key=("user",)))
         reader = store.reader("feed")
         shape = reader.kept().shape
-        whole = answered(rows, read_question(shape, [*asked.items(), ("limit", "1000")]))
+        whole = answer(rows, read_question(shape, [*asked.items(), ("limit", "1000")]))
         seen: list[Any] = []
         cursor = None
         while cursor is not None or not seen:
             more = [("after", cursor)] if cursor else []
             question = read_question(shape, [*asked.items(), ("limit", str(limit)), *more])
             page = reader.page(question).rows
-            assert page == answered(rows, question)
+            assert page == answer(rows, question)
             seen += page
             if len(page) < limit:
                 break

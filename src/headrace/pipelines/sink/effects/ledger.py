@@ -158,7 +158,7 @@ class Ledger:
 
 
 @contextmanager
-def opened(store: str, target: Target) -> Iterator[Ledger]:
+def open_ledger(store: str, target: Target) -> Iterator[Ledger]:
     """The ledger at `sqlite:///path` or `postgresql://…`."""
     if store.startswith("sqlite:///"):
         database: Database = SqliteDatabase(Path(store.removeprefix("sqlite:///")))
@@ -166,7 +166,7 @@ def opened(store: str, target: Target) -> Iterator[Ledger]:
         database = PostgresDatabase(store)
     else:
         raise SinkMisconfigured("an outbox is kept in store='sqlite:///path' or store='postgresql://…'")
-    with database.opened() as db:
+    with database.open() as db:
         ledger = Ledger(db, target)
         ledger.prepare()
         yield ledger

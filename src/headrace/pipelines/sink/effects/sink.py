@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
 from headrace.pipelines.sink.effects.delivery import Pace, Send, deliver
-from headrace.pipelines.sink.effects.ledger import FailedRecord, Ledger, opened
+from headrace.pipelines.sink.effects.ledger import FailedRecord, Ledger, open_ledger
 from headrace.stores.batch import Numbered, OnNewQuery, Step, Target, words
 from headrace.stores.errors import SinkMisconfigured
-from headrace.stores.frames import Spool, query_id, spooled
+from headrace.stores.frames import Spool, read_query_id, spool_rows
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Outbox:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Take one batch in, unless it is there already, and send what is pending."""
-        batch = Numbered(query_id(df), batch_id)
+        batch = Numbered(read_query_id(df), batch_id)
         with self._ledger() as ledger:
             if ledger.step(batch) is not Step.SKIP:
-                with spooled(self._records(df)) as spool:
+                with spool_rows(self._records(df)) as spool:
                     ledger.take_in(batch, _rows(spool))
             # Also when the batch was taken in before: it is run again because it did not come to its end.
             deliver(ledger, self.send, self.pace)
@@ -54,7 +54,7 @@ class Outbox:
 
     @contextmanager
     def _ledger(self) -> Iterator[Ledger]:
-        with opened(self.store, self.target) as ledger:
+        with open_ledger(self.store, self.target) as ledger:
             yield ledger
 
     def _records(self, df: DataFrame) -> DataFrame:

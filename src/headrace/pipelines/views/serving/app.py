@@ -26,7 +26,7 @@ from headrace.serving import AppServer, listening
 from headrace.status import EVERY_S, VIEWS, Status, StatusWriter
 from headrace.stores.errors import BadQuestion, NoSuchView, StoreAway, ViewError
 from headrace.stores.views.question import Condition, read_conditions, read_key, read_question
-from headrace.stores.views.shape import shown_row
+from headrace.stores.views.shape import show_row
 from headrace.stores.views.store import Answer, Kept, Reader
 
 DEFAULT_PORT = 8300
@@ -110,13 +110,13 @@ class Service:
         answer: Answer = await self._ask(reader.row, read_key(kept.shape, parts))
         if not answer.rows:
             raise HTTPException(404, f"view {name!r} has no row with the key {'/'.join(parts)}")
-        return self._answered(name, answer, {"row": shown_row(answer.kept.shape, answer.rows[0])})
+        return self._answered(name, answer, {"row": show_row(answer.kept.shape, answer.rows[0])})
 
     async def _page(self, name: str, reader: Reader, request: Request) -> Response:
         kept: Kept = await self._ask(reader.kept)
         question = read_question(kept.shape, request.query_params.multi_items())
         answer: Answer = await self._ask(reader.page, question)
-        rows = [shown_row(answer.kept.shape, row) for row in answer.rows]
+        rows = [show_row(answer.kept.shape, row) for row in answer.rows]
         more = question.cursor(dict(answer.rows[-1])) if len(rows) == question.limit else None
         return self._answered(name, answer, {"rows": rows, "next": more})
 

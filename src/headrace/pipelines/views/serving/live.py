@@ -18,7 +18,7 @@ from starlette.types import Send
 from headrace.stores.errors import ViewError
 from headrace.stores.views.question import MOST_ROWS, Condition, Question, everything
 from headrace.stores.views.replica import fits
-from headrace.stores.views.shape import shown, shown_row
+from headrace.stores.views.shape import show_row, show_value
 from headrace.stores.views.store import Change, Changes, Kept, Reader
 
 T = TypeVar("T")
@@ -132,7 +132,7 @@ class Live:
             answer = await self._ask(self._reader.page, question)
             begun = first is None
             first = first or answer.kept
-            rows = [shown_row(answer.kept.shape, row) for row in answer.rows]
+            rows = [show_row(answer.kept.shape, row) for row in answer.rows]
             if rows or begun:
                 yield encoded("state", {"first": begun, "rows": rows}), None
             if len(answer.rows) < question.limit:
@@ -154,8 +154,10 @@ class Live:
         put = [one.row for one in wanted if one.row is not None and fits(one.row, self._conditions)]
         gone = [one.key for one in wanted if one.row is None or not fits(one.row, self._conditions)]
         data = {
-            "upserts": [shown_row(shape, row) for row in put],
-            "deletes": [{column.name: shown(column, one[column.name]) for column in shape.key_columns} for one in gone],
+            "upserts": [show_row(shape, row) for row in put],
+            "deletes": [
+                {column.name: show_value(column, one[column.name]) for column in shape.key_columns} for one in gone
+            ],
             "freshness": kept.freshness.shown(self._now_ms()),
         }
         return encoded("change", data, kept.freshness.revision if with_id else None)
