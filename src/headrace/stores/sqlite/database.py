@@ -6,7 +6,7 @@ SQLite asks no column for its values' type. Values are kept so that nothing is l
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -79,9 +79,11 @@ class SqliteDatabase(StagingDatabase):
         names = spool.schema.names
         self.run(f"CREATE TEMP TABLE headrace_stage ({list_names(names)})")
         statement = f"INSERT INTO temp.headrace_stage VALUES ({', '.join('?' * len(names))})"  # noqa: S608
-        for part in spool.batches():
-            columns = [cell_values(part.column(index)) for index in range(part.num_columns)]
-            self.run_many(statement, zip(*columns, strict=True))
+        # One transaction, and not one for each row; it only reads the file, so others are not kept from it.
+        with nullcontext() if self._db.in_transaction else self.transaction("BEGIN"):
+            for part in spool.batches():
+                columns = [cell_values(part.column(index)) for index in range(part.num_columns)]
+                self.run_many(statement, zip(*columns, strict=True))
         return "temp.headrace_stage"
 
 
