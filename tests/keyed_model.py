@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.keyed.checking import checked
+from headrace.pipelines.keyed.checking import check_changes
 from headrace.pipelines.keyed.operator import (
     NEVER,
     NO_WATERMARK,
@@ -99,7 +99,7 @@ class ModelBucket:
         return pa.RecordBatch.from_pylist([self.keys[name] for name in names], schema=kinds)
 
     def _keep(self, view: "_View", keys: pa.RecordBatch, changes: Changes) -> pa.RecordBatch:
-        checked(changes, self.plan, len(view.names))
+        check_changes(changes, self.plan, len(view.names))
         for table in self.plan.tables:
             self._keep_table(table, view.names, changes)
         self._set(Clock.EVENT, view.names, changes.event_timers)

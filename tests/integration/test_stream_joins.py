@@ -181,7 +181,7 @@ def test_joined_tables_at_rest_and_mistakes_told_in_a_sentence(streams: Streams)
         within(left, right.drop("event_time"), "inner")
     with pytest.raises(BadWindow, match="'at', which has no watermark"):
         within(left, bare, "inner", right_time="at")
-    with pytest.raises(BadWindow, match="the right side is none"):
+    with pytest.raises(BadWindow, match="the right side is not one"):
         within(left, at_rest, "inner")
     with pytest.raises(BadField, match=r"string on the left and 'k' is bigint on the right"):
         within(left, right.withColumn("k", right.x), "inner")

@@ -22,7 +22,7 @@ from headrace.pipelines.operators import top_n
 from headrace.pipelines.operators.aggregation.fold import fold
 from headrace.pipelines.operators.aggregation.ordering import RANKINGS
 from headrace.pipelines.operators.errors import BadAggregate
-from headrace.pipelines.operators.grouping import grouped
+from headrace.pipelines.operators.grouping import group_rows
 from tests.property import grouped_model
 from tests.property.storage_model import examples
 
@@ -107,7 +107,7 @@ def windowed(table: Sequence[Row], aggregates: Any) -> Row:
     """As a window, of partial results of two rows each that are kept and read again."""
     batch = pa.RecordBatch.from_pylist(list(table), schema=pa.schema(grouped_model.COLUMNS))
     made = fold(aggregates, batch.schema)
-    parts = made.load(made.lift(batch, np.arange(len(table)))).reduce(grouped(np.arange(len(table)) // 2))
+    parts = made.load(made.lift(batch, np.arange(len(table)))).reduce(group_rows(np.arange(len(table)) // 2))
     whole = made.load(parts.stored()).over(np.array([0]), np.array([-(-len(table) // 2)]))
     return {name: column[0].as_py() for name, column in zip(aggregates, whole.results(), strict=True)}
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.operators.aggregation.cells import Extreme, Moments, Sum
-from headrace.pipelines.operators.grouping import find, grouped
+from headrace.pipelines.operators.grouping import find, group_rows
 
 values = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
 pairs = st.lists(st.tuples(st.integers(0, 3), values), max_size=30)
@@ -24,7 +24,7 @@ def test_look_ups(held: list[tuple[int, int]], wanted: list[tuple[int, int]], si
 @given(pairs)
 def test_groups(given_pairs: list[tuple[int, int]]) -> None:
     key, value = (np.array(column, np.int64) for column in _split(given_pairs))
-    groups = grouped(key, value)
+    groups = group_rows(key, value)
     found = [
         (given_pairs[groups.order[low]], [int(row) for row in groups.order[low:high]])
         for low, high in zip(groups.starts, groups.ends, strict=True)

@@ -43,7 +43,7 @@ def spans(kind: pa.DataType, arena: Bytes, at: Longs, sizes: Longs) -> pa.Array:
     return pa.Array.from_buffers(kind, len(sizes), [validity(sizes >= 0), pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def replaced(column: pa.Array, rows: NDArray[np.intp], values: pa.Array) -> pa.Array:
+def replace_rows(column: pa.Array, rows: NDArray[np.intp], values: pa.Array) -> pa.Array:
     """The column with other values in these rows, in order; `replace_with_mask` does not know every type."""
     places = np.arange(len(column))
     places[rows] = len(column) + np.arange(len(values))

@@ -27,7 +27,7 @@ from headrace.pipelines.columns.avro_program import (
 )
 from headrace.pipelines.columns.avro_schema import AvroField, AvroType, BadSchema, read_schema
 from headrace.pipelines.columns.cells import Cells, Faults, column, without
-from headrace.pipelines.columns.decoding import Decoded, Refusal, fit, joined, one_by_one
+from headrace.pipelines.columns.decoding import Decoded, Refusal, fit, join_parts, one_by_one
 from headrace.pipelines.columns.framing import REASONS, split_frames
 from headrace.pipelines.columns.json_exact import DoesNotFit
 from headrace.pipelines.columns.records import RecordColumns
@@ -78,7 +78,7 @@ class AvroDecoder:
             rows = np.flatnonzero(ids == group)
             reader = self._written_with(group) if group >= 0 else Refusal(self._schema, REASONS.get(group, ""))
             parts.append((rows, reader.read(records.arena, body_at[rows], body_size[rows])))
-        return joined(self._schema, len(records), parts)
+        return join_parts(self._schema, len(records), parts)
 
     def _written_with(self, schema_id: int) -> _Reader:
         if schema_id not in self._readers:

@@ -113,7 +113,7 @@ class _Compiler:
                 raise NeedsLibrary
         meaning = meaning_of(writer, name)
         if wanted is not None and not fits(meaning.form, wanted.type):
-            raise DoesNotFit(f"field {name!r} was written as {shown(writer)}, which is no {wanted.type}")
+            raise DoesNotFit(f"field {name!r} was written as {shown(writer)}, which is not {wanted.type}")
         leaf = self.leaf() if wanted is not None else -1
         self.step(*_step_of(writer), leaf=leaf, name=name)
         return Leaf(leaf, meaning, wanted.type) if wanted is not None else None
@@ -132,7 +132,7 @@ class _Compiler:
             self.record(writer, (), None, name + ".")
             return None
         if not pa.types.is_struct(wanted.type):
-            raise DoesNotFit(f"field {name!r} was written as a record, which is no {wanted.type}")
+            raise DoesNotFit(f"field {name!r} was written as a record, which is not {wanted.type}")
         leaf = self.leaf()
         self.step(walk.PRESENT, 0, 0, leaf=leaf, name=name)
         inner = reader.without_null if reader else None

@@ -125,7 +125,7 @@ def column(arena: Bytes, cells: Cells, leaf: int, meaning: Meaning, kind: pa.Dat
         is_of_day = types.is_time64(kind)
         lowest, highest = (0, _DAY_MICROS - 1) if is_of_day else (-(2**63), 2**63 - 1)
         outside = there & ((numbers > highest // meaning.micros) | (numbers < -(-lowest // meaning.micros)))
-        words = "which is no time of day" if is_of_day else "too large for a time"
+        words = "which is not a time of day" if is_of_day else "too large for a time"
         faults.mark(np.flatnonzero(outside), lambda row: f"field {meaning.name!r} is {numbers[row]}, {words}")
         return fixed(kind, np.where(outside, 0, numbers) * meaning.micros, there)
     return _bytes(arena, cells, leaf, meaning, kind, faults)

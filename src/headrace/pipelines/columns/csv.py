@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.arrow import fixed, replaced
+from headrace.pipelines.columns.arrow import fixed, replace_rows
 from headrace.pipelines.columns.decimals import decimals_from_text
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.jit import compiled
@@ -60,7 +60,7 @@ class CsvDecoder:
         tables = self._tables(lines, rows, broken) if len(rows) else []
         read = np.array([row for part, _ in tables for row in part.tolist()], np.int64)
         columns = [
-            _placed([table[index] for _, table in tables], read, count, field.type)
+            _place([table[index] for _, table in tables], read, count, field.type)
             for index, field in enumerate(self._schema)
         ]
         return Decoded(columns, broken)
@@ -87,7 +87,7 @@ class CsvDecoder:
     def _columns(self, lines: "_Lines", rows: Rows) -> list[pa.Array]:
         table = self._parse(lines, rows, self._read_as)
         return [
-            _converted(array, field) if field.type in self._own else array
+            _convert(array, field) if field.type in self._own else array
             for array, field in zip(table, self._schema, strict=True)
         ]
 
@@ -124,7 +124,7 @@ class CsvDecoder:
             except pa.ArrowInvalid:
                 found = raw[index][0].as_py() or b""
                 shown = found[:20].decode(errors="replace") + ("…" if len(found) > 20 else "")
-                return f"field {field.name!r} is {shown!r}, which is no {_words(field.type)}"
+                return f"field {field.name!r} is {shown!r}, which is not {_words(field.type)}"
         return f"the line does not convert ({error})"
 
 
@@ -146,7 +146,7 @@ def _words(kind: pa.DataType) -> str:
     return "UTF-8" if pa.types.is_string(kind) else str(kind)
 
 
-def _converted(texts: pa.StringArray, field: pa.Field) -> pa.Array:
+def _convert(texts: pa.StringArray, field: pa.Field) -> pa.Array:
     """Times or decimals from their text; the few forms that the compiled readers do not know by the exact one."""
     if pa.types.is_timestamp(field.type):
         return _times(texts, field)
@@ -154,7 +154,7 @@ def _converted(texts: pa.StringArray, field: pa.Field) -> pa.Array:
     if not len(unread):
         return read
     values = [convert(texts[row].as_py(), None, field.type, field.name) for row in unread.tolist()]
-    return replaced(read, unread, pa.array(values, field.type))
+    return replace_rows(read, unread, pa.array(values, field.type))
 
 
 def _times(texts: pa.StringArray, field: pa.Field) -> pa.Array:
@@ -168,7 +168,7 @@ def _times(texts: pa.StringArray, field: pa.Field) -> pa.Array:
     return fixed(field.type, values, there)
 
 
-def _placed(parts: list[pa.Array], rows: NDArray[np.int64], count: int, kind: pa.DataType) -> pa.Array:
+def _place(parts: list[pa.Array], rows: NDArray[np.int64], count: int, kind: pa.DataType) -> pa.Array:
     """What was read, each value in its own row, null in every other."""
     if len(parts) == 1 and len(rows) == count:
         return parts[0]

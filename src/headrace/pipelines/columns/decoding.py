@@ -35,7 +35,7 @@ class Decoder(Protocol):
         ...
 
 
-def joined(schema: pa.Schema, rows: int, parts: Sequence[tuple[NDArray[np.intp], Decoded]]) -> Decoded:
+def join_parts(schema: pa.Schema, rows: int, parts: Sequence[tuple[NDArray[np.intp], Decoded]]) -> Decoded:
     """All rows in their order, out of parts that each know which rows they are; together they are every row once."""
     order = np.empty(rows, np.int64)
     order[np.concatenate([places for places, _ in parts] or [np.empty(0, np.intp)])] = np.arange(rows)
@@ -109,7 +109,7 @@ def fit(value: Any, kind: pa.DataType, name: str) -> Any:
     else:
         found = _time(value, kind) if not types.is_nested(kind) else _nested(value, kind, name)
     if found is None:
-        raise DoesNotFit(f"field {name!r} is of type {type(value).__name__}, which is no {kind}")
+        raise DoesNotFit(f"field {name!r} is of type {type(value).__name__}, which is not {kind}")
     return found
 
 

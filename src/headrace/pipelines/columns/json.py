@@ -16,7 +16,7 @@ import pyarrow.json as arrow_json
 from numpy.typing import NDArray
 
 from headrace.pipelines.columns import json_walk as walk
-from headrace.pipelines.columns.arrow import booleans, fixed, replaced, spans, validity
+from headrace.pipelines.columns.arrow import booleans, fixed, replace_rows, spans, validity
 from headrace.pipelines.columns.decimals import decimals_from_text
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.json_exact import DoesNotFit, convert, read_object
@@ -142,7 +142,7 @@ class JsonDecoder:
             for name, value in read.items():
                 values[name].append(value)
         mended = [
-            replaced(column, rows, pa.array(values[field.name], field.type))
+            replace_rows(column, rows, pa.array(values[field.name], field.type))
             for column, field in zip(columns, self._schema, strict=True)
         ]
         return Decoded(mended, reasons)

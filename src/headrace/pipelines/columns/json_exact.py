@@ -149,7 +149,7 @@ def convert(value: Any, text: str | None, kind: pa.DataType, name: str, epoch_mi
             (_text(key, None, name), convert(item, None, kind.item_type, f"{name}.{key}", epoch_micros))
             for key, item in value.items()
         ]
-    raise DoesNotFit(f"field {name!r} is {_shown(json.dumps(value))}, which is no {kind}")
+    raise DoesNotFit(f"field {name!r} is {_shown(json.dumps(value))}, which is not {kind}")
 
 
 def _text(value: Any, text: str | None, name: str) -> str:
@@ -215,9 +215,9 @@ def _time(value: Any, kind: pa.TimestampType, name: str, epoch_micros: int) -> i
         try:
             found = datetime.fromisoformat(value)
         except ValueError:
-            raise DoesNotFit(f"field {name!r} is {_shown(value)}, which is no time as ISO 8601 writes it") from None
+            raise DoesNotFit(f"field {name!r} is {_shown(value)}, which is not a time as ISO 8601 writes it") from None
         return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - EPOCH) // _MICROSECOND
-    raise DoesNotFit(f"field {name!r} is {_shown(json.dumps(value))}, which is no {kind}")
+    raise DoesNotFit(f"field {name!r} is {_shown(json.dumps(value))}, which is not {kind}")
 
 
 def _date(value: str, name: str) -> date:
@@ -231,4 +231,4 @@ def _binary(value: str, name: str) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        raise DoesNotFit(f"field {name!r} is {_shown(value)}, which is no base64") from None
+        raise DoesNotFit(f"field {name!r} is {_shown(value)}, which is not base64") from None

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from headrace.pipelines.columns import protobuf_walk as walk
 from headrace.pipelines.columns.cells import Cells, Faults, column, without
-from headrace.pipelines.columns.decoding import Decoded, Refusal, fit, joined, one_by_one
+from headrace.pipelines.columns.decoding import Decoded, Refusal, fit, join_parts, one_by_one
 from headrace.pipelines.columns.framing import NULL, REASONS, split_frames, strip_indexes
 from headrace.pipelines.columns.json_exact import DoesNotFit
 from headrace.pipelines.columns.protobuf_schema import Table, check_columns, find_message, is_map, is_repeated, table_of
@@ -57,7 +57,7 @@ class ProtobufDecoder:
         for code in np.unique(ids[~good]).tolist():
             rows = np.flatnonzero(ids == code)
             parts.append(_part(Refusal(self._schema, REASONS[code]), records.arena, rows, body_at, body_size))
-        return joined(self._schema, len(records), parts)
+        return join_parts(self._schema, len(records), parts)
 
 
 def _part(
@@ -117,7 +117,7 @@ class LibraryReader:
                 for field, column in zip(self._fields, self._schema, strict=True)
             ]
         except (DecodeError, UnicodeDecodeError) as error:
-            raise DoesNotFit(f"the bytes are no message {message.DESCRIPTOR.full_name} ({error})") from error
+            raise DoesNotFit(f"the bytes are not a message {message.DESCRIPTOR.full_name} ({error})") from error
 
 
 def value_of(message: Message, field: FieldDescriptor, kind: pa.DataType, name: str) -> Any:

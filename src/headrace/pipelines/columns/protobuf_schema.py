@@ -64,7 +64,7 @@ def find_message(descriptor_set: bytes, name: str) -> Message:
         files.ParseFromString(descriptor_set)
     except DecodeError as error:
         raise PipelineError(
-            "the descriptor file is no FileDescriptorSet: make it with protoc --include_imports --descriptor_set_out"
+            "the descriptor file is not a FileDescriptorSet: make it with protoc --include_imports --descriptor_set_out"
         ) from error
     paths = {full: path for file in files.file for full, path in _paths(file)}
     full = name if name in paths else _by_last_part(name, paths)

@@ -37,10 +37,10 @@ def keyed(
         raise BadKey("by names no column: write by=['…'] with the columns that make a key")
     if not 1 <= buckets <= _MOST_BUCKETS:
         raise BadOption(f"buckets={buckets}: write a number from 1 to {_MOST_BUCKETS}")
-    return lambda frame: _applied(frame, operator, list(by), buckets, behind_us)
+    return lambda frame: _apply(frame, operator, list(by), buckets, behind_us)
 
 
-def _applied(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, behind_us: int) -> "DataFrame":
+def _apply(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, behind_us: int) -> "DataFrame":
     from pyspark.sql.functions import col, xxhash64
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.pipelines.keyed import levels
-from headrace.pipelines.keyed.checking import checked
-from headrace.pipelines.keyed.keys import Keys, decode, distinct, encode, joined
+from headrace.pipelines.keyed.checking import check_changes
+from headrace.pipelines.keyed.keys import Keys, decode, distinct, encode, join_keys
 from headrace.pipelines.keyed.layout import decode_run, encode_run
 from headrace.pipelines.keyed.manifest import Manifest, Woken
 from headrace.pipelines.keyed.operator import (
@@ -136,7 +136,7 @@ class Bucket:
         """What the operator emits for new rows; `hashes` are those of their keys."""
         mine = encode(rows.select(self._keys.names), hashes)
         everyone = self._everyone() if is_for_all(rows, self._plan.to_all) else ()
-        keys, numbers = distinct(joined([mine, *everyone]))
+        keys, numbers = distinct(join_keys([mine, *everyone]))
         numbers = numbers[: rows.num_rows]
         batch = Batch(decode(keys, self._keys), numbers, rows)
         return self._keep(keys, batch.keys, self._operator.on_rows(batch, _View(self, keys), times))
@@ -147,14 +147,14 @@ class Bucket:
         found = [keys for keys in due.values() if keys is not None]
         if not found:
             return None
-        keys, _ = distinct(joined(found))
+        keys, _ = distinct(join_keys(found))
         view = _View(self, keys)
         at = {clock: view.timers(clock) for clock in TIMERS}
         for clock, now in _now(times).items():
             at[clock][at[clock] > now] = NEVER
         told = Due(decode(keys, self._keys), at[Clock.EVENT], at[Clock.WALL])
         for clock, table in TIMERS.items():
-            # A timer told is no longer set, unless the operator sets it again.
+            # A timer that went off is no longer set, unless the operator sets it again.
             self._write(table, keys, None, np.flatnonzero(at[clock] != NEVER))
         return self._keep(keys, told.keys, self._operator.on_timers(told, view, times))
 
@@ -224,13 +224,13 @@ class Bucket:
             found.append(run.keys.take(np.searchsorted(run.row_ends, rows, side="right")))
         if not found:
             return None
-        keys, _ = distinct(joined(found))
+        keys, _ = distinct(join_keys(found))
         held = self.read(table.name, keys)
         due = held.key[times_of(held.rows, table) <= now_us]
         return keys.take(due) if len(due) else None
 
     def _keep(self, keys: Keys, columns: pa.RecordBatch, changes: Changes) -> pa.RecordBatch | None:
-        checked(changes, self._plan, len(keys))
+        check_changes(changes, self._plan, len(keys))
         for table in self._plan.tables:
             given = changes.put.get(table.name, changes.append.get(table.name))
             bound = changes.expire.get(table.name)

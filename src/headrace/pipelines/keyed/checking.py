@@ -1,4 +1,4 @@
-"""An operator's answer held against its plan, so that a mistake is told at the call that made it."""
+"""An operator's changes checked against its plan, so that a mistake is reported at the call that made it."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from headrace.pipelines.keyed.operator import (
 )
 
 
-def checked(changes: Changes, plan: Plan, keys: int) -> Changes:
+def check_changes(changes: Changes, plan: Plan, keys: int) -> Changes:
     """The changes, if they are ones that the plan allows for a call with so many keys; else `BadOperator`."""
     tables = {table.name: table for table in plan.tables}
     if changes.emit is not None:
@@ -58,7 +58,7 @@ def _tables(what: str, given: Mapping[str, Keyed], tables: Mapping[str, Table], 
 
 def _rows(what: str, given: Keyed, schema: pa.Schema, keys: int) -> None:
     if not given.rows.schema.equals(schema):
-        raise BadOperator(f"{what} has columns {_told(given.rows.schema)}, and the plan says {_told(schema)}")
+        raise BadOperator(f"{what} has columns {_show(given.rows.schema)}, and the plan says {_show(schema)}")
     if len(given.key) != given.rows.num_rows:
         raise BadOperator(f"{what} has {given.rows.num_rows} rows and {len(given.key)} key numbers")
     _numbers(what, given.key, keys)
@@ -85,5 +85,5 @@ def _once(what: str, numbers: Longs) -> None:
         raise BadOperator(f"{what} name a key twice: a key can be named once in a call")
 
 
-def _told(schema: pa.Schema) -> str:
+def _show(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)

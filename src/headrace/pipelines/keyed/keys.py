@@ -65,7 +65,7 @@ def check_types(schema: pa.Schema) -> None:
             raise BadKey(f"{field.name!r} is {field.type}, which cannot be compared: take a field of it as the key")
 
 
-def joined(parts: Sequence[Keys]) -> Keys:
+def join_keys(parts: Sequence[Keys]) -> Keys:
     """The keys of all parts, one behind the other."""
     if len(parts) == 1:
         return parts[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.keyed.keys import Keys, joined
+from headrace.pipelines.keyed.keys import Keys, join_keys
 from headrace.pipelines.keyed.loops import Longs, find, merge_orders, number_equal, resolve
 from headrace.pipelines.keyed.operator import Keyed, Table
 from headrace.pipelines.keyed.run import NO_TIMES, Run, gather, no_rows, times_of
@@ -95,7 +95,7 @@ def _spots(run: Run, places: Longs) -> tuple[Longs, Longs]:
 
 def merge(runs: Sequence[Run], table: Table, bound: int, *, oldest: bool) -> Run | None:
     """The runs as one. If nothing older is left, tombstones have nothing to hide and go."""
-    keys = joined([run.keys for run in runs])
+    keys = join_keys([run.keys for run in runs])
     begins = keys.begins
     order = _order([len(run.keys) for run in runs], keys)
     numbers = np.empty(len(order), np.int64)

@@ -46,8 +46,8 @@ class Clock(Enum):
     """Event timers. Without new rows a micro-batch runs only when the watermark has moved."""
     WALL = "wall"
     """Event timers and wall timers. Micro-batches run with every trigger, also without new rows: give the query a
-    trigger of some time. An `availableNow` run ends when everything is read and told; wall timers that are yet to come
-    wait for the next run."""
+    trigger of some time. An `availableNow` run ends when everything is read and emitted; wall timers that are yet to
+    come wait for the next run."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Operator(Protocol):
         ...
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """Timers that have come, all that are due in the bucket in one call; a timer told is no longer set."""
+        """Timers that have come, all that are due in the bucket in one call; a timer that went off is no longer set."""
         ...
 
 

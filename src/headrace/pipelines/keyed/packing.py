@@ -88,7 +88,7 @@ def flags_of(rows: pa.RecordBatch, to_all: str) -> "np.ndarray[tuple[int], np.dt
 
 
 def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the types that the operator was told of: Spark names its session's time zone in each timestamp."""
+    """The rows with the types that the operator knows: Spark names its session's time zone in each timestamp."""
     told = pa.schema([*schema, pa.field(HASH, pa.int64())])
     columns = [
         column if column.type.equals(kind) else column.cast(kind)

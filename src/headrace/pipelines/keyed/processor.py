@@ -19,7 +19,7 @@ from headrace.pipelines.keyed.manifest import Manifest, from_text, to_text
 from headrace.pipelines.keyed.operator import FINAL_WATERMARK, NEVER, NO_WATERMARK, Clock, Operator, Plan, Times
 from headrace.pipelines.keyed.packing import emit_cells, open_cells
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings
-from headrace.pipelines.keyed.shelf import shelved
+from headrace.pipelines.keyed.shelf import put_shelf_before
 
 MANIFEST = "manifest"
 """The id of the entry that is no run."""
@@ -76,7 +76,7 @@ class Serving:
         self._is_bounded = is_bounded and plan.clock is not Clock.NONE
         self._handle = handle
         self._stored = _Stored(state)
-        self._runs = shelved(self._stored)
+        self._runs = put_shelf_before(self._stored)
 
     def rows(self, rows: Iterator[Any], values: Any) -> Iterator[Any]:
         """New rows of a bucket."""

@@ -34,7 +34,7 @@ class Settings:
     @classmethod
     def of(cls, plan: Plan, keys: pa.Schema, buckets: int) -> "Settings":
         """The settings of a query."""
-        return cls(buckets, keys, plan.tables, {name: told(value) for name, value in plan.parameters.items()})
+        return cls(buckets, keys, plan.tables, {name: describe(value) for name, value in plan.parameters.items()})
 
 
 def to_text(settings: Settings) -> str:
@@ -82,7 +82,7 @@ def check_same(stored: Settings, now: Settings) -> None:
             )
 
 
-def told(value: object) -> str:
+def describe(value: object) -> str:
     """A parameter as text, the same in every process: functions are left out, and fields that are not for `repr`.
 
     A field that a class got only later has metadata `LATER`: as long as it has its default, texts are as before.
@@ -92,12 +92,12 @@ def told(value: object) -> str:
         for each in fields(value):
             if each.metadata == LATER and shown[each.name] == each.default:
                 del shown[each.name]
-        parts = [f"{name}={told(each)}" for name, each in shown.items() if not callable(each)]
+        parts = [f"{name}={describe(each)}" for name, each in shown.items() if not callable(each)]
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, pa.Schema):
         return _shown(value)
     if isinstance(value, tuple | list):
-        return f"[{', '.join(map(told, value))}]"
+        return f"[{', '.join(map(describe, value))}]"
     return str(value)
 
 

@@ -91,7 +91,7 @@ class Shelved:
         self.shelf.remove(identity)
 
 
-def shelved(store: Store) -> Store:
+def put_shelf_before(store: Store) -> Store:
     """The store, with the shelf of this machine before it where the workers have one."""
     folder = os.environ.get(VARIABLE)
     return Shelved(store, Shelf(Path(folder))) if folder else store

@@ -7,6 +7,7 @@ reaches. Comparisons are emitted when all results of a micro-batch are there, in
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from headrace.pipelines.keyed.operator import (
 from headrace.pipelines.operators.aggregation.cells import Moments
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, over_keys
-from headrace.pipelines.operators.grouping import Longs, find, highest, sorted_by
+from headrace.pipelines.operators.grouping import Longs, find, highest, sort_rows
 from headrace.pipelines.operators.times import EARLIEST, Interval, positive, times_of
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED
 
@@ -53,7 +54,7 @@ def compare(
     `NAME_value`, `NAME_difference`, `NAME_ratio`; null where there was none, and a ratio to 0 is null. Besides,
     `z_score` against the windows in `history` before it (null of fewer than two, or if all were equal),
     `rate_per_second` (the value by the window's length), and with `rolling` the `rolling_average` of the windows that
-    began within so long, this one included. It wants results that are told once: no corrections, no early ones.
+    began within so long, this one included. It wants results that are emitted once: no corrections, no early ones.
     """
     comparisons = tuple(
         Comparison(name, None if back == PREVIOUS else positive(back, f"{name} in compare"))
@@ -68,8 +69,8 @@ def compare(
         again = [name for name in (RETRACTED, FINAL) if name in frame.columns]
         if again:
             raise BadWindow(
-                f"compare takes results that are told once, and these have {again[0]!r}: filter them, drop the column, "
-                "and know that what was told before is not compared again"
+                f"compare takes results that are emitted once, and these have {again[0]!r}: filter them, drop the "
+                "column, and know that what was emitted before is not compared again"
             )
         kind = frame.schema[value].dataType.simpleString()
         if kind not in ("tinyint", "smallint", "int", "bigint", "float", "double") and not kind.startswith("decimal"):
@@ -112,9 +113,12 @@ class Comparing:
         names += ["z_score", "rate_per_second"] + (["rolling_average"] if self.rolling is not None else [])
         return pa.schema([*(self.rows.field(n) for n in self.carried), *(pa.field(n, pa.float64()) for n in names)])
 
+    @property
+    def _pending(self) -> pa.Schema:
+        return pa.schema([("at", pa.int64()), *(self.rows.field(name) for name in self.carried)])
+
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        pending = pa.schema([("at", pa.int64()), *(self.rows.field(name) for name in self.carried)])
-        tables = (Rows(PENDING, pending, "at"), Values(HISTORY, _PAST, "at"))
+        tables = (Rows(PENDING, self._pending, "at"), Values(HISTORY, _PAST, "at"))
         return Plan(self.output, tables, Clock.EVENT, parameters={"value": self.value})
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
@@ -125,39 +129,32 @@ class Comparing:
             return NOTHING
         rows = batch.rows.take(pa.array(given))
         columns = [pa.array(start[given]), *(rows.column(name) for name in self.carried)]
-        schema = pa.schema([("at", pa.int64()), *(self.rows.field(name) for name in self.carried)])
         every = np.arange(batch.keys.num_rows, dtype=np.int64)
         return Changes(
-            append={PENDING: Keyed(batch.key[given], pa.RecordBatch.from_arrays(columns, schema=schema))},
+            append={PENDING: Keyed(batch.key[given], pa.RecordBatch.from_arrays(columns, schema=self._pending))},
             # A time that has come: called as soon as the rows of this micro-batch are through.
             event_timers=Timers(every, np.full(len(every), EARLIEST)),
         )
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         pending, past = state.read(PENDING), state.read(HISTORY)
-        new_at = np.asarray(pending.rows.column(0))
         values = pending.rows.column(1 + self.carried.index(self.value)).cast(pa.float64())
         has_value = np.asarray(values.is_valid())
-        value = np.asarray(values.fill_null(0.0))
-        key = np.concatenate([past.key, pending.key[has_value]])
-        at = np.concatenate([np.asarray(past.rows.column(0)), new_at[has_value]])
-        known = np.concatenate([np.asarray(past.rows.column(1)), value[has_value]])
-        order = sorted_by(key, at)
-        key, at, known = key[order], at[order], known[order]
-        found = [
-            *(
-                column
-                for each in self.comparisons
-                for column in self._against(each, key, at, known, pending.key, new_at, value, has_value)
-            )
-        ]
+        new = _New(pending.key, np.asarray(pending.rows.column(0)), np.asarray(values.fill_null(0.0)), has_value)
+        key = np.concatenate([past.key, new.key[has_value]])
+        at = np.concatenate([np.asarray(past.rows.column(0)), new.at[has_value]])
+        known = np.concatenate([np.asarray(past.rows.column(1)), new.value[has_value]])
+        order = sort_rows(key, at)
+        all_of = _Known(key[order], at[order], known[order])
+        key, at, known = all_of
+        found = [column for each in self.comparisons for column in _compare(each, all_of, new)]
         moments = Moments(np.ones(len(key)), known, np.zeros(len(key)))
-        found.append(self._z_score(moments, key, at, pending.key, new_at, value, has_value))
+        found.append(self._z_score(moments, all_of, new))
         length = self._seconds(pending.rows)
-        found.append(pa.array(value / np.where(length > 0, length, 1), mask=~has_value | (length <= 0)))
+        found.append(pa.array(new.value / np.where(length > 0, length, 1), mask=~has_value | (length <= 0)))
         if self.rolling is not None:
-            lows = find(key, at, pending.key, new_at - self.rolling, side="right")
-            highs = find(key, at, pending.key, new_at, side="right")
+            lows = find(key, at, new.key, new.at - self.rolling, side="right")
+            highs = find(key, at, new.key, new.at, side="right")
             found.append(_spread(moments, lows, highs)[1])
         carried = [pending.rows.column(1 + index) for index in range(len(self.carried))]
         emit = Keyed(pending.key, pa.RecordBatch.from_arrays([*carried, *found], schema=self.output))
@@ -172,54 +169,53 @@ class Comparing:
         """How far back anything looks."""
         return max([self.history, self.rolling or 0, *(each.back or 0 for each in self.comparisons)])
 
-    def _against(
-        self,
-        each: Comparison,
-        key: Longs,
-        at: Longs,
-        known: Doubles,
-        of: Longs,
-        start: Longs,
-        value: Doubles,
-        has_value: NDArray[np.bool_],
-    ) -> list[pa.Array]:
-        """The earlier value, the difference and the ratio."""
-        back = find(key, at, of, start if each.back is None else start - each.back, side="left")
-        place = back - 1 if each.back is None else back
-        inside = np.clip(place, 0, max(len(key) - 1, 0))
-        there = (place >= 0) & (place < len(key))
-        if len(key):
-            there &= key[inside] == of
-            there &= (at[inside] < start) if each.back is None else (at[inside] == start - each.back)
-        earlier = known[inside] if len(key) else np.zeros(len(of))
-        both = there & has_value
-        by = np.where(earlier == 0, 1, earlier)
-        return [
-            pa.array(earlier, mask=~there),
-            pa.array(value - earlier, mask=~both),
-            pa.array(value / by, mask=~both | (earlier == 0)),
-        ]
-
-    def _z_score(
-        self,
-        moments: Moments,
-        key: Longs,
-        at: Longs,
-        of: Longs,
-        start: Longs,
-        value: Doubles,
-        has_value: NDArray[np.bool_],
-    ) -> pa.Array:
+    def _z_score(self, moments: Moments, known: "_Known", new: "_New") -> pa.Array:
         """How many standard deviations from the mean of the windows in `history` before."""
-        lows = find(key, at, of, start - self.history, side="left")
-        n, mean, deviation = _spread(moments, lows, find(key, at, of, start, side="left"))
+        lows, highs = (find(known.key, known.at, new.key, at, side="left") for at in (new.at - self.history, new.at))
+        n, mean, deviation = _spread(moments, lows, highs)
         spread = np.asarray(deviation.fill_null(0.0))
-        score = (value - np.asarray(mean.fill_null(0.0))) / np.where(spread > 0, spread, 1)
-        return pa.array(score, mask=~has_value | (n < 2) | (spread <= 0))
+        score = (new.value - np.asarray(mean.fill_null(0.0))) / np.where(spread > 0, spread, 1)
+        return pa.array(score, mask=~new.has_value | (n < 2) | (spread <= 0))
 
     def _seconds(self, rows: pa.RecordBatch) -> Doubles:
         edges = [times_of(rows.column(name))[0] for name in ("window_start", "window_end") if name in rows.schema.names]
         return (edges[1] - edges[0]) / 1e6 if len(edges) == 2 else np.zeros(rows.num_rows)
+
+
+class _Known(NamedTuple):
+    """Values of windows in the order of key and time, the new ones among them."""
+
+    key: Longs
+    at: Longs
+    value: Doubles
+
+
+class _New(NamedTuple):
+    """The results of a micro-batch, as they came."""
+
+    key: Longs
+    at: Longs
+    value: Doubles
+    has_value: NDArray[np.bool_]
+
+
+def _compare(each: Comparison, known: _Known, new: _New) -> list[pa.Array]:
+    """The earlier value, the difference and the ratio."""
+    back = find(known.key, known.at, new.key, new.at if each.back is None else new.at - each.back, side="left")
+    place = back - 1 if each.back is None else back
+    inside = np.clip(place, 0, max(len(known.key) - 1, 0))
+    there = (place >= 0) & (place < len(known.key))
+    if len(known.key):
+        there &= known.key[inside] == new.key
+        there &= (known.at[inside] < new.at) if each.back is None else (known.at[inside] == new.at - each.back)
+    earlier = known.value[inside] if len(known.key) else np.zeros(len(new.key))
+    both = there & new.has_value
+    by = np.where(earlier == 0, 1, earlier)
+    return [
+        pa.array(earlier, mask=~there),
+        pa.array(new.value - earlier, mask=~both),
+        pa.array(new.value / by, mask=~both | (earlier == 0)),
+    ]
 
 
 def _spread(moments: Moments, lows: Longs, highs: Longs) -> tuple[Doubles, pa.Array, pa.Array]:

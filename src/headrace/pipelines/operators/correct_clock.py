@@ -29,7 +29,7 @@ from headrace.pipelines.keyed.operator import (
 from headrace.pipelines.operators.aggregation.cells import Extreme, Sum
 from headrace.pipelines.operators.errors import BadField, BadTime, require
 from headrace.pipelines.operators.frames import Transform, over_keys
-from headrace.pipelines.operators.grouping import Longs, find, grouped, highest, sorted_by
+from headrace.pipelines.operators.grouping import Longs, find, group_rows, highest, sort_rows
 from headrace.pipelines.operators.times import TIMESTAMP, Interval, microseconds, positive, times_of, timestamps
 
 
@@ -121,7 +121,7 @@ class ClockOffsets(Untimed):
         base = self._bases(batch.keys.num_rows, held.key, old_base, batch.key[new], delay)
         above = np.asarray(held.rows.column(4)) + old_n * (old_base - base[held.key])
         total = Sum(np.concatenate([above, (delay - base[batch.key[new]]).astype(np.float64)]))
-        order = sorted_by(key, at)
+        order = sort_rows(key, at)
         key_in_order, at_in_order = key[order], at[order]
         asked = has_received
         of, until = batch.key[asked], received[asked]
@@ -158,7 +158,7 @@ class ClockOffsets(Untimed):
         latest = highest(count, key, at, -(2**62))
         recent = np.flatnonzero(at >= latest[key] - self.window)
         stretch = max(self.window // _STRETCHES, 1)
-        groups = grouped(key[recent], at[recent] // stretch)
+        groups = group_rows(key[recent], at[recent] // stretch)
         if not len(groups.starts):
             return Keyed(np.zeros(0, np.int64), pa.RecordBatch.from_pylist([], schema=_STATE))
         of = key[recent][groups.firsts]

@@ -33,8 +33,8 @@ from headrace.pipelines.keyed.operator import (
 )
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, check_events, event_time_of, over_keys
-from headrace.pipelines.operators.grouping import Longs, grouped, highest, sorted_by
-from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field, counted, drop, set_aside
+from headrace.pipelines.operators.grouping import Longs, group_rows, highest, sort_rows
+from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field, count_late_rows, drop, set_aside
 from headrace.pipelines.operators.time_marks import time_marks
 from headrace.pipelines.operators.times import Interval, in_words, positive, some_rows, times_of
 
@@ -88,7 +88,7 @@ def deduplicate(
                 buckets,
                 at.lag_us,
             )
-            found = counted(found, choice)
+            found = count_late_rows(found, choice)
         names = [*frame.columns, *(name for name in found.columns if name == ASIDE)]
         # A row is let through when it comes, and so carries its time as it did.
         return reduce(lambda each, mark: mark.put(each), marks, found.select(*(f"`{name}`" for name in names)))
@@ -110,7 +110,7 @@ class FirstEver(Untimed):
         """The first row of each key that is new."""
         new = np.ones(batch.keys.num_rows, np.bool_)
         new[state.read(SEEN).key] = False
-        first = grouped(batch.key).firsts
+        first = group_rows(batch.key).firsts
         first = np.sort(first[new[batch.key[first]]])
         rows = batch.rows.select(self.carried).take(pa.array(first))
         fresh = np.flatnonzero(new)
@@ -152,7 +152,7 @@ class FirstWithin:
         key = np.concatenate([held.key, batch.key[given]])
         at = np.concatenate([np.asarray(held.rows.column(0)), time[given]])
         is_new = np.arange(len(key)) >= len(held.key)
-        order = sorted_by(key, at)
+        order = sort_rows(key, at)
         through = np.zeros(len(key), np.bool_)
         through[order] = _let_through(key[order], at[order], is_new[order], self.within)
         rows = np.sort(given[np.flatnonzero(through[len(held.key) :])])

@@ -1,22 +1,20 @@
 """`event_time`: the time that a row speaks of, with a watermark that a broken clock cannot run away with."""
 
-from itertools import count
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from headrace.pipelines.observed import EVENT_TIMES
 from headrace.pipelines.operators.errors import BadField, BadTime, require
 from headrace.pipelines.operators.frames import Transform
+from headrace.pipelines.operators.stragglers import next_number
 from headrace.pipelines.operators.time_marks import TimeMark, time_marks, without_marks
-from headrace.pipelines.operators.times import Interval, microseconds, spelt
+from headrace.pipelines.operators.times import Interval, microseconds, spell
 from headrace.pipelines.spark.plan import has_watermark, lost_watermark, stateful_step
 
 COLUMN = "event_time"
 IDLE = "_idle"
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
-_numbers = count(1)
 
 
 def event_time(
@@ -59,13 +57,13 @@ def event_time(
             # Windows count all rows without a time; this says how many of them are so for being ahead.
             rows = ~fn.coalesce(fn.col(IDLE), fn.lit(False)) if IDLE in frame.columns else fn.lit(True)
             far = fn.count_if((read > limit) & rows).alias("ahead")
-            timed = frame.observe(f"{EVENT_TIMES}.{field}.{next(_numbers)}", far)
+            timed = frame.observe(f"{EVENT_TIMES}.{field}.{next_number()}", far)
             timed = timed.withColumn(into, fn.when(read <= limit, read))
         if held_up:
             marked = timed.transform(TimeMark(into, lag_us=delay_us).put)
             return without_marks(marked, set(marked.columns) - {into})
         # Spark takes a watermark away where nothing streams; operators then know the time by its mark.
-        timed = timed.withWatermark(into, spelt(delay_us)) if frame.isStreaming else TimeMark(into).put(timed)
+        timed = timed.withWatermark(into, spell(delay_us)) if frame.isStreaming else TimeMark(into).put(timed)
         if IDLE in frame.columns:
             # It names the time so that Spark does not take the row out before the watermark has seen it; and is true
             # without a time too, which a stamp has that is too far ahead of a clock that was put back.

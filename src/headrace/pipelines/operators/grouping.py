@@ -23,7 +23,7 @@ class Groups(NamedTuple):
         return self.order[self.starts]
 
 
-def grouped(*columns: NDArray[Any], then: tuple[NDArray[Any], ...] = ()) -> Groups:
+def group_rows(*columns: NDArray[Any], then: tuple[NDArray[Any], ...] = ()) -> Groups:
     """Rows grouped by columns of numbers, sorted by them, and within a group by `then`; equal rows keep their order."""
     count = len(columns[0])
     if not count:
@@ -44,7 +44,7 @@ def grouped(*columns: NDArray[Any], then: tuple[NDArray[Any], ...] = ()) -> Grou
     return Groups(order, starts, np.append(starts[1:], count))
 
 
-def sorted_by(*columns: Longs) -> Longs:
+def sort_rows(*columns: Longs) -> Longs:
     """The order of rows by columns of whole numbers; equal rows keep theirs."""
     if not len(columns[0]):
         return np.zeros(0, np.int64)

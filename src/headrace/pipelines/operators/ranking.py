@@ -24,7 +24,7 @@ _TOP = "(top)"
 def ranked(column: str) -> Transform:
     """A row for each one in an array of rows: `ranked("best")` behind `best=top_n(3, "-score", "name", ties="rank")`.
 
-    The array's own columns, the `rank` among them if it has one, take the place of `column`. What is told again or
+    The array's own columns, the `rank` among them if it has one, take the place of `column`. What is emitted again or
     taken back, by a window or by a group, is so for each of its rows.
     """
 

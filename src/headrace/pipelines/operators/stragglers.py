@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from headrace.pipelines.keyed.operator import Keyed
@@ -89,11 +89,24 @@ def routed(frame: DataFrame, *, results: str, late: str) -> DataFrame:
     )
 
 
-def counted(frame: DataFrame, choice: Stragglers) -> DataFrame:
+def next_number() -> int:
+    """Names of observed counts have to differ within a query."""
+    return next(_numbers)
+
+
+def count_without_time(frame: DataFrame, at: Column) -> DataFrame:
+    """For operators of Spark's own, which count late rows themselves: how many rows have no time."""
+    if not frame.isStreaming:
+        return frame
+    late, timeless = fn.lit(0).cast("bigint").alias("late"), fn.count_if(at.isNull()).alias("no_time")
+    return frame.observe(f"{LATE_ROWS}.{NO_TIME}.{next_number()}", late, timeless)
+
+
+def count_late_rows(frame: DataFrame, choice: Stragglers) -> DataFrame:
     """What an operator emitted, with what was set aside counted, and left out if nobody asked for it."""
     rows, reason = fn.col(f"{ASIDE}.rows"), fn.col(f"{ASIDE}.reason")
     observed = frame.observe(
-        f"{LATE_ROWS}.{next(_numbers)}",
+        f"{LATE_ROWS}.{next_number()}",
         fn.coalesce(fn.sum(fn.when(reason == LATE, rows)), fn.lit(0)).alias("late"),
         fn.coalesce(fn.sum(fn.when(reason == NO_TIME, rows)), fn.lit(0)).alias("no_time"),
     )

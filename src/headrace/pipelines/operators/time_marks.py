@@ -54,7 +54,7 @@ class TimeMark:
     def put(self, frame: DataFrame) -> DataFrame:
         noted: dict[str, dict[str, object]] = {name: {AGAIN: name} for name in self.again}
         noted[self.column] = {MARK: {"back_us": self.back_us, "lag_us": self.lag_us}}
-        return _noted(frame, noted)
+        return _note(frame, noted)
 
     @property
     def ends_lag_us(self) -> int:
@@ -75,7 +75,7 @@ class TimeMark:
         """The frame with the column as one that has a watermark, for operators of Spark's own."""
         if DELAY in frame.schema[self.column].metadata or not frame.isStreaming:
             return frame
-        return _noted(frame, {self.column: {DELAY: 0}})
+        return _note(frame, {self.column: {DELAY: 0}})
 
 
 def time_marks(frame: DataFrame) -> list[TimeMark]:
@@ -100,7 +100,7 @@ def given_again(frame: DataFrame) -> dict[str, str]:
 def without_marks(frame: DataFrame, columns: "Collection[str]") -> DataFrame:
     """The frame without what is said about some columns, which do not carry its time any more."""
     known = {field.name: field.metadata for field in frame.schema.fields if field.name in columns}
-    return _noted(frame, {name: {} for name, said in known.items() if MARK in said or DELAY in said})
+    return _note(frame, {name: {} for name, said in known.items() if MARK in said or DELAY in said})
 
 
 def _metadata(frame: DataFrame) -> "dict[str, list[dict[str, Any]]]":
@@ -118,7 +118,7 @@ def _read(column: str, parts: "Sequence[Mapping[str, Any]]", *, streams: bool) -
     return TimeMark(column, known[0]["back_us"], max(each["lag_us"] for each in known))
 
 
-def _noted(frame: DataFrame, noted: dict[str, dict[str, object]]) -> DataFrame:
+def _note(frame: DataFrame, noted: dict[str, dict[str, object]]) -> DataFrame:
     """The same columns, some of them with other notes of time."""
     if not noted:
         return frame

@@ -68,7 +68,9 @@ def microseconds(given: Interval, what: str) -> int:
         if not part or unit not in _UNITS:
             if re.search(r"month|year", text, re.IGNORECASE):
                 raise BadTime(f"{what} is {text!r}, and months and years differ in length: write days, as in '30 days'")
-            raise BadTime(f"{what} is {text!r}, which is no length of time: write for example '10 minutes' or '1 hour'")
+            raise BadTime(
+                f"{what} is {text!r}, which is not a length of time: write for example '10 minutes' or '1 hour'"
+            )
         total += float(part[1]) * _UNITS[unit]
         at = part.end()
     if not text.strip():
@@ -93,7 +95,7 @@ def in_words(length_us: int) -> str:
     return "0 seconds"
 
 
-def spelt(length_us: int) -> str:
+def spell(length_us: int) -> str:
     """An interval as Spark reads it."""
     return f"{length_us} microseconds"
 

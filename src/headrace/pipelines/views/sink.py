@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.tables.consolidate import consolidated, first_doubled, first_without
+from headrace.pipelines.operators.tables.consolidate import consolidate, first_doubled, first_without
 from headrace.pipelines.spark.checkpoint import Planned, read_planned
 from headrace.pipelines.spark.internals import read_note, running_execution
 from headrace.stores.errors import BadView
@@ -91,7 +91,7 @@ class ViewSink:
 
     def changed(self, df: "DataFrame") -> "DataFrame":
         try:
-            return consolidated(df, self.key)
+            return consolidate(df, self.key)
         except BadField as error:
             raise BadView(f"view {self.name!r}: {error}") from error
 

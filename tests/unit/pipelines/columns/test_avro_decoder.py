@@ -135,8 +135,8 @@ def test_a_time_of_day_that_no_day_has():
     writer = record(("t", {"type": "long", "logicalType": "time-micros"}))
     decoded = bare(pa.schema([("t", pa.time64("us"))]), writer, b"\x00", b"\x01", b"\x80\x80\xbb\xdd\x83\x05")
     assert rows_of(decoded) == [[time(0)], [None], [None]]
-    assert "is -1, which is no time of day" in decoded.broken[1]
-    assert "is 86400000000, which is no time of day" in decoded.broken[2]
+    assert "is -1, which is not a time of day" in decoded.broken[1]
+    assert "is 86400000000, which is not a time of day" in decoded.broken[2]
 
 
 @pytest.mark.parametrize("scale", [-1, 39, 2_000_000_000, 10**30])
@@ -176,7 +176,7 @@ def test_what_is_no_avro(data, words):
 
 def test_a_writer_whose_type_is_another_breaks_its_records_with_the_reason():
     decoded = bare(pa.schema([("name", pa.int64())]), OLD, written(OLD, {"id": 1, "name": "a"}), None)
-    assert decoded.broken == {0: "field 'name' was written as string, which is no int64"}
+    assert decoded.broken == {0: "field 'name' was written as string, which is not int64"}
     decoded = bare(pa.schema([("a", pa.int64())]), "string", b"\0")
     assert "not record" in decoded.broken[0]
 

@@ -35,10 +35,10 @@ def test_every_type_null_and_line_end():
 def test_every_reason_beside_good_lines():
     good = b"1,a,,,,,"
     bad = {
-        b"x,a,,,,,": "field 'i' is 'x', which is no int32",
-        b"1,\xff,,,,,": "field 's' is '�', which is no UTF-8",
-        b"1,a,,,yesterday,,": "field 't' is 'yesterday', which is no time",
-        b"1,a,,2023-02-29,,,": "field 'd' is '2023-02-29', which is no date32[day]",
+        b"x,a,,,,,": "field 'i' is 'x', which is not int32",
+        b"1,\xff,,,,,": "field 's' is '�', which is not UTF-8",
+        b"1,a,,,yesterday,,": "field 't' is 'yesterday', which is not a time",
+        b"1,a,,2023-02-29,,,": "field 'd' is '2023-02-29', which is not date32[day]",
         b"1,a,,,,1.005,": "field 'm' is '1.005', which does not fit decimal128(6, 2)",
         b"1,a": "the line has 2 fields, the schema 7",
         b"": "the line has 1 field, the schema 7",

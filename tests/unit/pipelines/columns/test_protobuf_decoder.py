@@ -84,7 +84,7 @@ def test_nested_columns():
         [None] * 4,
         [None] * 4,
     ]
-    assert "no message n.Outer" in decoded.broken[2]
+    assert "not a message n.Outer" in decoded.broken[2]
 
 
 def test_proto2_has_presence_and_closed_enums():
@@ -150,7 +150,7 @@ def test_what_the_message_cannot_fill(schema, message, words):
 
 
 def test_descriptor_sets_that_cannot_be():
-    with pytest.raises(PipelineError, match="no FileDescriptorSet"):
+    with pytest.raises(PipelineError, match="not a FileDescriptorSet"):
         ProtobufDecoder(pa.schema([("a", pa.int8())]), descriptor_set=b"\xff", message="M")
     files = descriptor_pb2.FileDescriptorSet.FromString(FILES)
     del files.file[0]

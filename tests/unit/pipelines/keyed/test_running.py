@@ -10,7 +10,7 @@ import pytest
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.keyed.apply import keyed
 from headrace.pipelines.keyed.bucket import RunCache
-from headrace.pipelines.keyed.checking import checked
+from headrace.pipelines.keyed.checking import check_changes
 from headrace.pipelines.keyed.keys import encode
 from headrace.pipelines.keyed.operator import (
     NEVER,
@@ -171,7 +171,7 @@ def rows_of(*numbers: int | None, key: int = 0, name: str = "n") -> Keyed:
 )
 def test_a_mistake_of_an_operator_is_told(changes: Callable[[], Changes], message: str) -> None:
     with pytest.raises(BadOperator, match=message):
-        checked(changes(), PLAN, 3)
+        check_changes(changes(), PLAN, 3)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.pipelines.keyed.shelf import VARIABLE, Shelf, Shelved, shared_shelf, shelved
+from headrace.pipelines.keyed.shelf import VARIABLE, Shelf, Shelved, put_shelf_before, shared_shelf
 
 
 class Counted(dict):
@@ -70,7 +70,7 @@ def test_a_shelf_that_cannot_be_written_is_as_if_there_were_none(tmp_path):
 def test_workers_have_a_shelf_as_long_as_their_parent_lives(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert isinstance(shelved(Counted()), Counted)
+    assert isinstance(put_shelf_before(Counted()), Counted)
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()
     left = tmp_path / f"headrace-runs-{ended.pid}-left"
@@ -79,6 +79,6 @@ def test_workers_have_a_shelf_as_long_as_their_parent_lives(monkeypatch, tmp_pat
     with shared_shelf():
         folder = Path(os.environ[VARIABLE])
         assert folder.stat().st_mode & 0o077 == 0
-        assert isinstance(shelved(Counted()), Shelved)
+        assert isinstance(put_shelf_before(Counted()), Shelved)
         assert not left.exists()
     assert not folder.exists()

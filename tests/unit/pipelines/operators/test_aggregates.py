@@ -11,7 +11,7 @@ import pytest
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.aggregation.fold import fold
 from headrace.pipelines.operators.errors import BadAggregate, BadField
-from headrace.pipelines.operators.grouping import grouped
+from headrace.pipelines.operators.grouping import group_rows
 
 NAN = float("nan")
 SMALL, LARGE = {"a": 0, "b": "q"}, {"a": 1, "b": "z"}
@@ -25,8 +25,8 @@ def computed(kind: pa.DataType, values: list[Any], aggregate: Any, times: list[i
     rows = pa.RecordBatch.from_pylist([{"v": value} for value in values], schema=pa.schema([("v", kind)]))
     made = fold({"a": aggregate}, rows.schema)
     time = np.array(times or range(len(values)), np.int64)
-    whole = made.load(made.lift(rows, time)).reduce(grouped(np.zeros(len(values), np.int64)))
-    parts = made.load(made.lift(rows, time)).reduce(grouped(np.arange(len(values)) // 2))
+    whole = made.load(made.lift(rows, time)).reduce(group_rows(np.zeros(len(values), np.int64)))
+    parts = made.load(made.lift(rows, time)).reduce(group_rows(np.arange(len(values)) // 2))
     kept = pa.RecordBatch.from_arrays(parts.stored(), schema=pa.schema(made.state))
     again = made.load(kept.columns).over(np.array([0]), np.array([kept.num_rows]))
     (first,), (second,) = whole.results()[0].to_pylist(), again.results()[0].to_pylist()

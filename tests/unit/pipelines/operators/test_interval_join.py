@@ -106,7 +106,7 @@ def test_intervals_as_people_write_them() -> None:
     ):
         with pytest.raises(BadWindow, match=said):
             bounds(wrong)  # type: ignore[arg-type]
-    with pytest.raises(BadTime, match="no length of time"):
+    with pytest.raises(BadTime, match="not a length of time"):
         bounds(("--1 s", "1 s"))
 
 

@@ -26,7 +26,7 @@ from pyspark.sql import functions as fn
 from headrace.pipelines.keyed.operator import Keyed, State, Table
 from headrace.pipelines.operators.aggregation.cells import Cell
 from headrace.pipelines.operators.errors import BadAggregate
-from headrace.pipelines.operators.grouping import Groups, Longs, grouped
+from headrace.pipelines.operators.grouping import Groups, Longs, group_rows
 
 Arrays = list[pa.Array]
 Flags = NDArray[np.bool_]
@@ -60,7 +60,7 @@ class Call:
 
     @cached_property
     def _groups(self) -> Groups:
-        return grouped(self.key)
+        return group_rows(self.key)
 
     def add_up(self, values: Longs) -> Longs:
         """The sum of rows' values, by group."""
@@ -85,7 +85,7 @@ class Step:
 
 
 class Part:
-    """One aggregate of a group. Its text is stored with state: see `keyed.settings.told`."""
+    """One aggregate of a group. Its text is stored with state: see `keyed.settings.describe`."""
 
     @property
     def result(self) -> pa.DataType:

@@ -27,7 +27,8 @@ class Cell:
 
     def take(self, rows: Longs) -> Self:
         """Some rows."""
-        raise NotImplementedError
+        taken = {name: held[rows] if isinstance(held, np.ndarray) else held for name, held in vars(self).items()}
+        return type(self)(**taken)
 
     def merge(self, other: Self) -> Self:
         """Row by row, this one's and the other's together."""
@@ -64,7 +65,7 @@ def _over(cell: C, lows: Longs, highs: Longs) -> C:
         if not (lengths >= 2 * step).any():
             return found
         rows = np.arange(count - step, dtype=np.int64)
-        power = _padded(power.take(rows).merge(power.take(rows + step)), power, count)
+        power = _pad(power.take(rows).merge(power.take(rows + step)), power, count)
         step *= 2
 
 
@@ -75,13 +76,12 @@ def _write(into: Cell, rows: Longs, values: Cell) -> None:
             held[rows] = getattr(values, name)
 
 
-def _padded(short: C, long: C, count: int) -> C:
+def _pad(short: C, long: C, count: int) -> C:
     """As long as before; what is behind is never asked for."""
-    names = short.__dataclass_fields__  # type: ignore[attr-defined]
-    made = {}
-    for name in names:
-        held, other = getattr(short, name), getattr(long, name)
-        made[name] = np.concatenate([held, other[len(held) : count]]) if isinstance(held, np.ndarray) else held
+    made = {
+        name: np.concatenate([held, getattr(long, name)[len(held) : count]]) if isinstance(held, np.ndarray) else held
+        for name, held in vars(short).items()
+    }
     return type(short)(**made)
 
 
@@ -90,9 +90,6 @@ class Sum(Cell):
     """Numbers that add up."""
 
     values: Array
-
-    def take(self, rows: Longs) -> "Sum":
-        return Sum(self.values[rows])
 
     def merge(self, other: "Sum") -> "Sum":
         return Sum(self.values + other.values)
@@ -114,9 +111,6 @@ class Extreme(Cell):
     values: Array
     valid: Array
     greatest: bool
-
-    def take(self, rows: Longs) -> "Extreme":
-        return Extreme(self.values[rows], self.valid[rows], self.greatest)
 
     def merge(self, other: "Extreme") -> "Extreme":
         best = self._ufunc(self.values, other.values)
@@ -153,9 +147,6 @@ class Moments(Cell):
     count: Array
     mean: Array
     squares: Array
-
-    def take(self, rows: Longs) -> "Moments":
-        return Moments(self.count[rows], self.mean[rows], self.squares[rows])
 
     def merge(self, other: "Moments") -> "Moments":
         count = self.count + other.count

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.pipelines.operators.errors import BadAggregate
-from headrace.pipelines.operators.grouping import Longs, grouped
+from headrace.pipelines.operators.grouping import Longs, group_rows
 
 Limbs = list[Longs]
 Doubles = NDArray[np.float64]
@@ -145,7 +145,7 @@ def split_doubles(key: Longs, values: Doubles, weight: Longs) -> tuple[Longs, Lo
 
 def add_pieces(key: Longs, limb: Longs, part: Longs) -> tuple[Longs, Longs, Longs]:
     """Pieces of the same key and place together, in the order of both; those that come to nothing are left out."""
-    groups = grouped(key, limb)
+    groups = group_rows(key, limb)
     if not len(groups.starts):
         return key[:0], limb[:0], part[:0]
     sums = np.add.reduceat(part[groups.order], groups.starts)

@@ -87,7 +87,7 @@ def fold(aggregates: Mapping[str, Aggregate], rows: pa.Schema) -> Fold:
     parts: list[tuple[str, Aggregate, pa.DataType]] = [(ROWS, Count(None), pa.null())]
     for name, each in aggregates.items():
         if not isinstance(each, Aggregate):
-            raise BadAggregate(f"{name}={each!r} is no aggregate: write for example {name}=agg.count()")
+            raise BadAggregate(f"{name}={each!r} is not an aggregate: write for example {name}=agg.count()")
         if each.field is not None and each.field not in rows.names:
             raise BadField(f"{name}: there is no column {each.field!r}: {nearest(each.field, rows.names)}")
         kind = rows.field(each.field).type if each.field is not None else pa.null()

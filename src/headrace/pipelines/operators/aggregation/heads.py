@@ -24,7 +24,7 @@ from headrace.pipelines.keyed.operator import Keyed, Rows, Table, Values
 from headrace.pipelines.keyed.settings import LATER
 from headrace.pipelines.operators.aggregation.algebra import Call, Flags, Part, Step
 from headrace.pipelines.operators.aggregation.ordering import DENSE_RANK, first_of, first_ranked, places, rank_in_key
-from headrace.pipelines.operators.grouping import Longs, grouped, highest
+from headrace.pipelines.operators.grouping import Longs, group_rows, highest
 
 TIMES: Final = "(times)"
 """How often a row is there."""
@@ -74,7 +74,7 @@ class Net:
 
 def add_up(pile: Pile, place: Longs) -> Net:
     """Equal rows of a key put together."""
-    groups = grouped(pile.key, place)
+    groups = group_rows(pile.key, place)
     if not len(groups.starts):
         return Net(pile.key, place, pile.key, pile.weight)
     sums = np.add.reduceat(pile.weight[groups.order], groups.starts)

@@ -25,7 +25,7 @@ def _timed(value: Column, time: Column) -> Column:
     return fn.when(value.isNotNull(), fn.struct(time.alias("at"), value.alias("value")))
 
 
-def _picked(column: pa.Array, cell: Extreme) -> pa.Array:
+def _pick(column: pa.Array, cell: Extreme) -> pa.Array:
     """The rows that an extreme of places names."""
     return column.take(pa.array(cell.values, mask=~cell.valid))
 
@@ -54,7 +54,7 @@ class Best(Aggregate):
     def store(self, loaded: Loaded, kind: pa.DataType) -> Arrays:
         (cell,) = loaded.cells
         assert isinstance(cell, Extreme)
-        return [_picked(loaded.rows[0], cell) if loaded.rows else from_numbers(cell.values, cell.valid, kind)]
+        return [_pick(loaded.rows[0], cell) if loaded.rows else from_numbers(cell.values, cell.valid, kind)]
 
     def native(self, time: Column) -> Column:
         return (fn.max if self.greatest else fn.min)(self.column)
@@ -99,7 +99,7 @@ class BestBy(Best):
     def state(self, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
         for part in kind:
             if not is_ordered(part.type):
-                raise BadAggregate(f"{self.named}: {part.type} has no order, so that rows could not be told apart")
+                raise BadAggregate(f"{self.named}: {part.type} has no order, so that equal rows cannot be ordered")
         return [("best", kind)]
 
     def result(self, kind: pa.DataType) -> pa.DataType:
@@ -127,7 +127,7 @@ class Edge(Aggregate):
 
     def state(self, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
         if not is_ordered(kind):
-            raise self._refuse(kind, "rows of the same time could not be told apart: take a field of it")
+            raise self._refuse(kind, "rows of the same time cannot be ordered: take a field of it")
         return [_TIME, ("value", kind)]
 
     def lift(self, values: pa.Array, time: Longs) -> Arrays:
@@ -141,7 +141,7 @@ class Edge(Aggregate):
     def store(self, loaded: Loaded, kind: pa.DataType) -> Arrays:
         (cell,) = loaded.cells
         assert isinstance(cell, Extreme)
-        return [_picked(column, cell) for column in loaded.rows]
+        return [_pick(column, cell) for column in loaded.rows]
 
     def finish(self, loaded: Loaded, kind: pa.DataType) -> pa.Array:
         return self.store(loaded, kind)[1]

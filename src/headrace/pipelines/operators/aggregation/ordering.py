@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.pipelines.operators.errors import BadAggregate
-from headrace.pipelines.operators.grouping import Longs, grouped
+from headrace.pipelines.operators.grouping import Longs, group_rows
 
 ROW_NUMBER, RANK, DENSE_RANK = "row_number", "rank", "dense_rank"
 RANKINGS = (ROW_NUMBER, RANK, DENSE_RANK)
@@ -65,7 +65,7 @@ def ranks(columns: Sequence[pa.Array]) -> tuple[Longs, Longs]:
 
     Nulls come first; what a place means holds only within one call.
     """
-    groups = grouped(*[_codes(column) for column in columns])
+    groups = group_rows(*[_codes(column) for column in columns])
     places = np.empty(len(groups.order), np.int64)
     places[groups.order] = np.repeat(np.arange(len(groups.starts)), groups.ends - groups.starts)
     return places, groups.firsts if len(groups.starts) else np.zeros(0, np.int64)
@@ -111,7 +111,7 @@ def places(columns: Sequence[pa.Array], descending: Sequence[bool]) -> Longs:
         codes.append(np.where(np.asarray(column.is_valid()), place, len(place) + 1) if column.null_count else place)
     if len(codes) == 1:
         return codes[0]
-    groups = grouped(*codes)
+    groups = group_rows(*codes)
     found = np.empty(len(groups.order), np.int64)
     found[groups.order] = np.repeat(np.arange(len(groups.starts)), groups.ends - groups.starts)
     return found

@@ -30,7 +30,7 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Values,
 )
-from headrace.pipelines.operators.grouping import Longs, find, lowest, sorted_by
+from headrace.pipelines.operators.grouping import Longs, find, lowest, sort_rows
 from headrace.pipelines.operators.joins.sides import Bounds
 from headrace.pipelines.operators.stragglers import Stragglers, aside_field, set_aside
 from headrace.pipelines.operators.times import EARLIEST, in_words, times_of
@@ -53,7 +53,7 @@ class Pairs(NamedTuple):
 
 def pairs(left: Side, right: Side, bounds: Bounds) -> Pairs:
     """All pairs, in the order of the left rows, and for each of them in the order of the right's times."""
-    order = sorted_by(right.key, right.time)
+    order = sort_rows(right.key, right.time)
     key, time = right.key[order], right.time[order]
     first = find(key, time, left.key, left.time + bounds.low_us, side="left")
     behind = find(key, time, left.key, left.time + bounds.high_us, side="right")
@@ -83,7 +83,7 @@ AT: Final = "at"
 
 @dataclass(frozen=True)
 class Held:
-    """Rows of one side: whose, when, the row itself, whether it found a partner, whether it was told to have none.
+    """Rows of one side: whose, when, the row itself, whether it found a partner, whether it was emitted to have none.
 
     The first `old` of them were there before this call.
     """
@@ -107,7 +107,7 @@ class Held:
 
 @dataclass(frozen=True)
 class JoinSide:
-    """`reach_us` behind its time a row's last partner may lie; `lonely` rows are told when that has passed.
+    """`reach_us` behind its time a row's last partner may lie; `lonely` rows are emitted when that has passed.
 
     `tracked`: whether a row has to remember that it found a partner. `once`: whether that is all it is kept for.
     """
@@ -230,7 +230,7 @@ class IntervalJoin:
         return self._kept(batch.keys.num_rows, (left, right), emit, reached, told=False)
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """Rows that found no partner are told; rows that are over go."""
+        """Rows that found no partner are emitted; rows that are over go."""
         reached = max(times.watermark_us, EARLIEST)
         emit, rest = [], []
         for side in self.sides:
@@ -256,7 +256,7 @@ class IntervalJoin:
         return Pairs(found.left, places[found.right])
 
     def _news(self, left: Held, right: Held, found: Pairs) -> list[Keyed | None]:
-        """What is told of pairs: first what they take back, then the pairs, or for a semi join the left rows."""
+        """What is emitted of pairs: first what they take back, then the pairs, or for a semi join the left rows."""
         taken = []
         for side, held, rows in zip(self.sides, (left, right), found, strict=True):
             if side.lonely and held.told.any():
@@ -298,7 +298,7 @@ class IntervalJoin:
     def _kept(
         self, count: int, both: tuple[Held, Held], emit: list[Keyed | None], reached: int, *, told: bool
     ) -> Changes:
-        """State and timers from what each side holds; `told` says that lonely rows have been told up to now."""
+        """State and timers from what each side holds; `told` says that lonely rows have been emitted up to now."""
         allowed = self.stragglers.allowed_us
         put, append, delete, expire = {}, {}, {}, {}
         timers = np.full(count, NEVER, np.int64)

@@ -114,7 +114,7 @@ def check_sides(left: DataFrame, right: DataFrame, what: str) -> None:
         return
     which = "right" if left.isStreaming else "left"
     raise BadWindow(
-        f"{what} joins two streams, and the {which} side is none: read it with readStream, or join "
+        f"{what} joins two streams, and the {which} side is not one: read it with readStream, or join "
         "a table that does not change with .join(…)"
     )
 

@@ -8,7 +8,6 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from headrace.pipelines.observed import LATE_ROWS
 from headrace.pipelines.operators.frames import arrow_schema, over_keys
 from headrace.pipelines.operators.joins.interval import (
     IS_LEFT,
@@ -21,10 +20,9 @@ from headrace.pipelines.operators.joins.interval import (
     IntervalJoin,
 )
 from headrace.pipelines.operators.joins.sides import Bounds, Columns
-from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, counted
+from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, count_late_rows, count_without_time
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.windows.results import RETRACTED
-from headrace.pipelines.operators.windows.windowing import next_number
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def keyed_join(join: StreamJoin) -> DataFrame:
     rows = arrow_schema(both)
     operator = IntervalJoin(join.how, join.within, join.stragglers, rows.field(LEFT).type, rows.field(RIGHT).type)
     behind = max(join.left_time.lag_us, join.right_time.lag_us)
-    found = counted(over_keys(both, names, lambda _: operator, join.buckets, behind), join.stragglers)
+    found = count_late_rows(over_keys(both, names, lambda _: operator, join.buckets, behind), join.stragglers)
     out = [fn.col(key).alias(name) for key, (name, _) in zip(names, join.columns.keys, strict=True)]
     out += [fn.col(LEFT)[name].alias(name) for name in join.columns.left]
     if join.how not in ONLY_LEFT:
@@ -100,11 +98,11 @@ def native_join(join: StreamJoin) -> DataFrame:
     Spark knows one watermark, so a side that may be behind it is moved ahead by so much, and back in what comes out.
     """
     if not join.left.isStreaming or not (join.left_time.lag_us or join.right_time.lag_us):
-        return _joined(join)
+        return _join_natively(join)
     apart = join.right_time.lag_us - join.left_time.lag_us
     within = Bounds(join.within.low_us + apart, join.within.high_us + apart)
-    found = _joined(replace(join, left=_moved(join.left, join.left_time), right=_moved(join.right, join.right_time),
-                            within=within))  # fmt: skip
+    left, right = _move_ahead(join.left, join.left_time), _move_ahead(join.right, join.right_time)
+    found = _join_natively(replace(join, left=left, right=right, within=within))
     called = dict(join.columns.right).get(join.right_time.column, "")
     for mark in (join.left_time, replace(join.right_time, column=called)):
         if mark.lag_us and mark.column in found.columns:
@@ -112,25 +110,22 @@ def native_join(join: StreamJoin) -> DataFrame:
     return found
 
 
-def _moved(frame: DataFrame, mark: TimeMark) -> DataFrame:
+def _move_ahead(frame: DataFrame, mark: TimeMark) -> DataFrame:
     return mark.for_spark(frame.withColumn(mark.column, mark.value() + _interval(mark.lag_us)))
 
 
-def _joined(join: StreamJoin) -> DataFrame:
+def _join_natively(join: StreamJoin) -> DataFrame:
     # Names of our own on both sides, so that a stream can be joined with itself.
-    left = _native_side(
-        join.left_time.for_spark(join.left),
-        join.left_time.column,
-        [one for one, _ in join.columns.keys],
-        "_l",
-        join.how in LONELY_LEFT,
-    )
-    right = _native_side(
-        join.right_time.for_spark(join.right),
-        join.right_time.column,
-        [other for _, other in join.columns.keys],
-        "_r",
-        join.how in LONELY_RIGHT,
+    left, right = (
+        _native_side(time.for_spark(frame), time.column, list(keys), mark, join.how in lonely)
+        for frame, time, keys, mark, lonely in zip(
+            (join.left, join.right),
+            (join.left_time, join.right_time),
+            zip(*join.columns.keys, strict=True),
+            ("_l", "_r"),
+            (LONELY_LEFT, LONELY_RIGHT),
+            strict=True,
+        )
     )
     # Times that are not columns as they stand are of results; here they are of frames that are no streams.
     at_left = replace(join.left_time, column=f"_l{join.left.columns.index(join.left_time.column)}").value()
@@ -165,12 +160,7 @@ def _joined(join: StreamJoin) -> DataFrame:
 def _native_side(frame: DataFrame, time: str, keys: list[str], mark: str, lonely: bool) -> DataFrame:
     """A side by names of our own, without rows that can have no part in any result."""
     at = fn.col(f"`{time}`")
-    if frame.isStreaming:
-        frame = frame.observe(
-            f"{LATE_ROWS}.{NO_TIME}.{next_number()}",
-            fn.lit(0).cast("bigint").alias("late"),
-            fn.count_if(at.isNull()).alias("no_time"),
-        )
+    frame = count_without_time(frame, at)
     # Without a time a row would stay in Spark's state for ever.
     kept = frame.where(at.isNotNull())
     if not lonely:

@@ -41,7 +41,7 @@ def join_streams(
 
     `within=("-5 minutes", "10 minutes")` is from five minutes before the left row to ten behind it, ends included;
     `within="10 minutes"` is as much before as after. `on` names columns that both have, or `{left: right}`. `how` is
-    inner, left, right, full, semi or anti; what has no partner is told once, when none can come any more. Both sides
+    inner, left, right, full, semi or anti; what has no partner is emitted once, when none can come any more. Both sides
     need a watermark; `time` and `right_time` name its column where there are several. A column that both have is the
     left's by its name and the right's with `prefix`. A row at or behind the watermark is late: `stragglers`.
     """

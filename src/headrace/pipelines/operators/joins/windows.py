@@ -52,7 +52,7 @@ def join_windows(
     stragglers: Stragglers | None = None,
     buckets: int | None = None,
 ) -> Transform:
-    """Pairs of a row and a row of `right` with equal keys in the same window, told when the window is over.
+    """Pairs of a row and a row of `right` with equal keys in the same window, emitted when the window is over.
 
     `size="10 minutes"` are tumbling windows, with `every` hopping ones, in which a pair comes once for every window
     that both are in; `gap="5 minutes"` are sessions of a key over the rows of both sides. Without any of them the rows
@@ -103,7 +103,7 @@ def join_windows(
         keys = [f"_k{place}" for place in range(len(pairs))]
         rows = {LEFT: agg.collect(LEFT), RIGHT: agg.collect(RIGHT)}
         windowed = window(by=[*keys, _ALONE], stragglers=stragglers, buckets=buckets, **rows)
-        found = _paired(both.transform(mark.put).transform(windowed), names, how)
+        found = _pair(both.transform(mark.put).transform(windowed), names, how)
         return without_marks(found, set(found.columns) - {"window_end"})
 
     return apply
@@ -125,7 +125,7 @@ def _side(
     )
 
 
-def _paired(found: DataFrame, names: Columns, how: str) -> DataFrame:
+def _pair(found: DataFrame, names: Columns, how: str) -> DataFrame:
     """The pairs of the rows that each window has of both sides."""
     has_left, has_right = (fn.size(side) > 0 for side in (LEFT, RIGHT))
     wanted = {"inner": has_left & has_right, "left": has_left, "right": has_right, "full": has_left | has_right,

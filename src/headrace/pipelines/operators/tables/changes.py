@@ -36,8 +36,8 @@ def table_changes(
 
     The current row of each key is kept, so that a change takes back what is there: records that come twice, an update
     without `before` and a second snapshot are right. With `trust_before=True` nothing is kept, and a change takes back
-    what its `before` says: right if the topic is read from its beginning, each row was told in one snapshot, and the
-    database tells whole rows (`ALTER TABLE … REPLICA IDENTITY FULL`).
+    what its `before` says: right if the topic is read from its beginning, each row was in one snapshot, and the
+    database sends whole rows (`ALTER TABLE … REPLICA IDENTITY FULL`).
 
     A truncate takes back all rows that came from its partition: capture writes it to every partition, and a topic of
     which another writer truncates in one place has to have one partition. With `trust_before=True` it stops the query,
@@ -81,7 +81,7 @@ def row_versions(
 def _check(keys: Sequence[str], form: str, trust_before: bool, truncates: str) -> None:
     if not keys:
         raise BadField(
-            "table_changes has no primary key, and without one nobody can say which row a change replaces: write "
+            "table_changes has no primary key, and without one it is not known which row a change replaces: write "
             "key=['…'], and give the table one with ALTER TABLE … ADD PRIMARY KEY"
         )
     if form not in (ENVELOPE, ROWS):

@@ -23,7 +23,7 @@ IDLE: Final = "_idle"
 _RECORD: Final = ("_key", "_value", "_topic", "_partition", "_offset", "_timestamp", "_timestampType", "_headers", IDLE)
 _OPERATIONS: Final = ("c", "r", "u", "d", "t")
 _TRUNCATE: Final = (
-    "is a truncate, and nobody can say here which rows it took away: the table was empty then, so begin a new "
+    "is a truncate, and which rows it deleted is not known here: the table was empty then, so begin a new "
     "checkpoint behind it with startingOffsets, or write table_changes(truncates='ignore') to keep the rows"
 )
 _MEND: Final = "declare them with .schema(envelope_schema('id long, …'))"
@@ -245,7 +245,7 @@ def records_of(
             kind = frame.schema["after"].dataType.simpleString()
             raise BadField(f"table_changes: after is {kind} and no row: {_MEND}")
     if "_offset" not in columns:
-        raise BadField("table_changes tells versions by their offset: declare _offset long in the topic's schema")
+        raise BadField("table_changes knows versions by their offset: declare _offset long in the topic's schema")
     if IDLE in columns:
         frame = frame.where(~fn.col(IDLE).eqNullSafe(True))
     found = Records(frame, tuple(key), form, table, takes_truncates)

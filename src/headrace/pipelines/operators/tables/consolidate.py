@@ -25,7 +25,7 @@ from headrace.stores.views.store import COMPLETE, COUNT, DELETED, KEY, KNOWN
 _NET: Final = "headrace_net"
 
 
-def consolidated(df: DataFrame, key: Sequence[str]) -> DataFrame:
+def consolidate(df: DataFrame, key: Sequence[str]) -> DataFrame:
     """A row for each key that the batch changes: the row's columns, then the `FLAGS`."""
     from headrace.stores.frames import as_json, named
 

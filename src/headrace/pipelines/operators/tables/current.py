@@ -33,16 +33,14 @@ from headrace.pipelines.keyed.operator import (
 )
 from headrace.pipelines.keyed.packing import flags_of
 from headrace.pipelines.operators.errors import UnknownValue
-from headrace.pipelines.operators.grouping import highest, lowest, sorted_by
+from headrace.pipelines.operators.grouping import highest, lowest, sort_rows
 from headrace.pipelines.operators.tables.form import (
+    FORM,
     TIME,
     TIME_TYPE,
     VERSION,
     VERSION_TYPE,
     WEIGHT_TYPE,
-    time_field,
-    version_field,
-    weight_field,
 )
 from headrace.pipelines.operators.tables.row_bytes import from_bytes, to_bytes
 from headrace.pipelines.operators.times import times_of
@@ -83,7 +81,7 @@ class CurrentRows(Untimed):
 
     @property
     def output(self) -> pa.Schema:
-        return pa.schema([*self.columns, weight_field(), version_field(), time_field()])
+        return pa.schema([*self.columns, *FORM])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         to_all = EMPTIED if self.empties else None
@@ -174,7 +172,7 @@ def _by_age(batch: Batch) -> Longs:
     count = batch.keys.num_rows
     moved = lowest(count, batch.key, partition, 2**62) != highest(count, batch.key, partition, -1)
     if not moved.any():
-        return sorted_by(batch.key, offset)
+        return sort_rows(batch.key, offset)
     time = np.where(moved[batch.key], times_of(batch.rows.column(TIME))[0], 0)
     return np.lexsort((offset, time, batch.key))
 

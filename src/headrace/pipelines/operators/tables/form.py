@@ -34,29 +34,12 @@ VERSION_TYPE: Final = pa.struct(
 VERSIONS_TYPE: Final = pa.list_(VERSION_TYPE)
 TIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 
+FORM: Final = (pa.field(WEIGHT, WEIGHT_TYPE), pa.field(VERSION, VERSION_TYPE), pa.field(TIME, TIME_TYPE))
+JOINED_FORM: Final = (pa.field(WEIGHT, WEIGHT_TYPE), pa.field(VERSIONS, VERSIONS_TYPE), pa.field(TIME, TIME_TYPE))
+
 VERSION_DDL: Final = "struct<table: string, key: string, offset: bigint, lsn: string>"
 FORM_DDL: Final = f"{WEIGHT} int, {VERSION} {VERSION_DDL}, {TIME} timestamp"
 JOINED_DDL: Final = f"{WEIGHT} int, {VERSIONS} array<{VERSION_DDL}>, {TIME} timestamp"
-
-
-def weight_field() -> pa.Field:
-    """`_weight` as a column."""
-    return pa.field(WEIGHT, WEIGHT_TYPE)
-
-
-def version_field() -> pa.Field:
-    """`_version` as a column."""
-    return pa.field(VERSION, VERSION_TYPE)
-
-
-def versions_field() -> pa.Field:
-    """`_versions` as a column."""
-    return pa.field(VERSIONS, VERSIONS_TYPE)
-
-
-def time_field() -> pa.Field:
-    """`_time` as a column."""
-    return pa.field(TIME, TIME_TYPE)
 
 
 def row_names(columns: Collection[str]) -> list[str]:

@@ -19,8 +19,8 @@ def check_columns(schema: pa.Schema, what: str) -> None:
     for field in schema:
         if not is_comparable(field.type):
             raise BadField(
-                f"{what} has a column {field.name!r} of type {field.type}, of which nobody can say whether two are "
-                f"equal: write .withColumn({field.name!r}, to_json({field.name!r})) before it"
+                f"{what} has a column {field.name!r} of type {field.type}, whose values cannot be "
+                f"compared: write .withColumn({field.name!r}, to_json({field.name!r})) before it"
             )
 
 

@@ -11,9 +11,9 @@ from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, n
 from headrace.pipelines.operators.frames import Transform, event_time_of
 from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.time_marks import TimeMark
-from headrace.pipelines.operators.times import Interval, microseconds, positive, spelt
+from headrace.pipelines.operators.times import Interval, microseconds, positive, spell
 from headrace.pipelines.operators.windows.panes import Hops, hop
-from headrace.pipelines.operators.windows.windowing import windowing
+from headrace.pipelines.operators.windows.windowing import read_keywords
 
 
 def tumbling(
@@ -31,21 +31,21 @@ def tumbling(
     """Aggregates of the rows of each key in each window; a window without rows has no result.
 
     Windows begin at multiples of `size` since 1970 in UTC, `offset` later if given, and a result comes when the
-    watermark has reached the window's end. `early` tells so often what there is so far, `wall_clock` ends a window so
+    watermark has reached the window's end. `early` emits so often what there is so far, `wall_clock` ends a window so
     long after its end by the wall clock although the watermark stands still. Late rows: `stragglers`.
     """
     from headrace.pipelines.operators.windows.panes import hop
 
     size_us = positive(size, "the size of tumbling windows")
     offset_us = microseconds(offset, "offset in tumbling") % size_us
-    chosen = windowing("tumbling", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
+    chosen = read_keywords("tumbling", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
 
     def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)
         if made.is_native(frame, at):
-            length = spelt(size_us)
-            return made.natively(rows, at, fn.window(f"`{at.column}`", length, length, spelt(offset_us)))
+            length = spell(size_us)
+            return made.natively(rows, at, fn.window(f"`{at.column}`", length, length, spell(offset_us)))
         return hop(rows, at, Hops(size_us, size_us, offset_us), made)
 
     return apply
@@ -77,13 +77,13 @@ def hopping(
             "the size, or use tumbling"
         )
     offset_us = microseconds(offset, "offset in hopping") % slide_us
-    chosen = windowing("hopping", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
+    chosen = read_keywords("hopping", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
 
     def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)
         if not frame.isStreaming and made.is_native(frame, at):
-            window = fn.window(f"`{at.column}`", spelt(size_us), spelt(slide_us), spelt(offset_us))
+            window = fn.window(f"`{at.column}`", spell(size_us), spell(slide_us), spell(offset_us))
             return made.natively(rows, at, window)
         return hop(rows, at, Hops(size_us, slide_us, offset_us), made)
 
@@ -105,10 +105,10 @@ def per_window(
 
     `hopping(…, by="auction", bids=agg.count())` and behind it `per_window(most=agg.max("bids"))` give the most bids
     that any auction had in each window. It comes when the watermark has reached the window's end, and is as with
-    `tumbling` otherwise. Rows that were corrected or told early are refused: told again, they would be counted again.
+    `tumbling` otherwise. Rows that were corrected or emitted early are refused: they would be counted twice.
     """
     keys = tuple(name for name in as_names(by) if name not in EDGES)
-    chosen = windowing("per_window", by=keys, time="window_end", stragglers=stragglers, early=None,
+    chosen = read_keywords("per_window", by=keys, time="window_end", stragglers=stragglers, early=None,
                        wall_clock=None, buckets=buckets, aggregates=aggregates)  # fmt: skip
 
     def apply(frame: DataFrame) -> DataFrame:
@@ -117,7 +117,7 @@ def per_window(
         if not frame.isStreaming and settings.is_native(frame, end):
             window = fn.struct(fn.col("window_start").alias("start"), fn.col("window_end").alias("end"))
             return settings.natively(made, end, window)
-        # A window of its last microsecond alone, for each start: what ends together is told together.
+        # A window of its last microsecond alone, for each start: what ends together is emitted together.
         last = fn.col("window_end") - fn.expr("INTERVAL 1 MICROSECOND")
         timed = made.withColumn(_LAST, last).withColumn(_START, fn.col("window_start"))
         at = replace(end, column=_LAST, back_us=0)
@@ -128,7 +128,7 @@ def per_window(
 
 
 def window_end_of(frame: DataFrame, what: str) -> TimeMark:
-    """What carries the time of rows that have a window, told once: its last microsecond."""
+    """What carries the time of rows that have a window, emitted once: its last microsecond."""
     for name in EDGES:
         if name not in frame.columns:
             raise BadField(f"{what} stands behind a window, and there is no {name!r}: {nearest(name, frame.columns)}")

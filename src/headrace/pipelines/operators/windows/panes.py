@@ -18,8 +18,8 @@ from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed,
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import Folded
 from headrace.pipelines.operators.frames import needed
-from headrace.pipelines.operators.grouping import Longs, find, grouped, lowest
-from headrace.pipelines.operators.stragglers import Stragglers, set_aside
+from headrace.pipelines.operators.grouping import Longs, find, group_rows, lowest
+from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import EARLIEST, LATEST, in_words, some_rows, times_of
 from headrace.pipelines.operators.windows.results import FINAL, Closing, Windowed
@@ -82,7 +82,7 @@ class PanedWindows(Windowed):
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         state = self.fold.state
         tables = [Rows(PANES, pa.schema([pa.field("pane", pa.int64()), *state]), "pane")]
-        if self.telling.again:
+        if self.emission.again:
             about = [pa.field("end", pa.int64()), pa.field("revision", pa.int32()), pa.field(FINAL, pa.bool_())]
             tables.append(Rows(TOLD, pa.schema([*about, *state]), "end"))
         parameters = {**self.hops.parameters, **self.parameters}
@@ -97,21 +97,13 @@ class PanedWindows(Windowed):
         late = has_time & (self.hops.first_end(pane) <= horizon)
         in_time = has_time & (self.hops.last_end(pane) > horizon)
         missed = np.minimum(self.hops.last_end(pane), self.hops.end_until(horizon))
-        aside = set_aside(
-            self.output,
-            batch.key,
-            batch.rows,
-            late=late,
-            timeless=~has_time,
-            window=(missed - self.hops.size, missed),
-            reached_us=reached,
-        )
+        aside = self.set_aside(batch, late, has_time, (missed - self.hops.size, missed), reached)
         kept = np.flatnonzero(in_time)
         if not len(kept):
             return Changes(emit=aside)
         rows = some_rows(batch.rows, kept)
         made = self.fold
-        groups = grouped(batch.key[kept], pane[kept])
+        groups = group_rows(batch.key[kept], pane[kept])
         folded = made.load(made.lift(rows, time[kept])).reduce(groups)
         key, pane = batch.key[kept][groups.firsts], pane[kept][groups.firsts]
         count = batch.keys.num_rows
@@ -125,22 +117,22 @@ class PanedWindows(Windowed):
         )
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """Windows that are over, or are told early; and what is no longer needed."""
+        """Windows that are over, or are emitted early; and what is no longer needed."""
         reached = self.closing.reached(times)
         horizon = reached - self.stragglers.allowed_us
         count = len(due)
         held = state.read(PANES)
         made = self.fold
         pane = np.asarray(held.rows.column(0))
-        groups = grouped(held.key, pane)
+        groups = group_rows(held.key, pane)
         folded = made.load(held.rows.columns[1:]).reduce(groups)
         key, pane = held.key[groups.firsts], pane[groups.firsts]
-        opened = self.closing.tells_early(due)
+        opened = self.closing.emits_early(due)
         of, end = self._windows(key, pane, self.closing.due_from(due, state), opened, reached)
         lows = find(key, pane, of, end - self.hops.size, side="left")
         windows = folded.over(lows, find(key, pane, of, end, side="left"))
-        told = state.read(TOLD) if self.telling.again else None
-        emit, tell = self.telling.told(self.output, made, of, end, end - self.hops.size, windows, reached, told)
+        told = state.read(TOLD) if self.emission.again else None
+        emit, tell = self.emission.emit(self.output, made, of, end, end - self.hops.size, windows, reached, told)
         following = self.hops.next_end(pane, reached)
         alive = following <= self.hops.last_end(pane)
         timers = lowest(count, key[alive], following[alive], NEVER)
@@ -151,7 +143,7 @@ class PanedWindows(Windowed):
             timers = np.minimum(timers, lowest(count, key[waits], cleaned[waits], NEVER))
         dense = self._compacted(count, held.key, key, pane, folded)
         expire = {PANES: self.hops.end_until(horizon) - self.hops.size + self.hops.slide}
-        if self.telling.again:
+        if self.emission.again:
             expire[TOLD] = horizon + 1
         return Changes(
             emit=emit,
@@ -169,7 +161,7 @@ class PanedWindows(Windowed):
     def _windows(
         self, key: Longs, pane: Longs, begins: Longs, opened: NDArray[np.bool_], reached: int
     ) -> tuple[Longs, Longs]:
-        """Every window with a pane in it that is to be told, once: whose it is, and its end.
+        """Every window with a pane in it that is to be emitted, once: whose it is, and its end.
 
         These are the windows that end from `begins` of their key to `reached`, and where `opened` those behind as well.
         """

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.pipelines.keyed.operator import NEVER, NO_WATERMARK, Clock, Due, Keyed, State, Timers, Times
+from headrace.pipelines.keyed.operator import NEVER, NO_WATERMARK, Batch, Clock, Due, Keyed, State, Timers, Times
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import Fold, Folded, fold
-from headrace.pipelines.operators.grouping import Longs, find, grouped
-from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field
+from headrace.pipelines.operators.grouping import Longs, find, group_rows
+from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field, set_aside
 from headrace.pipelines.operators.times import EARLIEST, TIMESTAMP, in_words, timestamps
 
 
@@ -22,7 +22,7 @@ from headrace.pipelines.operators.times import EARLIEST, TIMESTAMP, in_words, ti
 class Closing:
     """`grace_us` closes a window so long after its end by the wall clock, whatever the watermark says.
 
-    `early_us` tells what there is of open windows so often, for keys that have new rows.
+    `early_us` emits what there is of open windows so often, for keys that have new rows.
     """
 
     grace_us: int | None = None
@@ -57,13 +57,13 @@ class Closing:
             ends = np.flatnonzero(at_us != NEVER)
             wanted[ends] = at_us[ends] + self.grace_us
         if self.early_us is not None:
-            # The first row after a telling sets the time of the next one; later rows do not put it off.
+            # The first row after an emission sets the time of the next one; later rows do not put it off.
             wanted = np.minimum(wanted, state.timers(Clock.WALL))
             wanted = np.minimum(wanted, times.wall_us + self.early_us) if fresh else wanted
         return Timers(np.arange(len(at_us), dtype=np.int64), wanted)
 
-    def tells_early(self, due: Due) -> NDArray[np.bool_]:
-        """The keys of which open windows are told now."""
+    def emits_early(self, due: Due) -> NDArray[np.bool_]:
+        """The keys of which open windows are emitted now."""
         return np.asarray((due.wall_us != NEVER) & (self.early_us is not None), np.bool_)
 
     def due_from(self, due: Due, state: State) -> Longs:
@@ -77,18 +77,18 @@ _NOBODY: Longs = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Telling:
-    """`corrects` takes back what was told before; `early` tells open windows too, marked as not final."""
+class Emission:
+    """`corrects` retracts what was emitted before; `early` emits open windows too, marked as not final."""
 
     corrects: bool
     early: bool
 
     @property
     def again(self) -> bool:
-        """Whether anything is told more than once, and so has to be remembered."""
+        """Whether anything is emitted more than once, and so has to be remembered."""
         return self.corrects or self.early
 
-    def told(
+    def emit(
         self,
         output: pa.Schema,
         fold: Fold,
@@ -134,7 +134,7 @@ class Remembered(NamedTuple):
 
 
 class News(NamedTuple):
-    """What is to be told of windows, by their place: `fresh` with a revision, `back` takes back the telling `last`."""
+    """What to emit of windows, by their place: `fresh` with a revision, `back` retracts the emission `last`."""
 
     fresh: Longs
     revision: Longs
@@ -143,8 +143,8 @@ class News(NamedTuple):
 
 
 def news(of: Longs, at: Longs, rows: Longs, over: Flags, told: Remembered, *, corrects: bool) -> News:
-    """Windows that are new, have changed or are over only now, against what was told of them."""
-    groups = grouped(told.of, told.at, then=(told.revision,))
+    """Windows that are new, have changed or are over only now, against what was emitted of them."""
+    groups = group_rows(told.of, told.at, then=(told.revision,))
     if not len(groups.starts):
         return News(np.arange(len(of)), np.ones(len(of), np.int64), _NOBODY, _NOBODY)
     latest = groups.order[groups.ends - 1]
@@ -158,11 +158,11 @@ def news(of: Longs, at: Longs, rows: Longs, over: Flags, told: Remembered, *, co
     return News(fresh, np.where(known, told.revision[last], 0)[fresh] + 1, back, last[back])
 
 
-def tells_columns(telling: Telling) -> list[pa.Field]:
-    """The columns about a telling."""
-    columns = [pa.field(REVISION, pa.int32())] if telling.again else []
-    columns += [pa.field(RETRACTED, pa.bool_())] if telling.corrects else []
-    return columns + ([pa.field(FINAL, pa.bool_())] if telling.early else [])
+def emission_columns(emission: Emission) -> list[pa.Field]:
+    """The columns about an emission."""
+    columns = [pa.field(REVISION, pa.int32())] if emission.again else []
+    columns += [pa.field(RETRACTED, pa.bool_())] if emission.corrects else []
+    return columns + ([pa.field(FINAL, pa.bool_())] if emission.early else [])
 
 
 def results_batch(
@@ -212,9 +212,9 @@ class Windowed:
         return fold(self.aggregates, self.rows)
 
     @property
-    def telling(self) -> Telling:
-        """Whether results are told more than once."""
-        return Telling(self.stragglers.corrects, self.closing.early_us is not None)
+    def emission(self) -> Emission:
+        """Whether results are emitted more than once."""
+        return Emission(self.stragglers.corrects, self.closing.early_us is not None)
 
     @property
     def carried(self) -> list[pa.Field]:
@@ -225,5 +225,13 @@ class Windowed:
     def output(self) -> pa.Schema:
         """What comes out behind the keys."""
         edges = [pa.field("window_start", TIMESTAMP), pa.field("window_end", TIMESTAMP)]
-        about = [*tells_columns(self.telling), aside_field(self.rows, self.stragglers)]
+        about = [*emission_columns(self.emission), aside_field(self.rows, self.stragglers)]
         return pa.schema([*self.carried, *edges, *self.fold.results, *about])
+
+    def set_aside(
+        self, batch: Batch, late: Flags, has_time: Flags, window: tuple[Longs, Longs], reached: int
+    ) -> Keyed | None:
+        """What to emit for rows that are late or have no time."""
+        return set_aside(
+            self.output, batch.key, batch.rows, late=late, timeless=~has_time, window=window, reached_us=reached
+        )

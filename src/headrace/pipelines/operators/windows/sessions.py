@@ -21,11 +21,11 @@ from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import Fold, Folded
 from headrace.pipelines.operators.errors import BadWindow
 from headrace.pipelines.operators.frames import Transform, needed
-from headrace.pipelines.operators.grouping import Groups, Longs, find, grouped, highest, lowest, sorted_by
-from headrace.pipelines.operators.stragglers import Stragglers, set_aside
-from headrace.pipelines.operators.times import Interval, in_words, microseconds, some_rows, spelt, times_of
-from headrace.pipelines.operators.windows.results import FINAL, Closing, Telling, Windowed, results_batch
-from headrace.pipelines.operators.windows.windowing import windowing
+from headrace.pipelines.operators.grouping import Groups, Longs, find, group_rows, highest, lowest, sort_rows
+from headrace.pipelines.operators.stragglers import Stragglers
+from headrace.pipelines.operators.times import Interval, in_words, microseconds, some_rows, spell, times_of
+from headrace.pipelines.operators.windows.results import FINAL, Closing, Emission, Windowed, results_batch
+from headrace.pipelines.operators.windows.windowing import read_keywords
 
 
 def sessions(
@@ -43,8 +43,8 @@ def sessions(
     """Aggregates of rows of a key that follow each other within `gap`: from the first to `gap` after the last.
 
     With `maximum` a session ends so long after its first row at the latest, and the next row begins another one. With
-    `early`, and with stragglers that correct, what was told of a session is taken back when it is told again, because
-    a session that has grown is another window. The rest is as with `tumbling`.
+    `early`, and with stragglers that correct, what was emitted of a session is retracted when it is emitted again,
+    because a session that has grown is another window. The rest is as with `tumbling`.
     """
     gap_us = microseconds(gap, "the gap of sessions")
     if gap_us <= 0:
@@ -54,13 +54,13 @@ def sessions(
     maximum_us = None if maximum is None else microseconds(maximum, "maximum in sessions")
     if maximum_us is not None and maximum_us <= 0:
         raise BadWindow(f"sessions have a maximum of {maximum!r}: leave it out, or write for example '4 hours'")
-    chosen = windowing("sessions", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
+    chosen = read_keywords("sessions", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
 
     def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)
         if maximum_us is None and made.by and made.is_native(frame, at):
-            return made.natively(rows, at, fn.session_window(f"`{at.column}`", spelt(gap_us)))
+            return made.natively(rows, at, fn.session_window(f"`{at.column}`", spell(gap_us)))
         found = made.on_state(
             rows if made.stragglers.hands_on else needed(rows, made.by, at.column, made.aggregates),
             lambda schema: SessionWindows(
@@ -126,14 +126,14 @@ class SessionWindows(Windowed):
     rows: pa.Schema
 
     @property
-    def telling(self) -> Telling:
-        """A window that is told again has another end, so what was told is always taken back."""
+    def emission(self) -> Emission:
+        """A window that is emitted again has another end, so what was emitted is always retracted."""
         again = self.stragglers.corrects or self.closing.early_us is not None
-        return Telling(again, self.closing.early_us is not None)
+        return Emission(again, self.closing.early_us is not None)
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         tables = [Values(SESSIONS, self._schema())]
-        if self.telling.again:
+        if self.emission.again:
             tables.append(Values(TOLD, self._told_schema()))
         maximum = "none" if self.maximum is None else in_words(self.maximum)
         parameters = {"gap": in_words(self.gap), "maximum": maximum, **self.parameters}
@@ -144,15 +144,7 @@ class SessionWindows(Windowed):
         time, has_time = times_of(batch.rows.column(self.time))
         reached = self.closing.reached(times)
         late = has_time & (time + self.gap <= reached - self.stragglers.allowed_us)
-        aside = set_aside(
-            self.output,
-            batch.key,
-            batch.rows,
-            late=late,
-            timeless=~has_time,
-            window=(time, time + self.gap),
-            reached_us=reached,
-        )
+        aside = self.set_aside(batch, late, has_time, (time, time + self.gap), reached)
         kept = np.flatnonzero(has_time & ~late)
         if not len(kept):
             return Changes(emit=aside)
@@ -176,24 +168,24 @@ class SessionWindows(Windowed):
         )
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """Sessions that are over, or are told early."""
+        """Sessions that are over, or are emitted early."""
         reached = self.closing.reached(times)
         horizon = reached - self.stragglers.allowed_us
         count = len(due)
         held = state.read(SESSIONS)
         made = self.fold
         start, end = (np.asarray(held.rows.column(at)) for at in (0, 1))
-        order = sorted_by(held.key, start)
+        order = sort_rows(held.key, start)
         key, start, end = held.key[order], start[order], end[order]
         folded = made.load(held.rows.columns[2:]).take(order)
         sessions = cut(key, start, end, self.maximum)
         of, begun = key[sessions.first], start[sessions.first]
         windows = folded.over(sessions.first, np.append(sessions.first[1:], len(key))) if len(key) else folded
         over = sessions.end <= reached
-        wanted = np.flatnonzero(over | self.closing.tells_early(due)[of])
-        keep_until = horizon if self.telling.again else reached
+        wanted = np.flatnonzero(over | self.closing.emits_early(due)[of])
+        keep_until = horizon if self.emission.again else reached
         gone = sessions.end <= keep_until
-        if self.telling.again:
+        if self.emission.again:
             told = state.read(TOLD)
             emit, remembered = self._tell_again(told, of, begun, sessions.end, windows, wanted, over, horizon)
         else:
@@ -231,9 +223,9 @@ class SessionWindows(Windowed):
         columns = [pa.concat_arrays([old, new]) for old, new in zip(held.rows.columns[2:], lifted, strict=True)]
         new = np.arange(len(keys)) >= len(held.key)
         if self.maximum is not None:
-            groups = grouped(keys, start)
+            groups = group_rows(keys, start)
         else:
-            order = sorted_by(keys, start)
+            order = sort_rows(keys, start)
             sessions = cut(keys[order], start[order], end[order], None)
             groups = Groups(order, sessions.first, np.append(sessions.first[1:], len(keys)))
         firsts = groups.firsts
@@ -256,7 +248,7 @@ class SessionWindows(Windowed):
         old_start, old_end, revision = (np.asarray(told.rows.column(at), np.int64) for at in range(3))
         was_final = np.asarray(told.rows.column(3))
         old = made.load(told.rows.columns[4:])
-        # The session that each told one is in now; sessions of a key do not overlap, so it is the last that began.
+        # The session that each emitted one is in now; sessions of a key do not overlap, so it is the last that began.
         at = find(of, begun, told.key, old_start, side="right") - 1
         inside = np.maximum(at, 0)
         exists = (at >= 0) & (of[inside] == told.key) & (end[inside] >= old_end) if len(of) else np.zeros(len(at), bool)
@@ -266,7 +258,7 @@ class SessionWindows(Windowed):
             same &= was_final | ~over[inside]
         is_wanted = np.zeros(len(of), np.bool_)
         is_wanted[wanted] = True
-        # Told and still so; of an open session what was told stands until it is told again.
+        # Emitted and still so; of an open session what was emitted stands until it is emitted again.
         known = np.zeros(len(of), np.bool_)
         known[at[same]] = True
         stale = exists & ~same & (is_wanted[inside] if len(of) else False)

@@ -21,12 +21,12 @@ from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import Folded
 from headrace.pipelines.operators.errors import as_names, require
 from headrace.pipelines.operators.frames import Transform
-from headrace.pipelines.operators.grouping import Longs, find, highest, lowest, sorted_by
-from headrace.pipelines.operators.stragglers import Stragglers, set_aside
+from headrace.pipelines.operators.grouping import Longs, find, highest, lowest, sort_rows
+from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import EARLIEST, Interval, in_words, positive, some_rows, times_of
 from headrace.pipelines.operators.windows.results import RETRACTED, Closing, Remembered, Windowed, news, results_batch
-from headrace.pipelines.operators.windows.windowing import windowing
+from headrace.pipelines.operators.windows.windowing import read_keywords
 
 
 def sliding(
@@ -44,11 +44,11 @@ def sliding(
 
     One row comes out for each that goes in, with the columns `keep` of it; `window_end` is its time. It comes when the
     watermark has reached it. With stragglers that correct, a late row is answered when it comes, and the rows up to
-    `size` after it, which have one more in their interval now, are taken back and told again. What was told is kept as
-    long as it can be corrected: with `collect` and `count_distinct` that is a list for every row.
+    `size` after it, which have one more in their interval now, are retracted and emitted again. What was emitted is
+    kept as long as it can be corrected: with `collect` and `count_distinct` that is a list for every row.
     """
     size_us = positive(size, "the size of sliding windows")
-    chosen = windowing("sliding", by=by, time=time, stragglers=stragglers, early=None, wall_clock=wall_clock,
+    chosen = read_keywords("sliding", by=by, time=time, stragglers=stragglers, early=None, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
     kept = tuple(name for name in as_names(keep) if name not in chosen.by)  # keys come out anyway
 
@@ -93,7 +93,7 @@ class SlidingRows(Windowed):
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         tables = [Rows(BUFFER, self._schema(), "at")]
-        if self.telling.again:
+        if self.emission.again:
             tables.append(Rows(TOLD, pa.schema([*_ABOUT, *self.fold.state]), "at"))
         parameters = {"size": in_words(self.size), **self.parameters}
         return Plan(self.output, tuple(tables), self.closing.clock, parameters=parameters)
@@ -102,15 +102,7 @@ class SlidingRows(Windowed):
         time, has_time = times_of(batch.rows.column(self.time))
         reached = self.closing.reached(times)
         late = has_time & (time <= reached - self.stragglers.allowed_us)
-        aside = set_aside(
-            self.output,
-            batch.key,
-            batch.rows,
-            late=late,
-            timeless=~has_time,
-            window=(time - self.size, time),
-            reached_us=reached,
-        )
+        aside = self.set_aside(batch, late, has_time, (time - self.size, time), reached)
         kept = np.flatnonzero(has_time & ~late)
         if not len(kept):
             return Changes(emit=aside)
@@ -131,7 +123,7 @@ class SlidingRows(Windowed):
         horizon = reached - self.stragglers.allowed_us
         held = state.read(BUFFER)
         time = np.asarray(held.rows.column(0))
-        order = sorted_by(held.key, time)
+        order = sort_rows(held.key, time)
         key, time = held.key[order], time[order]
         ready = np.flatnonzero((time >= self.closing.due_from(due, state)[key]) & (time <= reached))
         emit, tell = None, None
@@ -139,8 +131,8 @@ class SlidingRows(Windowed):
             lows = find(key, time, key[ready], time[ready] - self.size, side="left")
             highs = find(key, time, key[ready], time[ready], side="right")
             windows = self.fold.load(held.rows.columns[1 + len(self.keep) :]).take(order).over(lows, highs)
-            carried = _taken(held.rows.columns[1 : 1 + len(self.keep)], order[ready])
-            if self.telling.again:
+            carried = _take(held.rows.columns[1 : 1 + len(self.keep)], order[ready])
+            if self.emission.again:
                 of = find(key, time, key[ready], time[ready], side="left")
                 rows = _Answered(key[ready], time[ready], of, ready - of, carried, windows)
                 told = state.read(TOLD)
@@ -153,7 +145,7 @@ class SlidingRows(Windowed):
         kept_us = self.size + self.stragglers.allowed_us
         latest = highest(len(due), key, time, EARLIEST)
         timers = np.where((timers == NEVER) & (latest + kept_us >= reached), latest + kept_us + 1, timers)
-        expire = {BUFFER: horizon - self.size} | ({TOLD: horizon + 1} if self.telling.again else {})
+        expire = {BUFFER: horizon - self.size} | ({TOLD: horizon + 1} if self.emission.again else {})
         return Changes(
             emit=emit,
             append={TOLD: tell} if tell is not None else {},
@@ -163,7 +155,7 @@ class SlidingRows(Windowed):
         )
 
     def _told(self, rows: "_Answered", told: Keyed, told_of: Longs) -> tuple[Keyed | None, Keyed | None]:
-        """What to emit for rows, and what to remember of it; `told_of` says where the rows of a telling begin."""
+        """What to emit for rows, and what to remember of it; `told_of` says where the rows of an emission begin."""
         old = self.fold.load(told.rows.columns[len(_ABOUT) :])
         place, revision = (np.asarray(told.rows.column(at), np.int64) for at in (1, 2))
         remembered = Remembered(told_of, place, revision, np.ones(len(told), np.bool_), old.rows)
@@ -210,9 +202,9 @@ class _Answered:
 
     def take(self, some: Longs) -> "_Answered":
         columns = (self.key[some], self.time[some], self.of[some], self.place[some])
-        return _Answered(*columns, _taken(self.carried, some), self.windows.take(some))
+        return _Answered(*columns, _take(self.carried, some), self.windows.take(some))
 
 
-def _taken(columns: Sequence[pa.Array], rows: Longs) -> list[pa.Array]:
+def _take(columns: Sequence[pa.Array], rows: Longs) -> list[pa.Array]:
     index = pa.array(rows)
     return [column.take(index) for column in columns]

@@ -8,12 +8,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from headrace.pipelines.keyed.operator import Operator
-from headrace.pipelines.observed import LATE_ROWS
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import fold
 from headrace.pipelines.operators.errors import BadAggregate, as_names
 from headrace.pipelines.operators.frames import arrow_schema, check_names, event_time_of, over_keys, prepare
-from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, counted, drop
+from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, count_late_rows, count_without_time, drop
 from headrace.pipelines.operators.time_marks import WINDOW_TIME, TimeMark
 from headrace.pipelines.operators.times import Interval, microseconds, positive
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED, REVISION, Closing
@@ -52,7 +51,7 @@ class Windowing:
 
     def on_state(self, frame: DataFrame, make: "Callable[[pa.Schema], Operator]", lag_us: int) -> DataFrame:
         """An operator of windows on keyed state; late rows are counted."""
-        return counted(over_keys(frame, self.by, make, self.buckets, lag_us), self.stragglers)
+        return count_late_rows(over_keys(frame, self.by, make, self.buckets, lag_us), self.stragglers)
 
     def results(self, found: DataFrame, at: TimeMark) -> DataFrame:
         """The windows of rows that went by a time, marked with theirs: the last moment before the window's end.
@@ -67,7 +66,7 @@ class Windowing:
     def is_native(self, frame: DataFrame, at: TimeMark) -> bool:
         """Whether Spark does it by itself, which has one watermark for all rows and not all aggregates."""
         sparks = all(each.is_native for each in self.aggregates.values())
-        # What is told again or handed on has columns that say so, also of a frame that does not stream.
+        # What is emitted again or handed on has columns that say so, also of a frame that does not stream.
         once = not (self.stragglers.corrects or self.stragglers.hands_on or self.closing.early_us is not None)
         by_watermark = not at.ends_lag_us and self.closing == Closing()
         return sparks and once and (by_watermark or not frame.isStreaming)
@@ -76,11 +75,7 @@ class Windowing:
         """Spark's own aggregation, with the columns that keyed state would give; late rows are counted by Spark."""
         at = fn.col(f"`{mark.column}`")
         frame = mark.for_spark(keep_input_watermarks(frame))
-        noticed = frame.observe(
-            f"{LATE_ROWS}.{NO_TIME}.{next_number()}",
-            fn.lit(0).cast("bigint").alias("late"),
-            fn.count_if(at.isNull()).alias("no_time"),
-        ) if frame.isStreaming else frame  # fmt: skip
+        noticed = count_without_time(frame, at)
         columns = [each.native(at).alias(name) for name, each in self.aggregates.items()]
         grouped = noticed.groupBy(window.alias("_window"), *(fn.col(f"`{name}`") for name in self.by)).agg(*columns)
         edges = [fn.col("_window.start").alias("window_start"), fn.col("_window.end").alias("window_end")]
@@ -88,7 +83,7 @@ class Windowing:
         return self.results(found, mark)
 
 
-def windowing(
+def read_keywords(
     what: str,
     *,
     by: str | Sequence[str],
@@ -104,17 +99,9 @@ def windowing(
         raise BadAggregate(f"{what} computes nothing: name an aggregate, for example n=agg.count()")
     for name, each in aggregates.items():
         if not isinstance(each, Aggregate):
-            raise BadAggregate(f"{what}: {name}={each!r} is no aggregate: write for example {name}=agg.count()")
+            raise BadAggregate(f"{what}: {name}={each!r} is not an aggregate: write for example {name}=agg.count()")
     closing = Closing(
         None if wall_clock is None else microseconds(wall_clock, f"wall_clock in {what}"),
         None if early is None else positive(early, f"early in {what}"),
     )
     return Windowing(what, as_names(by), time, stragglers or drop(), closing, buckets, dict(aggregates))
-
-
-def next_number() -> int:
-    """Names of observed counts have to differ within a query."""
-    return next(_numbers)
-
-
-_numbers = iter(range(1, 2**62))

@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.pipelines.operators.errors import BadField
-from headrace.pipelines.operators.tables.enrichment.enrich import check_how, chosen
+from headrace.pipelines.operators.tables.enrichment.enrich import check_how
+from headrace.pipelines.operators.tables.enrichment.enrich import choose as choose_columns
 
 ID = StructType([StructField(name, StringType()) for name in ("table", "key", "offset", "lsn")])
 
@@ -36,7 +37,7 @@ def choose(
     prefix: str = "",
     joined: str = "_joined",
 ) -> Any:
-    return chosen(events, table, {"customer_id": "id"} if on is None else on, columns, prefix, joined)
+    return choose_columns(events, table, {"customer_id": "id"} if on is None else on, columns, prefix, joined)
 
 
 def test_all_columns_but_the_key_are_added() -> None:
@@ -63,7 +64,7 @@ def test_all_columns_but_the_key_are_added() -> None:
         ({"columns": ["city", "city"]}, "names 'city' twice"),
         ({"table": shape(id=LongType())}, "it has no column 'row': write .transform(row_versions(key=['…']))"),
         ({"table": versions(shape(), CITIES)}, "it has no key: write .transform(row_versions(key=['…']))"),
-        ({"table": shape(id=LongType(), _weight=LongType())}, "tells only what is left after each micro-batch"),
+        ({"table": shape(id=LongType(), _weight=LongType())}, "has only what is left after each micro-batch"),
         ({"events": shape(customer_id=LongType(), name=StringType())}, "both have a column 'name': write prefix='…'"),
         ({"events": shape(customer_id=LongType(), _joined=ID)}, "have one already: write joined='_joined_…'"),
         ({"events": shape(customer_id=LongType(), _aside=ID)}, "have one already: drop it before"),

@@ -137,5 +137,5 @@ def test_what_cannot_be_kept_is_refused(aggregate: Any, sentence: str) -> None:
 def test_what_is_no_aggregate_is_refused() -> None:
     with pytest.raises(BadAggregate, match="computes nothing: name an aggregate, for example"):
         group_changes("g")
-    with pytest.raises(BadAggregate, match="n='x' is no aggregate: write for example"):
+    with pytest.raises(BadAggregate, match="n='x' is not an aggregate: write for example"):
         group_changes("g", n="x")  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Final
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from headrace.pipelines.keyed.operator import Operator
 from headrace.pipelines.observed import LATE_ROWS
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow, On, as_names, key_pairs, require
 from headrace.pipelines.operators.frames import Transform, over_keys
-from headrace.pipelines.operators.stragglers import ASIDE, LATE, NO_TIME, Stragglers, drop
+from headrace.pipelines.operators.stragglers import ASIDE, LATE, NO_TIME, Stragglers, drop, next_number
 from headrace.pipelines.operators.tables import current
 from headrace.pipelines.operators.tables.enrichment import versions
 from headrace.pipelines.operators.tables.enrichment.operators import (
@@ -28,7 +27,7 @@ from headrace.pipelines.operators.tables.enrichment.operators import (
 )
 from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSION_DDL, WEIGHT
 from headrace.pipelines.operators.time_marks import TimeMark, given_again, time_mark, time_marks
-from headrace.pipelines.operators.times import Interval, microseconds, spelt
+from headrace.pipelines.operators.times import Interval, microseconds, spell
 from headrace.pipelines.spark.plan import has_watermark
 
 KINDS: Final = ("inner", "left")
@@ -91,7 +90,7 @@ def enrich(
         raise BadWindow("enrich without as_of waits for nothing, so nothing is late: leave out what is for late rows")
 
     def apply(events: DataFrame) -> DataFrame:
-        choice = chosen(events.schema, table.schema, on, columns, prefix, joined)
+        choice = choose(events.schema, table.schema, on, columns, prefix, joined)
         for side, is_once in ((events, "the events are"), (table, "the table is")):
             if not side.isStreaming:
                 raise BadField(
@@ -116,7 +115,7 @@ def enrich(
         if at is None:
             return found.select(*(f"`{name}`" for name in (*events.columns, *added)))
         added += [ASIDE] if policy.hands_on else []
-        found = counted(found, policy).select(*(f"`{name}`" for name in (*events.columns, *added)))
+        found = count_late_events(found, policy).select(*(f"`{name}`" for name in (*events.columns, *added)))
         # An event at the very watermark is answered with the next one.
         return found.transform(replace(at, lag_us=max(at.lag_us, 1) + policy.allowed_us).put)
 
@@ -176,7 +175,7 @@ def _time_of(events: DataFrame, as_of: str) -> TimeMark:
     kind = events.schema[as_of].dataType.simpleString()
     if kind != "timestamp":
         raise BadTime(
-            f'enrich goes by {as_of!r}, which is {kind} and no timestamp: make one with event_time("{as_of}")'
+            f'enrich goes by {as_of!r}, which is {kind} and not a timestamp: make one with event_time("{as_of}")'
         )
     found = time_mark(events, as_of)
     if found is None:
@@ -201,18 +200,15 @@ def _with_watermark(table: DataFrame, delay_us: int | None) -> DataFrame:
             "enrich with as_of waits for the table's changes up to an event's time, and the table has no watermark: "
             "write delay='10 seconds', how late its changes may come"
         )
-    return table.withWatermark(TIME, spelt(delay_us))
+    return table.withWatermark(TIME, spell(delay_us))
 
 
-_numbers = count(1)
-
-
-def counted(frame: DataFrame, choice: Stragglers) -> DataFrame:
+def count_late_events(frame: DataFrame, choice: Stragglers) -> DataFrame:
     """Answers, and with `side_output()` late events; the table's late changes are in the answers and only counted."""
     rows, reason = fn.col(f"{ASIDE}.rows"), fn.col(f"{ASIDE}.reason")
     names = {LATE: "late", NO_TIME: "no_time", LATE_CHANGE: "late_changes"}
     sums = [fn.coalesce(fn.sum(fn.when(reason == why, rows)), fn.lit(0)).alias(name) for why, name in names.items()]
-    observed = frame.observe(f"{LATE_ROWS}.enrich.{next(_numbers)}", *sums)
+    observed = frame.observe(f"{LATE_ROWS}.enrich.{next_number()}", *sums)
     if choice.hands_on:
         return observed.where(f"{ASIDE} IS NULL OR {ASIDE}.row IS NOT NULL")
     return observed.where(f"{ASIDE} IS NULL").drop(ASIDE)
@@ -225,7 +221,7 @@ def check_how(how: str) -> bool:
     return how == "left"
 
 
-def chosen(
+def choose(
     events: StructType, table: StructType, on: On, columns: str | Sequence[str] | None, prefix: str, joined: str
 ) -> Choice:
     """The columns of both sides, once they are known to be there, of one type, and called differently in the output."""
@@ -257,13 +253,13 @@ def _row(table: StructType) -> list[str]:
     names = table.names
     if WEIGHT in names:
         raise BadField(
-            f"enrich needs every version that a row has had, and a table with {WEIGHT} tells only what is left after "
+            f"enrich needs every version that a row has had, and a table with {WEIGHT} has only what is left after "
             f"each micro-batch: {_MEND}"
         )
     missing = [name for name in _ABOUT if name not in names]
     if missing or not len(names) > len(_ABOUT):
         said = f"it has no column {missing[0]!r}" if missing else "it has no key"
-        raise BadField(f"the table in enrich is no stream of versions, because {said}: {_MEND}")
+        raise BadField(f"the table in enrich is not a stream of versions, because {said}: {_MEND}")
     return list(table[current.ROW].dataType.names)  # type: ignore[attr-defined]
 
 

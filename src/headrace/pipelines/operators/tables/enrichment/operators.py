@@ -30,7 +30,7 @@ from headrace.pipelines.keyed.operator import (
     Untimed,
     Values,
 )
-from headrace.pipelines.operators.grouping import Longs, highest, lowest, sorted_by
+from headrace.pipelines.operators.grouping import Longs, highest, lowest, sort_rows
 from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, aside_field, set_aside
 from headrace.pipelines.operators.tables.current import without_truncates
 from headrace.pipelines.operators.tables.enrichment.versions import (
@@ -41,9 +41,9 @@ from headrace.pipelines.operators.tables.enrichment.versions import (
     PARTITION,
     VERSION,
     Versions,
-    in_order,
     last_until,
     match,
+    put_in_order,
     versions_schema,
 )
 from headrace.pipelines.operators.times import EARLIEST, in_words, some_rows, times_of
@@ -123,7 +123,7 @@ class Sides:
         return Keyed(np.zeros(len(cells), np.int64), pa.RecordBatch.from_arrays(columns, schema=self.output))
 
 
-def untruncated(sides: Sides, batch: Batch, state: State, tables: Sequence[str]) -> Batch:
+def replace_truncates(sides: Sides, batch: Batch, state: State, tables: Sequence[str]) -> Batch:
     """The rows of a call, with deletes instead of truncates."""
     return without_truncates(batch, state, EMPTIED, PARTITION, tables) if sides.empties else batch
 
@@ -134,7 +134,7 @@ def split(batch: Batch) -> tuple[Longs, Longs]:
     return np.flatnonzero(is_event), np.flatnonzero(~is_event)
 
 
-def told_together(*parts: Keyed | None) -> Keyed | None:
+def put_together(*parts: Keyed | None) -> Keyed | None:
     """Rows to emit, one part behind the other."""
     given = [part for part in parts if part is not None]
     if len(given) < 2:
@@ -161,7 +161,7 @@ class Latest(Untimed):
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Changes are kept, then events are answered."""
-        batch = untruncated(self.sides, batch, state, (CURRENT,))
+        batch = replace_truncates(self.sides, batch, state, (CURRENT,))
         events, changes = split(batch)
         held = state.read(CURRENT)
         rows, place = held.rows, np.full(batch.keys.num_rows, -1, np.int64)
@@ -199,7 +199,7 @@ def _by_age(count: int, key: Longs, rows: pa.RecordBatch) -> Longs:
     offset, partition = (np.asarray(rows.column(name), np.int64) for name in (OFFSET, PARTITION))
     moved = lowest(count, key, partition, 2**62) < highest(count, key, partition, -1)
     if not moved.any():
-        return sorted_by(key, offset)
+        return sort_rows(key, offset)
     return np.lexsort((offset, np.where(moved[key], np.asarray(rows.column(AT)), 0), key))
 
 
@@ -224,7 +224,7 @@ class AsOf:
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Everything is put down until the micro-batch is complete; events that are too late are set aside."""
-        batch = untruncated(self.sides, batch, state, (CHANGES, LATE_CHANGES, VERSIONS))
+        batch = replace_truncates(self.sides, batch, state, (CHANGES, LATE_CHANGES, VERSIONS))
         at, has_time = times_of(batch.rows.column(AT))
         reached = max(times.watermark_us, EARLIEST)
         bound = reached - self.allowed
@@ -258,7 +258,7 @@ class AsOf:
         counts = {LATE_CHANGE: int((at[placed] < reached).sum()), NO_TIME: len(changes) - len(placed)}
         sooner = np.flatnonzero(wake < state.timers(Clock.EVENT))
         return Changes(
-            emit=told_together(aside, self.sides.counted_aside(counts)),
+            emit=put_together(aside, self.sides.counted_aside(counts)),
             append=append,
             event_timers=Timers(sooner, wake[sooner]),
         )
@@ -268,8 +268,8 @@ class AsOf:
         reached = max(times.watermark_us, EARLIEST)
         bound = reached - self.allowed
         held, changes, late_changes = state.read(VERSIONS), state.read(CHANGES), state.read(LATE_CHANGES)
-        fresh = told_together(*(each for each in (changes, late_changes) if len(each))) or changes
-        versions = in_order(held, fresh)
+        fresh = put_together(*(each for each in (changes, late_changes) if len(each))) or changes
+        versions = put_in_order(held, fresh)
         waiting = state.read(EVENTS)
         at, since = (np.asarray(each.rows.column(AT)) for each in (waiting, changes))
         waits, stays = at >= reached, since > bound
@@ -286,7 +286,7 @@ class AsOf:
         )
         again = np.flatnonzero(wake != NEVER)
         return Changes(
-            emit=told_together(*told),
+            emit=put_together(*told),
             put={VERSIONS: versions.some(written)} if len(written) else {},
             delete={name: keys for name, keys in delete.items() if len(keys)},
             expire={EVENTS: reached, CHANGES: bound + 1} if bound > EARLIEST else {},

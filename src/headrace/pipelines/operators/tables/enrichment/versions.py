@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.pipelines.columns.jit import compiled
 from headrace.pipelines.keyed.operator import Keyed
-from headrace.pipelines.operators.grouping import Longs, sorted_by
+from headrace.pipelines.operators.grouping import Longs, sort_rows
 
 AT, OFFSET, PARTITION, GONE, VERSION = "_at", "_offset", "_partition", "_gone", "_id"
 EMPTIED = "_emptied"
@@ -47,8 +47,8 @@ class Versions(NamedTuple):
         return Keyed(self.key[chosen], self.rows.take(pa.array(self.place[chosen])))
 
 
-def in_order(held: Keyed, fresh: Keyed) -> Versions:
-    """Versions that are held, which are in order, and such as have come; what was told twice is there once."""
+def put_in_order(held: Keyed, fresh: Keyed) -> Versions:
+    """Versions that are held, which are in order, and such as have come; what came twice is there once."""
     key = np.concatenate([held.key, fresh.key])
     rows = (
         pa.concat_batches([held.rows, fresh.rows]) if len(held) and len(fresh) else (held if len(held) else fresh).rows
@@ -70,7 +70,7 @@ def in_order(held: Keyed, fresh: Keyed) -> Versions:
 
 def _order(key: Longs, at: Longs, offset: Longs) -> Longs:
     """By key, time and place in the log, which is looked at only if times are equal."""
-    order = sorted_by(key, at)
+    order = sort_rows(key, at)
     return order if _is_last(key[order], at[order]).all() else np.lexsort((offset, at, key))
 
 

@@ -33,8 +33,8 @@ def group_changes(
     group that has lost all its rows only disappears. Aggregates: `count`, `sum`, `avg`, `min`, `max`, `min_by`,
     `max_by`, `count_distinct`, `collect` (in the order of values; with each change it rewrites all of them) and
     `top_n`. Sums are exact, also of doubles, so nothing is left of a row that is gone. `_version` is the group's: its
-    key, and a number that grows with every row it is told by, for which a group that is gone is remembered. `_time` is
-    the latest of the changes that led to the row.
+    key, and a number that grows with every row that is emitted of it, for which a group that is gone is remembered.
+    `_time` is the latest of the changes that led to the row.
 
     `native=True` leaves the work to Spark's own aggregation, for count, sum and avg of whole numbers and decimals as
     the last step of a query in output mode `update`. It gives upserts: `_weight` +1, this is the group's row from now
@@ -46,7 +46,9 @@ def group_changes(
         raise BadAggregate("group_changes computes nothing: name an aggregate, for example n=agg.count()")
     for name, each in aggregates.items():
         if not isinstance(each, Aggregate):
-            raise BadAggregate(f"group_changes: {name}={each!r} is no aggregate: write for example {name}=agg.count()")
+            raise BadAggregate(
+                f"group_changes: {name}={each!r} is not an aggregate: write for example {name}=agg.count()"
+            )
 
     def apply(frame: DataFrame) -> DataFrame:
         check_form(arrow_schema(frame), "the input of group_changes")

@@ -45,7 +45,7 @@ def join_tables(
     names = tuple(_On(*pair) for pair in key_pairs(on, "join_tables"))
     if how not in HOW:
         raise BadOption(f"how={how!r} in join_tables: choose {', '.join(map(repr, HOW[:-1]))} or {HOW[-1]!r}")
-    return lambda left: _joined(left, right, names, how, prefix, buckets)
+    return lambda left: _join(left, right, names, how, prefix, buckets)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _On:
         return self.left == self.right
 
 
-def _joined(
+def _join(
     left: DataFrame, right: DataFrame, on: tuple[_On, ...], how: str, prefix: str, buckets: int | None
 ) -> DataFrame:
     types = arrow_schema(left), arrow_schema(right)
@@ -106,7 +106,7 @@ def _check(types: tuple[pa.Schema, pa.Schema], on: tuple[_On, ...], left_streams
         check_columns(pa.schema([found.field(name) for name in row_names(found.names)]), what)
     if left_streams != right_streams:
         still = _RIGHT if left_streams else _LEFT
-        raise BadField(f"{still} is no stream and the other is one: read both with spark.readStream")
+        raise BadField(f"{still} is not a stream and the other is one: read both with spark.readStream")
     require([each.left for each in on], row_names(types[0].names), "on in join_tables")
     require([each.right for each in on], row_names(types[1].names), "on in join_tables, for the right table,")
     for each in on:

@@ -53,7 +53,7 @@ def net(key: Longs, rows: pa.RecordBatch, kept: int) -> Net:
     return Net(whose[order], before[order], change[order], pick[order])
 
 
-def apart(key: Longs, weight: Longs) -> Net:
+def keep_apart(key: Longs, weight: Longs) -> Net:
     """New rows, each for itself."""
     order = np.argsort(key, kind="stable")
     return Net(key[order], np.zeros(len(order), np.int64), weight[order], order)

@@ -29,7 +29,7 @@ from headrace.pipelines.keyed.operator import (
     Untimed,
     Values,
 )
-from headrace.pipelines.operators.tables.form import TIME_TYPE, WEIGHT_TYPE, time_field, versions_field, weight_field
+from headrace.pipelines.operators.tables.form import JOINED_FORM, TIME_TYPE, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.joins.log import (
     LOG,
     LOG_ORDER,
@@ -39,7 +39,7 @@ from headrace.pipelines.operators.tables.joins.log import (
     beside,
     read_some,
 )
-from headrace.pipelines.operators.tables.joins.net import Net, apart, net
+from headrace.pipelines.operators.tables.joins.net import Net, keep_apart, net
 from headrace.pipelines.operators.times import some_rows
 
 Flags = NDArray[np.bool_]
@@ -123,7 +123,7 @@ class TableJoin(Untimed):
         left, right = self.sides
         named = [field.with_name(f"{self.prefix}{field.name}") for field in right.columns]
         columns = [field.with_nullable(True) for field in [*left.columns, *named]]
-        return pa.schema([*columns, weight_field(), versions_field(), time_field()])
+        return pa.schema([*columns, *JOINED_FORM])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         logs = (Rows(LEFT, LOG, LOG_ORDER), Rows(RIGHT, LOG, LOG_ORDER))
@@ -167,7 +167,7 @@ class TableJoin(Untimed):
         length = entries + np.bincount(key, minlength=count)
         rewritten = (length > entries) & (length > 2 * np.maximum(rows_after, 0))
         wanted = asked | rewritten
-        # A row that goes and does not know its version is looked up, so that what was told is taken back as it was.
+        # A row that goes and does not know its version is looked up, so that what was emitted is retracted as it was.
         wanted[key[(weight < 0) & ~delta.known[fresh]]] = True
         held = read_some(state, side.name, wanted & (entries > 0))
         pool = pa.concat_batches([held.rows, delta.rows])
@@ -177,8 +177,8 @@ class TableJoin(Untimed):
         of = np.concatenate([held.key, key[together]])
         places = np.concatenate([np.arange(kept), new[together]])
         known = net(of, some_rows(pool, places), kept)
-        others = apart(key[~together], weight[~together])
-        merged = _merged(known, places, others, new[~together])
+        others = keep_apart(key[~together], weight[~together])
+        merged = _merge(known, places, others, new[~together])
         written = merged.key[np.where(rewritten[merged.key], merged.after, merged.change) != 0]
         length = np.where(rewritten, 0, entries) + np.bincount(written, minlength=count)
         return _Turn(side, delta, kept, pool, merged, rewritten, np.stack([entries, length]), rows, rows_after)
@@ -198,7 +198,7 @@ class TableJoin(Untimed):
         times: list[pa.Array] = []
         versions: list[tuple[Versions, Longs]] = []
         for turn, places in ((left, found.left), (right, found.right)):
-            rows, where = _used(turn.pool, places)
+            rows, where = _take_used(turn.pool, places)
             cells, its_versions = turn.side.opened(rows)
             time = rows.column("time").view(pa.int64())
             if rows.num_rows == len(places) and (where == np.arange(len(places))).all():
@@ -217,9 +217,9 @@ class TableJoin(Untimed):
     def _kept(self, left: _Turn, right: _Turn, emit: Keyed | None) -> Changes:
         append, delete = {}, {}
         for turn in (left, right):
-            key, places, weight = _written(turn)
+            key, places, weight = _choose_written(turn)
             if len(key):
-                append[turn.side.name] = Keyed(key, _weighted(turn.pool.take(pa.array(places)), weight))
+                append[turn.side.name] = Keyed(key, _put_weight(turn.pool.take(pa.array(places)), weight))
             delete[turn.side.name] = np.flatnonzero(turn.rewritten & (turn.entries[0] > 0))
         before, after = (left.entries[at] + right.entries[at] for at in (0, 1))
         totals = [left.entries[1], left.rows_after, right.entries[1], right.rows_after]
@@ -236,7 +236,7 @@ def _none(places: Longs) -> Longs:
     return np.full(len(places), NONE, np.int64)
 
 
-def _merged(known: Net, places: Longs, others: Net, other_places: Longs) -> Net:
+def _merge(known: Net, places: Longs, others: Net, other_places: Longs) -> Net:
     """Both in the order of keys, with the places that their rows have in the pool."""
     key = np.concatenate([known.key, others.key])
     order = np.argsort(key, kind="stable")
@@ -248,7 +248,7 @@ def _merged(known: Net, places: Longs, others: Net, other_places: Longs) -> Net:
     )
 
 
-def _used(pool: pa.RecordBatch, places: Longs) -> tuple[pa.RecordBatch, Longs]:
+def _take_used(pool: pa.RecordBatch, places: Longs) -> tuple[pa.RecordBatch, Longs]:
     """The rows that are named, and where each now is; `NONE` stays."""
     there = places >= 0
     is_used = np.zeros(pool.num_rows, np.bool_)
@@ -262,14 +262,14 @@ def _used(pool: pa.RecordBatch, places: Longs) -> tuple[pa.RecordBatch, Longs]:
     return pool.filter(pa.array(is_used)), where
 
 
-def _written(turn: _Turn) -> tuple[Longs, Longs, Longs]:
+def _choose_written(turn: _Turn) -> tuple[Longs, Longs, Longs]:
     """What goes to the log: of the keys that are written anew all that is there, of the others what is new."""
     weight = np.where(turn.rewritten[turn.net.key], turn.net.after, turn.net.change)
     some = np.flatnonzero(weight)
     return turn.net.key[some], turn.net.pick[some], weight[some]
 
 
-def _weighted(log: pa.RecordBatch, weight: Longs) -> pa.RecordBatch:
+def _put_weight(log: pa.RecordBatch, weight: Longs) -> pa.RecordBatch:
     place = LOG.get_field_index("weight")
     columns = log.columns
     columns[place] = pa.array(weight.astype(np.int32))
