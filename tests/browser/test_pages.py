@@ -11,7 +11,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from headrace.broker.embedded import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
 from headrace.dashboard.app import DashboardServer
+from headrace.pipelines.jobs.publish import ProgressTopic
+from headrace.status import Status
 from tests.browser import parts, traffic
 from tests.browser.conftest import SCREENSHOTS, TOKEN, WAIT_MS, free_port, settings
 
@@ -167,6 +171,21 @@ def test_a_derived_system_that_waits_sets_records_aside_or_differs_is_seen(windo
     expect(page.locator(".alert", has_text="orders-table")).to_contain_text("differs from its source in 1 row")
     expect(page.locator(".alert", has_text="customers-index")).to_contain_text("1 record was set aside")
     expect(page.locator(".alert", has_text="later")).to_be_visible()
+
+
+def test_a_job_that_failed_says_so_and_why(window, shop):
+    """By the writer that a run of jobs reports with."""
+    page = window.open("/pipelines")
+    line = page.get_by_role("row", name="enrich")
+    with Cluster(parse_bootstrap(shop)) as cluster:
+        topic = ProgressTopic(cluster)
+        topic.report([Status.of("enrich", "pipeline", "failed", problem="table enriched is locked")], is_last=True)
+        expect(line).to_contain_text("failed")
+        page = window.open("/alerts")
+        alert = page.locator(".alert", has_text="enrich")
+        expect(alert).to_contain_text("table enriched is locked")
+        topic.report([Status.of("enrich", "pipeline", "running")], is_last=True)
+        expect(alert).to_have_count(0)
 
 
 def test_the_map_shows_what_flows_and_leads_to_each_part(window, shop):

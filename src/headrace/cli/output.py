@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, Literal, Self, TextIO
 
 import click
 from rich.console import Console
@@ -21,7 +21,7 @@ from headrace.dashboard.format import whole_duration as human_duration
 
 __all__ = [
     "LiveView", "ProgressLine", "console", "error_console", "human_bytes", "human_duration", "human_time",
-    "json_option", "print_json", "print_table", "text",
+    "json_option", "make_table", "print_json", "print_table", "text",
 ]  # fmt: skip
 _WIDE: Final = 1000  # where nobody looks at once, lines are as long as they are
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -44,14 +44,22 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, default=str, ensure_ascii=False))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+def make_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, wraps: bool = False
+) -> Table:
     """A table; a `>` before a column's name sets it to the right, as numbers want; a `Text` keeps its colours."""
     table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+        side: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        table.add_column(column.lstrip(">"), justify=side, no_wrap=not wraps)
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
-    console().print(table)
+    return table
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """Such a table on standard output."""
+    console().print(make_table(columns, rows, title=title))
 
 
 class LiveView:

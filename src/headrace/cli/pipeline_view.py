@@ -7,17 +7,13 @@ from collections.abc import Sequence
 import click
 from rich.console import Console, Group
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import LiveView, human_bytes, human_duration
+from headrace.cli.output import LiveView, human_bytes, human_duration, make_table
 from headrace.pipelines.jobs.progress import Progress
 from headrace.pipelines.spark.session import StepLine
 
-_COLUMNS = (
-    ("job", "left"), ("batch", "right"), ("rows", "right"), ("in/s", "right"), ("done/s", "right"), ("took", "right"),
-    ("lag", "right"), ("waits", "right"), ("watermark", "left"), ("state", "right"), ("late", "right"),
-)  # fmt: skip
+_COLUMNS = ("job", ">batch", ">rows", ">in/s", ">done/s", ">took", ">lag", ">waits", "watermark", ">state", ">late")
 
 
 class View(LiveView):
@@ -58,26 +54,17 @@ class View(LiveView):
             self._live.update(self._picture())
         else:
             for report in new:
-                row = _row(report)
-                self._console.print("  ".join(f"{name} {cell}" for (name, _), cell in zip(_COLUMNS, row, strict=True)))
+                cells = zip(_COLUMNS, _row(report), strict=True)
+                self._console.print("  ".join(f"{name.lstrip('>')} {cell}" for name, cell in cells))
 
     def _picture(self) -> Group:
-        return Group(*([_table(self._reports)] if self._reports else []), *self._steps.values())
-
-
-def _table(reports: Sequence[Progress]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, side in _COLUMNS:
-        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
-    for report in sorted(reports, key=lambda report: (report.job, report.output)):
-        table.add_row(*_row(report))
-    return table
+        rows = [_row(report) for report in sorted(self._reports, key=lambda report: (report.job, report.output))]
+        return Group(*([make_table(_COLUMNS, rows)] if rows else []), *self._steps.values())
 
 
 def _row(report: Progress) -> list[str]:
-    name = report.job if report.output == "out" else f"{report.job}.{report.output}"
     return [
-        name,
+        report.job if report.output == "out" else f"{report.job}.{report.output}",
         str(report.batch),
         f"{report.rows:,}",
         f"{report.input_rate:,.0f}",

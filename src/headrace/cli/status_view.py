@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import click
 from rich.table import Table
+from rich.text import Text
 
-from headrace.cli.output import LiveView, human_bytes
+from headrace.cli.output import LiveView, human_bytes, make_table
 from headrace.dead_letters import in_words
 from headrace.status import EVERY_S, FAILED, Status
 
@@ -63,27 +64,22 @@ def letters_of(one: Status) -> str:
 
 
 def capture_table(found: Sequence[Status]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("capture", "database", "state", "records", "per s", "snapshot", "log kept", "problem"):
-        table.add_column(column, justify="right" if column in ("records", "per s", "log kept") else "left")
-    for one in found:
-        lag = one.facts.get("slot_lag_bytes")
-        table.add_row(
-            one.name, one.text("kind"), _state(one), count(one, "records"), count(one, "per_s"), one.snapshot,
-            "–" if lag is None else human_bytes(lag), one.text("problem"),
-        )  # fmt: skip
-    return table
+    return make_table(
+        ["capture", "database", "state", ">records", ">per s", "snapshot", ">log kept", "problem"],
+        [(*_first(one), one.snapshot, _bytes(one.number("slot_lag_bytes")), one.text("problem")) for one in found],
+        wraps=True,
+    )
 
 
 def sync_table(found: Sequence[Status]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("system", "sink", "state", "records", "per s", "problem"):
-        table.add_column(column, justify="right" if column in ("records", "per s") else "left")
-    for one in found:
-        said = "; ".join(filter(None, [one.text("problem"), letters_of(one)]))
-        table.add_row(one.name, one.text("kind"), _state(one), count(one, "records"), count(one, "per_s"), said)
-    return table
+    rows = [(*_first(one), "; ".join(filter(None, [one.text("problem"), letters_of(one)]))) for one in found]
+    return make_table(["system", "sink", "state", ">records", ">per s", "problem"], rows, wraps=True)
 
 
-def _state(one: Status) -> str:
-    return f"[{_COLOURS.get(one.state, 'white')}]{one.state_text}[/]"
+def _first(one: Status) -> tuple[object, ...]:
+    state = Text(one.state_text, style=_COLOURS.get(one.state, "white"))
+    return one.name, one.text("kind"), state, count(one, "records"), count(one, "per_s")
+
+
+def _bytes(number: float | None) -> str:
+    return "–" if number is None else human_bytes(number)

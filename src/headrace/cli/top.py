@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import console, human_bytes, human_duration, json_option, print_json, print_table
+from headrace.cli.output import console, human_bytes, human_duration, json_option, make_table, print_json, print_table
 from headrace.cli.up import file_option
 from headrace.client.address import parse_bootstrap
 from headrace.client.connection import ConnectionSettings
@@ -197,44 +197,46 @@ def _headline(state: StackState, seen: State | None, now_ms: int) -> Text:
 
 
 def _members(rows: list[Row], now_ms: int) -> Table:
-    table = _table(
-        "part", "state", ">pid", ">cpu", ">memory", ">per s", ">behind", ">waits", ">restarts", ">for", "note"
+    columns = ["part", "state", ">pid", ">cpu", ">memory", ">per s", ">behind", ">waits", ">restarts", ">for", "note"]
+    return make_table(columns, [_member(row, now_ms) for row in rows])
+
+
+def _member(row: Row, now_ms: int) -> tuple[object, ...]:
+    member = row.member
+    return (
+        member.name,
+        colour_phase(member.phase),
+        member.pid or "–",
+        "–" if row.cpu_share is None else f"{row.cpu_share:.0%}",
+        _bytes(row.memory_bytes),
+        _number(row.per_s),
+        _number(row.lag_records),
+        "–" if row.lag_ms is None else human_duration(row.lag_ms),
+        member.restarts,
+        human_duration(max(now_ms - member.since_ms, 0)),
+        Text(member.note),
     )
-    for row in rows:
-        member = row.member
-        table.add_row(
-            member.name,
-            colour_phase(member.phase),
-            str(member.pid or "–"),
-            "–" if row.cpu_share is None else f"{row.cpu_share:.0%}",
-            "–" if row.memory_bytes is None else human_bytes(row.memory_bytes),
-            _number(row.per_s),
-            _number(row.lag_records),
-            "–" if row.lag_ms is None else human_duration(row.lag_ms),
-            str(member.restarts),
-            human_duration(max(now_ms - member.since_ms, 0)),
-            Text(member.note),
-        )
-    return table
 
 
 def _topics(seen: State) -> Table:
-    table = _table("topic", ">per s", ">records", ">size")
-    for row in topic_rows(seen, _TOPICS):
-        size = "–" if row.size_bytes is None else human_bytes(row.size_bytes)
-        table.add_row(row.name, _number(row.per_s), f"{row.records:,}", size)
-    return table
+    rows = [
+        (
+            row.name,
+            _number(row.per_s),
+            f"{row.records:,}",
+            "–" if row.size_bytes is None else human_bytes(row.size_bytes),
+        )
+        for row in topic_rows(seen, _TOPICS)
+    ]
+    return make_table(["topic", ">per s", ">records", ">size"], rows)
+
+
+def _bytes(value: float | None) -> str:
+    return "–" if value is None else human_bytes(value)
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
-    return table
 
 
 @contextmanager

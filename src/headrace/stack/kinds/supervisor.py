@@ -30,20 +30,8 @@ KIND = Kind(
             least=0,
         ),
         Key("longest_pause_s", float, "The longest wait before a restart.", _DEFAULTS.longest_pause_s, least=0),
-        Key(
-            "steady_s",
-            float,
-            "Who has run for so long has not failed in a row.",
-            _DEFAULTS.steady_s,
-            least=0,
-        ),
-        Key(
-            "drain_s",
-            float,
-            "How long each process may take to end before it is killed.",
-            _DEFAULTS.drain_s,
-            least=0,
-        ),
+        Key("steady_s", float, "Who has run for so long has not failed in a row.", _DEFAULTS.steady_s, least=0),
+        Key("drain_s", float, "How long each process may take to end before it is killed.", _DEFAULTS.drain_s, least=0),
     ),
 )
 
