@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from headrace.connect.capture import settings as capture
-from headrace.connect.capture.kinds import LOG, TRIGGERS, kind_of
+from headrace.connect.capture.settings import LOG, TRIGGERS, kind_of
 from headrace.connect.sync import settings as sync
 from headrace.connect.sync.registry import SINKS
 from headrace.stack.keys import Key

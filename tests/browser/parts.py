@@ -17,8 +17,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
 from headrace.connect.capture.running import run_captures
 from headrace.connect.capture.settings import from_section as capture_of
+from headrace.connect.sync.runner import run_all
 from headrace.connect.sync.settings import from_section as sync_of
-from headrace.connect.sync.supervision import run_all
 from headrace.model import TopicPartition
 from headrace.pipelines.jobs.progress import Progress, SourceProgress, Written
 from headrace.pipelines.jobs.publish import ProgressTopic

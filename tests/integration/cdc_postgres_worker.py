@@ -7,7 +7,7 @@ import sys
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
-from headrace.connect.capture.connector import make_runtime
+from headrace.connect.capture.running import make_runtime
 from headrace.connect.capture.settings import from_section
 from headrace.retry import Backoff
 from headrace.telemetry.logs import JsonFormatter

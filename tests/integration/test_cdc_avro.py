@@ -23,9 +23,9 @@ from headrace.client.cluster import Cluster
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
+from headrace.connect.avro.places import TopicSchemas, id_of
 from headrace.connect.avro.serving import SchemaServer
-from headrace.connect.avro.topic_schemas import TopicSchemas, id_of
-from headrace.connect.capture.connector import make_runtime
+from headrace.connect.capture.running import make_runtime
 from headrace.connect.capture.settings import from_section
 from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.runner import Runner

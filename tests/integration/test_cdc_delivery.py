@@ -14,14 +14,11 @@ from headrace.client.admin import describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.transactions import Transactions
 from headrace.client.writer import send
-from headrace.connect.batches import build
 from headrace.connect.change import Batch, Change, Origin, Position
-from headrace.connect.delivery import Delivery, TopicSettings
-from headrace.connect.envelope import EVERY_PARTITION, EnvelopeSettings, EnvelopeWriter, OutRecord
+from headrace.connect.delivery import OFFSETS_TOPIC, Delivery, TopicSettings, build, position_key, read_position
+from headrace.connect.envelope import EVERY_PARTITION, EnvelopeSettings, EnvelopeWriter, OutRecord, TopicNames
 from headrace.connect.errors import RecordRefused, SourceUnavailable, TakenOver
 from headrace.connect.filters import Filters
-from headrace.connect.naming import TopicNames
-from headrace.connect.offsets import OFFSETS_TOPIC, position_key, read_position
 from headrace.connect.runtime import Runtime
 from headrace.connect.table import Column, Table, text_codec
 from headrace.model import TopicPartition

@@ -14,7 +14,7 @@ import pytest
 import headrace
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
-from headrace.connect.capture.connector import make_runtime
+from headrace.connect.capture.running import make_runtime
 from headrace.connect.capture.settings import from_section
 from headrace.connect.errors import SourceRefused
 from headrace.testing.postgres import Postgres

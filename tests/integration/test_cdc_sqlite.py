@@ -21,10 +21,9 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.connect.change import Change
-from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter
+from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, TopicNames
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.filters import Filters
-from headrace.connect.naming import TopicNames
 from headrace.connect.runtime import Runtime
 from headrace.connect.sqlite import SqliteSettings, SqliteSource, uninstall
 from headrace.connect.sqlite.capture import read_anew

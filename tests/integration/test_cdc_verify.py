@@ -18,7 +18,7 @@ from headrace.cli.main import cli
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
-from headrace.connect.capture.connector import make_runtime
+from headrace.connect.capture.running import make_runtime
 from headrace.connect.capture.settings import CaptureSettings, from_section
 from headrace.connect.capture.verification import TableReport, verify
 from headrace.retry import Backoff

@@ -13,10 +13,9 @@ from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord
 from headrace.connect.sync.rebuilding import rebuild
 from headrace.connect.sync.registry import make_sink
-from headrace.connect.sync.runner import Runner
+from headrace.connect.sync.runner import Runner, connector
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.status import status_of
-from headrace.connect.sync.supervision import connector
 from headrace.connect.sync.verification import verify
 from headrace.dead_letters import Letter, LetterBox, write_letters
 from headrace.pipelines.source.columns import layout_of

@@ -31,8 +31,8 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.connect.sync.registry import make_sink
+from headrace.connect.sync.runner import connector
 from headrace.connect.sync.status import status_of
-from headrace.connect.sync.supervision import connector
 from headrace.connect.sync.verification import verify
 from headrace.stores.parquet.derived import read as read_parquet
 from tests.integration.sync_topics import delete, make_topic, truncate, upsert

@@ -21,10 +21,9 @@ from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.feed import BatchLimits, Feed
 from headrace.connect.sync.rebuilding import rebuild
 from headrace.connect.sync.registry import make_sink
-from headrace.connect.sync.runner import Runner
+from headrace.connect.sync.runner import Runner, connector, run_all
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.status import SyncStatus, status_of
-from headrace.connect.sync.supervision import connector, run_all
 from headrace.connect.sync.verification import Kind, verify
 from headrace.stores.derived import Place
 from headrace.stores.errors import SinkRefused

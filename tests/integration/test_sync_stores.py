@@ -13,9 +13,8 @@ import redis as redis_driver
 
 from headrace import Broker
 from headrace.connect.sync.registry import make_sink
-from headrace.connect.sync.runner import Runner
+from headrace.connect.sync.runner import Runner, connector
 from headrace.connect.sync.settings import SyncSettings
-from headrace.connect.sync.supervision import connector
 from headrace.stores.delta.derived import delta
 from headrace.stores.derived import Place
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable

@@ -16,10 +16,9 @@ from headrace.client.admin import delete_topics
 from headrace.client.errors import UnknownTopic
 from headrace.connect.sync.rebuilding import rebuild
 from headrace.connect.sync.registry import make_sink
-from headrace.connect.sync.runner import Runner
+from headrace.connect.sync.runner import Runner, connector
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.status import status_of
-from headrace.connect.sync.supervision import connector
 from headrace.connect.sync.verification import verify
 from headrace.stores.derived import Place
 from headrace.stores.errors import SinkRefused

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from headrace.connect.avro import binary
 from headrace.connect.avro.reading import AvroReader
 from headrace.connect.change import Change
-from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter
+from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, TopicNames
 from headrace.connect.filters import Filters
-from headrace.connect.naming import TopicNames
 from headrace.connect.sync.decoding import RecordFormat, read_key, read_value
 from headrace.connect.sync.meanings import UnreadableRecord, is_unavailable
 from headrace.connect.table import UNCHANGED, Table, to_wire

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from headrace.connect.change import Change, Event, TransactionEnd
 from headrace.connect.postgres.decode import Decoder
-from headrace.connect.postgres.positions import LogPosition
+from headrace.connect.postgres.relation import LogPosition
 from tests.unit.connect import pgoutput_messages as pg
 
 COLUMNS = [("id", pg.INT4, True), ("name", pg.TEXT, False)]

@@ -7,12 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connect.batches import build
-from headrace.connect.images import image_writer
-from headrace.connect.postgres.arrays import parse_array
+from headrace.connect.delivery import build
+from headrace.connect.json_form import image_writer
+from headrace.connect.postgres.relation import tuple_parser
 from headrace.connect.postgres.rows import parse_line
-from headrace.connect.postgres.tuples import tuple_parser
-from headrace.connect.postgres.values import days_of, timestamp_us, unscaled
+from headrace.connect.postgres.values import days_of, parse_array, timestamp_us, unscaled
 from headrace.connect.table import UNCHANGED, Column, from_wire, text_codec, to_wire
 from headrace.records import Record, build_batch, records_of
 from headrace.records.record import Header

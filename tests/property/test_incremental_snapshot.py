@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connect.change import CREATE, DELETE, TRUNCATE, UPDATE, Change, Event, Message, Origin
-from headrace.connect.incremental import HIGH, LOW, Incremental, ReadChunk, mark_of
+from headrace.connect.incremental import HIGH, LOW, Incremental, Range, ReadChunk, Remaining, mark_of
 from headrace.connect.postgres.chunks import WATERMARK, mark_in
 from headrace.connect.postgres.types import TypeModes, codec_of
-from headrace.connect.ranges import Range, Remaining
 from headrace.connect.table import UNCHANGED, Column, Table
 
 TABLE = Table(

@@ -18,14 +18,12 @@ from headrace.cli.status_view import View, capture_table, count
 from headrace.client.address import Address
 from headrace.clock import SystemClock
 from headrace.connect.avro.serving import SchemaServer
-from headrace.connect.capture.history import rebuild
-from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, give
-from headrace.connect.capture.running import run_captures
+from headrace.connect.capture.running import SNAPSHOT, STOP, Order, give, rebuild, run_captures
 from headrace.connect.capture.settings import SECTION, CaptureSettings, from_section
 from headrace.connect.capture.verification import TableReport
 from headrace.connect.capture.verification import verify as verify_capture
 from headrace.connect.errors import ConnectError
-from headrace.connect.references import all_resolved
+from headrace.connect.sections import all_resolved
 from headrace.connect.sync.verification import Kind, Report
 from headrace.stack.document import read_sections
 from headrace.status import CAPTURES, RUNNING, WAITING, Status, read_statuses

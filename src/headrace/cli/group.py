@@ -23,7 +23,7 @@ from headrace.client.offsets import Start
 from headrace.client.resets import Move, Shift, plan_reset
 from headrace.client.resets import reset as reset_offsets
 from headrace.clock import SystemClock
-from headrace.connect.sync.owners import Owner, check_movable, check_unused, find_owner
+from headrace.connect.sync.places import Owner, check_movable, check_unused, find_owner
 
 # Kafka's names for the states of both kinds of group.
 _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")

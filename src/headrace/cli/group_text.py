@@ -9,7 +9,7 @@ from headrace.cli.output import console, human_bytes, human_duration, print_tabl
 from headrace.client.groups import GroupMember
 from headrace.client.lag import GroupLag, PartitionLag, Trouble, trouble_of
 from headrace.client.leaders import by_topic
-from headrace.connect.sync.owners import Owner
+from headrace.connect.sync.places import Owner
 from headrace.model import TopicPartition
 
 _STYLES = {

@@ -21,9 +21,9 @@ from headrace.connect.capture.settings import from_section as captured
 from headrace.connect.sync.comparison import Comparison, compare
 from headrace.connect.sync.rebuilding import rebuild as rebuild_target
 from headrace.connect.sync.registry import make_sink
+from headrace.connect.sync.runner import connector, run_all
 from headrace.connect.sync.settings import SECTION, SyncSettings, from_section
 from headrace.connect.sync.status import status_of
-from headrace.connect.sync.supervision import connector, run_all
 from headrace.dead_letters import LetterBox, forget_letters, in_words
 from headrace.stack.document import read_sections
 from headrace.status import WAITING

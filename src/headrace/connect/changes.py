@@ -22,7 +22,7 @@ from uuid import uuid4
 from headrace.connect.change import Batch, Message, Position, SchemaChange
 from headrace.connect.change import Change as RawChange
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.keys import keyed
+from headrace.connect.filters import keyed
 from headrace.connect.source import Source
 
 _POLL_S = 0.5

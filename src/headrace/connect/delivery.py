@@ -5,25 +5,142 @@ aborted, and the earlier instance is refused at its next step, which it takes as
 """
 
 import contextlib
+import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.client.admin import alter_configs, describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.errors import Refused, VersionNotSpoken
+from headrace.client.fetch import FetchOptions
+from headrace.client.offsets import bounds
+from headrace.client.reader import read_records
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import partition_of_key, send
-from headrace.connect.batches import Entry, build
 from headrace.connect.change import Position
-from headrace.connect.envelope import EVERY_PARTITION, OutRecord
+from headrace.connect.envelope import EVERY_PARTITION, Headers, OutRecord
 from headrace.connect.errors import ConnectError, DeliveryExpired, TakenOver
-from headrace.connect.offsets import OFFSETS_TOPIC, ensure_offsets_topic, position_key, position_value, read_position
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
-from headrace.records import Codec
+from headrace.records.batch import MAGIC, TRANSACTIONAL, BatchHeader, assemble
+from headrace.records.compression import Codec, compress
+from headrace.records.record import write_varint
 from headrace.telemetry.logs import get_logger
+
+Entry = tuple[bytes | None, bytes | None, int, Headers]  # key, value, timestamp, headers
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
+
+
+_TABLE = [_varint(value) for value in range(1 << 14)]
+_NULL = _varint(-1)
+
+
+def _size(value: int) -> bytes:
+    return _TABLE[value] if value < 16384 else _varint(value)
+
+
+def _headers(headers: Headers) -> bytes:
+    parts = [_size(len(headers))]
+    for name, value in headers:
+        encoded = name.encode()
+        parts += [_size(len(encoded)), encoded, _size(len(value)), value]
+    return b"".join(parts)
+
+
+def build(
+    entries: Sequence[Entry], *, producer_id: int, producer_epoch: int, base_sequence: int, codec: Codec = Codec.NONE
+) -> bytes:
+    """One transactional batch of these records."""
+    base = entries[0][2]
+    newest = base
+    table = _TABLE
+    last_time, delta = base, b"\x00"
+    out: list[bytes] = []
+    push = out.append
+    for index, (key, value, timestamp, headers) in enumerate(entries):
+        if timestamp != last_time:
+            last_time, delta = timestamp, _varint(timestamp - base)
+            newest = max(newest, timestamp)
+        key_size = _NULL if key is None else table[len(key)] if len(key) < 16384 else _varint(len(key))
+        value_size = _NULL if value is None else table[len(value)] if len(value) < 16384 else _varint(len(value))
+        body = b"".join(
+            (
+                b"\x00",
+                delta,
+                table[index] if index < 16384 else _varint(index),
+                key_size,
+                key or b"",
+                value_size,
+                value or b"",
+                _headers(headers) if headers else b"\x00",
+            )
+        )
+        push(_size(len(body)))
+        push(body)
+    header = BatchHeader(
+        base_offset=0,
+        length=0,
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=int(codec) | TRANSACTIONAL,
+        last_offset_delta=len(entries) - 1,
+        base_timestamp=base,
+        max_timestamp=newest,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(entries),
+    )
+    return assemble(header, compress(codec, b"".join(out)))
+
+
+OFFSETS_TOPIC: Final = "__headrace_connect_offsets"
+_COMMITTED: Final = FetchOptions(committed=True)
+
+
+def position_key(connector: str) -> bytes:
+    """The key of a connector's positions."""
+    return json.dumps({"connector": connector}).encode()
+
+
+def position_value(position: Position) -> bytes:
+    """A position as it is stored."""
+    return json.dumps(position, separators=(",", ":")).encode()
+
+
+def ensure_offsets_topic(cluster: Cluster) -> None:
+    """Make the topic, if it is not there."""
+    ensure_topic(cluster, OFFSETS_TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
+
+
+def read_position(cluster: Cluster, connector: str) -> Position | None:
+    """A connector's last committed position; None if it has none.
+
+    The topic is read to its very end and not only as far as everything is decided: another connector's open transaction
+    may stand before this one's position, and is waited for.
+    """
+    key = position_key(connector)
+    held = bounds(cluster, cluster.partitions(OFFSETS_TOPIC))
+    starts = {partition: bound.start for partition, bound in held.items() if bound.end > bound.start}
+    until = {partition: bound.end for partition, bound in held.items() if bound.end > bound.start}
+    found: bytes | None = None
+    for read in read_records(cluster, starts, until=until, options=_COMMITTED):
+        for _, record in read:
+            if record.key == key:
+                found = record.value
+    if found is None:
+        return None
+    position: Position = json.loads(found)
+    return position
+
 
 log = get_logger(__name__)
 _SEQUENCE_MASK: Final = 2**31 - 1

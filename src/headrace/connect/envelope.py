@@ -9,6 +9,8 @@ forgets the row. A truncate has the key with nulls in it, which no row has, and 
 topic takes no record without a key, and without the truncate a reader would keep rows that are gone.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -28,16 +30,90 @@ from headrace.connect.change import (
     Position,
     SchemaChange,
     TransactionEnd,
+    TransactionLog,
 )
 from headrace.connect.errors import InvalidConnectSetting, SourceRefused
-from headrace.connect.filters import Filters
+from headrace.connect.filters import Filters, keyed, refuse_nulls
 from headrace.connect.form import Form, Piece, SchemaIds, TableWriters
 from headrace.connect.json_form import JsonForm
-from headrace.connect.keys import keyed, refuse_nulls
-from headrace.connect.naming import TopicNames
-from headrace.connect.outbox import route
 from headrace.connect.table import Row, Table, TableName
-from headrace.connect.transactions import TransactionLog
+
+
+class RoutedEvent(NamedTuple):
+    """Where an event goes, and as what."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+def route(content: bytes) -> RoutedEvent | None:
+    """The event in a message; None if it is none, which is then treated as any other message."""
+    try:
+        told = json.loads(content)
+        kind = str(told["aggregatetype"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    payload = told.get("payload")
+    value = (
+        None if payload is None else payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
+    )
+    headers = tuple(
+        (name, str(told[field]).encode()) for field, name in (("id", "id"), ("type", "eventType")) if told.get(field)
+    )
+    key = told.get("aggregateid")
+    return RoutedEvent(
+        f"outbox.event.{kind}",
+        None if key is None else str(key).encode(),
+        None if value is None else value.encode(),
+        headers,
+    )
+
+
+_ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Topic names of one connector; `template` may hold {prefix}, {database}, {schema} and {table}."""
+
+    prefix: str
+    template: str = "{prefix}.{schema}.{table}"
+
+    def __post_init__(self) -> None:
+        if not _ALLOWED.fullmatch(self.prefix):
+            raise InvalidConnectSetting("prefix", self.prefix, "use letters, digits, '.', '_' and '-' only")
+        try:
+            self.template.format(prefix="p", database="d", schema="s", table="t")
+        except (KeyError, IndexError, ValueError) as error:
+            wanted = "it may hold {prefix}, {database}, {schema} and {table}"
+            raise InvalidConnectSetting("topic", self.template, wanted) from error
+
+    def table(self, database: str, schema: str, table: str) -> str:
+        """The topic of a table; what a topic's name cannot hold becomes an underscore."""
+        return _FORBIDDEN.sub("_", self.written(database, schema, table))
+
+    def written(self, database: str, schema: str, table: str) -> str:
+        """What the template says, before it is made fit for a topic."""
+        return self.template.format(prefix=self.prefix, database=database, schema=schema, table=table)
+
+    @property
+    def transactions(self) -> str:
+        """Where transactions begin and end."""
+        return f"{self.prefix}.transaction"
+
+    @property
+    def messages(self) -> str:
+        """Logical messages of the database."""
+        return f"{self.prefix}.message"
+
+    @property
+    def schema_changes(self) -> str:
+        """Changes of tables' shapes."""
+        return f"{self.prefix}.schema-changes"
+
 
 EVERY_PARTITION: Final = -1
 ANY_PARTITION: Final = -2

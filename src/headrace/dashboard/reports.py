@@ -1,7 +1,7 @@
 """What others write about themselves into topics: how a batch of a job went, where a capture is, how far a copy is.
 
 Jobs write to `__headrace_progress` (see `headrace.pipelines.jobs.publish`), captures store their positions
-(`headrace.connect.offsets`), copies show theirs as offsets of a group (`headrace.connect.sync.places`), and all parts
+(`headrace.connect.delivery`), copies show theirs as offsets of a group (`headrace.connect.sync.places`), and all parts
 report their status (`headrace.status`). Pure.
 """
 

@@ -17,7 +17,7 @@ from headrace.client.coordinators import Coordinators
 from headrace.client.errors import LostConnection
 from headrace.client.reader import ReadRecord
 from headrace.clock import Clock, SystemClock
-from headrace.connect.offsets import OFFSETS_TOPIC
+from headrace.connect.delivery import OFFSETS_TOPIC
 from headrace.dashboard.alerts import Alert, Known, find_alerts
 from headrace.dashboard.history import History
 from headrace.dashboard.reports import LOOK_BACK, MAX_STATUSES, Jobs, Statuses, copy_status, position, with_batches

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headrace.connect.references import all_resolved
+from headrace.connect.sections import all_resolved
 from headrace.errors import nearest
 from headrace.stack.errors import InvalidStack, StackError
 from headrace.stack.keys import Key

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headrace.connect.references import escaped
+from headrace.connect.sections import escaped
 from headrace.stack.keys import Complaint, Key
 from headrace.stack.lines import Said, read_condition, read_line
 

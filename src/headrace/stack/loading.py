@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.connect.references import Unresolved, each_text, resolved
+from headrace.connect.sections import Unresolved, each_text, resolved
 from headrace.errors import nearest
 from headrace.stack import DEFAULT_FILE
 from headrace.stack.document import Override, apply_overrides, parse_document, read_overrides, read_text

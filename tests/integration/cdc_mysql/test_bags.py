@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.connect.mysql import MemoryHistory, MysqlSource
-from headrace.connect.mysql.requests import request_snapshot
+from headrace.connect.mysql.signal_table import request_snapshot
 from tests.integration.cdc_mysql.shop import Cursor, connect, follower_of, settings_of
 from tests.integration.cdc_replica import Follower, counted
 from tests.integration.waiting import wait_until

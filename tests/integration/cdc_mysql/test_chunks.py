@@ -13,13 +13,13 @@ from headrace.broker.embedded import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import describe_configs
 from headrace.client.cluster import Cluster
-from headrace.connect.capture.connector import make_runtime
+from headrace.connect.capture.running import make_runtime
 from headrace.connect.capture.settings import from_section
 from headrace.connect.change import Change
 from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import Filters
 from headrace.connect.mysql import MemoryHistory, MysqlSettings, MysqlSource
-from headrace.connect.mysql.requests import request_snapshot, stop_snapshot
+from headrace.connect.mysql.signal_table import request_snapshot, stop_snapshot
 from tests.integration.cdc_mysql.shop import Cursor, Worker, assert_same, connect, follower_of, make_tables, settings_of
 from tests.integration.cdc_postgres_topics import read_topic, replica_of, wait_for
 from tests.integration.cdc_replica import Follower

@@ -5,11 +5,10 @@ import json
 import pytest
 
 from headrace.connect.change import Change, SchemaChange, TransactionEnd
-from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter
+from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, TopicNames
 from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import Filters
 from headrace.connect.mysql import MemoryHistory, MysqlSource
-from headrace.connect.naming import TopicNames
 from tests.integration.cdc_mysql.shop import Cursor, changes_of, connect, end_others, follower_of, settings_of
 from tests.integration.cdc_replica import Follower
 from tests.servers.mariadb import MariadbServer

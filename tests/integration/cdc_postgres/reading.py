@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
-from headrace.connect.capture.connector import make_runtime
+from headrace.connect.capture.running import make_runtime
 from headrace.connect.capture.settings import from_section
 from headrace.connect.change import Change, Event
 from headrace.connect.postgres.settings import PostgresSettings

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import Filters
-from headrace.connect.postgres.requests import read_slot, request_snapshot
-from headrace.connect.signals import signal_message
+from headrace.connect.postgres.chunks import read_slot, request_snapshot
+from headrace.connect.rereading import signal_message
 from tests.integration.cdc_postgres.reading import Reading, reading
 from tests.integration.cdc_postgres_server import CdcPostgres
 

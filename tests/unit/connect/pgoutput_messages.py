@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from headrace.connect.change import Event, Origin, Place
 from headrace.connect.postgres.decode import Decoder
-from headrace.connect.postgres.positions import LogPosition
-from headrace.connect.postgres.relation import Relation
+from headrace.connect.postgres.relation import LogPosition, Relation
 from headrace.connect.postgres.shapes import build_table
 from headrace.connect.postgres.types import TypeModes
 from headrace.connect.table import UNCHANGED, Table

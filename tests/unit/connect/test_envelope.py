@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from headrace.connect.change import Change, Event, Message, Origin, SchemaChange, TransactionEnd
-from headrace.connect.envelope import EVERY_PARTITION, EnvelopeSettings, EnvelopeWriter, OutRecord
+from headrace.connect.envelope import EVERY_PARTITION, EnvelopeSettings, EnvelopeWriter, OutRecord, TopicNames
 from headrace.connect.errors import InvalidConnectSetting, SourceRefused
 from headrace.connect.filters import Filters
-from headrace.connect.naming import TopicNames
 from headrace.connect.postgres.types import TypeModes, codec_of
 from headrace.connect.table import Column, Table, to_wire
 

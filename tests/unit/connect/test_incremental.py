@@ -4,10 +4,9 @@ from collections import deque
 from dataclasses import replace
 
 from headrace.connect.change import Change, Event, Message, Origin, SchemaChange, TransactionEnd, UnseenChange
-from headrace.connect.incremental import Incremental, ReadChunk
+from headrace.connect.incremental import Incremental, Range, ReadChunk, Remaining
 from headrace.connect.postgres.chunks import WATERMARK, mark_in
 from headrace.connect.postgres.types import TypeModes, codec_of
-from headrace.connect.ranges import Range, Remaining
 from headrace.connect.table import Column, Row, Table
 
 COLUMNS = tuple(Column(name, *codec_of(25, -1, TypeModes(), lambda _: None)) for name in ("id", "v"))

@@ -7,11 +7,9 @@ import pytest
 
 from headrace.connect.capture.settings import from_section
 from headrace.connect.change import Change, Origin, TransactionEnd
-from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter
+from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, TopicNames
 from headrace.connect.errors import InvalidConnectSetting, SourceRefused
-from headrace.connect.filters import Filters
-from headrace.connect.keys import check_key_columns
-from headrace.connect.naming import TopicNames
+from headrace.connect.filters import Filters, check_key_columns
 from headrace.connect.postgres.types import TypeModes, codec_of
 from headrace.connect.table import Column, Table
 

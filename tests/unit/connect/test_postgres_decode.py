@@ -3,8 +3,7 @@
 import pytest
 
 from headrace.connect.change import Change, Event, Message, TransactionEnd
-from headrace.connect.postgres.positions import LogPosition, format_lsn, parse_lsn
-from headrace.connect.postgres.tuples import CorruptMessage
+from headrace.connect.postgres.relation import CorruptMessage, LogPosition, format_lsn, parse_lsn
 from headrace.connect.table import UNCHANGED
 from tests.unit.connect import pgoutput_messages as pg
 

@@ -6,8 +6,7 @@ from headrace.connect.change import Origin
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.postgres.relation import Relation, RelationColumn
 from headrace.connect.postgres.shapes import Shapes
-from headrace.connect.postgres.slot import SlotState, check_slot
-from headrace.connect.postgres.start import Begin, Start, decide_start
+from headrace.connect.postgres.slot import Begin, SlotState, Start, check_slot, decide_start
 from headrace.connect.postgres.types import TypeModes
 
 HERE = {"lsn": "0/64"}

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.images import image_writer
+from headrace.connect.json_form import image_writer
 from headrace.connect.postgres.types import TypeInfo, TypeModes, codec_of
 from headrace.connect.table import UNAVAILABLE_TEXT, UNCHANGED, Column, to_wire
 

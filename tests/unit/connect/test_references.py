@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connect.references import Unresolved, all_resolved, escaped, resolved
+from headrace.connect.sections import Unresolved, all_resolved, escaped, resolved
 from headrace.stack.document import read_sections
 
 HERE = Path()

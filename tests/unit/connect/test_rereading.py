@@ -7,11 +7,9 @@ import pytest
 
 from headrace.connect.change import TRUNCATE, Change, Event, Message, Origin, SchemaChange, UnseenChange
 from headrace.connect.errors import SourceRefused
-from headrace.connect.incremental import Incremental
+from headrace.connect.incremental import Incremental, Range, Remaining
 from headrace.connect.postgres.types import TypeModes, codec_of
-from headrace.connect.ranges import Range, Remaining
-from headrace.connect.rereading import Rereading
-from headrace.connect.signals import EXECUTE, SIGNAL, STOP, signal_message
+from headrace.connect.rereading import EXECUTE, SIGNAL, STOP, Rereading, signal_message
 from headrace.connect.table import Column, Table
 
 NOBODY = Origin(None, 0)

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.connect.change import READ, Change, Event, SchemaChange
-from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter
+from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, TopicNames
 from headrace.connect.filters import Filters
-from headrace.connect.naming import TopicNames
-from headrace.connect.postgres.positions import LogPosition
+from headrace.connect.postgres.relation import LogPosition
 from headrace.connect.postgres.settings import PostgresSettings
 from headrace.connect.postgres.source import PostgresSource
 from headrace.connect.sqlite import SqliteSettings, SqliteSource

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headrace.connect.avro import binary, rows
-from headrace.connect.avro.names import check_distinct
-from headrace.connect.avro.types import avro_schema, value_writer
-from headrace.connect.change import Message, Origin, Place, SchemaChange
+from headrace.connect.avro.types import avro_schema, check_distinct, value_writer
+from headrace.connect.change import Block, Message, Origin, Place, SchemaChange
+from headrace.connect.envelope import TopicNames
 from headrace.connect.filters import Filters
-from headrace.connect.form import KeyAndValue, SchemaIds, TableWriters
-from headrace.connect.images import key_differs
-from headrace.connect.naming import TopicNames
-from headrace.connect.schemas import (
+from headrace.connect.form import (
     SOURCE_FIELDS,
+    KeyAndValue,
+    SchemaIds,
+    TableWriters,
     described_change,
     envelope_schema,
     field_of,
@@ -28,8 +28,8 @@ from headrace.connect.schemas import (
     source_schema,
     struct,
 )
+from headrace.connect.json_form import key_differs
 from headrace.connect.table import Row, Table
-from headrace.connect.transactions import Block
 
 _FIXED: Final = ("version", "connector", "name", "db", "schema", "table")
 _SHARED: Final = ("ts_ms", "ts_us", "ts_ns", "snapshot")

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.connect.avro.topic_schemas import TopicSchemas
+from headrace.connect.avro.places import TopicSchemas
 from headrace.schema_registry import UnknownSchema
 
 _LARGEST_BYTES: Final = 1024 * 1024

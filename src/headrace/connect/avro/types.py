@@ -5,12 +5,39 @@ A value comes as JSON has it, bytes in base64; arrays of arrays are written as o
 """
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from headrace.connect.avro import binary
-from headrace.connect.avro.names import field_name, full_name
+from headrace.connect.errors import SourceRefused
 from headrace.connect.table import UNAVAILABLE_TEXT
+
+_WRONG: Final = re.compile(r"[^A-Za-z0-9_]")
+
+
+def field_name(name: str) -> str:
+    """A field's name; one that begins with a digit gets an underscore before it."""
+    fitting = _WRONG.sub("_", name)
+    return fitting if fitting and not fitting[0].isdigit() else f"_{fitting}"
+
+
+def full_name(name: str) -> str:
+    """A schema's name: parts between dots, each a name."""
+    return ".".join(field_name(part) for part in name.split("."))
+
+
+def check_distinct(table: str, columns: Iterable[str]) -> None:
+    """Refuse columns that Avro cannot tell apart."""
+    seen: dict[str, str] = {}
+    for column in columns:
+        other = seen.setdefault(field_name(column), column)
+        if other != column:
+            raise SourceRefused(
+                f"columns {other!r} and {column!r} of {table} have the same name in Avro ({field_name(column)})",
+                'name one of them in exclude_columns, or write format = "json"',
+            )
+
 
 Schema = Mapping[str, Any]
 Write = Callable[[Any], bytes]

@@ -1,23 +1,33 @@
 """Captures at work: each in a thread of its own, what they do told every second, orders obeyed."""
 
+import json
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from headrace.client.address import Address
+from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import ClientError
-from headrace.connect.capture.connector import make_runtime
-from headrace.connect.capture.orders import SNAPSHOT, STOP, Order, heard
+from headrace.client.fetch import FetchOptions
+from headrace.client.offsets import bounds
+from headrace.client.reader import read_records
+from headrace.client.writer import NewRecord, Writer
+from headrace.connect.avro.places import schemas_at
 from headrace.connect.capture.settings import CaptureSettings
-from headrace.connect.errors import UnexpectedFailure
+from headrace.connect.delivery import Delivery
+from headrace.connect.envelope import AVRO, EnvelopeSettings, EnvelopeWriter
+from headrace.connect.errors import SourceRefused, UnexpectedFailure
 from headrace.connect.runtime import Runtime
+from headrace.connect.source import Source
 from headrace.connect.unseen import stopped_sentences
 from headrace.errors import HeadraceError
+from headrace.retry import Backoff
 from headrace.status import (
     CAPTURES,
     ENDED,
@@ -29,6 +39,106 @@ from headrace.status import (
     StatusWriter,
 )
 from headrace.telemetry.logs import get_logger
+from headrace.version import version
+
+
+def make_runtime(
+    settings: CaptureSettings, bootstrap: Sequence[Address], cluster: Cluster, *, backoff: Backoff | None = None
+) -> Runtime:
+    """What runs a capture; `cluster` is for what a source keeps in topics of its own, and stays the caller's."""
+
+    def writer_of(source: Source) -> EnvelopeWriter:
+        opened: Any = source  # every source knows its database's name once it is open
+        return make_writer(settings, opened.database, cluster)
+
+    return Runtime(
+        settings.name,
+        lambda: settings.kind.make(settings.source, cluster, settings.name),
+        writer_of,
+        bootstrap,
+        topics=settings.topics,
+        backoff=backoff or Backoff(),
+    )
+
+
+def make_writer(settings: CaptureSettings, database: str, cluster: Cluster) -> EnvelopeWriter:
+    """What writes the records of a capture."""
+    schema_ids = None
+    if settings.writing.get("format") == AVRO:
+        schema_ids = schemas_at(settings.registry, lambda: cluster).register
+    return EnvelopeWriter(_envelope(settings, database), settings.filters, schema_ids)
+
+
+def _envelope(settings: CaptureSettings, database: str) -> EnvelopeSettings:
+    return EnvelopeSettings(
+        connector=settings.kind.connector,
+        database=database,
+        version=version(),
+        names=settings.names,
+        **settings.writing,
+    )
+
+
+TOPIC: Final = "__headrace_connect_orders"
+STOP, SNAPSHOT = "stop", "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order; `tables` for a snapshot."""
+
+    capture: str
+    do: str
+    tables: tuple[str, ...] = ()
+
+
+def give(cluster: Cluster, order: Order) -> None:
+    """Write an order down."""
+    _ensure(cluster)
+    value = json.dumps({"do": order.do, "tables": list(order.tables)}).encode()
+    writer = Writer(cluster, TOPIC)
+    writer.add(NewRecord(order.capture.encode(), value, time.time_ns() // 1_000_000))
+    writer.flush()
+
+
+def heard(cluster: Cluster, wait_ms: int) -> Iterator[list[Order]]:
+    """Orders from now on, as they come; an empty list each time that a wait ends without one."""
+    _ensure(cluster)
+    held = bounds(cluster, cluster.partitions(TOPIC))
+    starts = {where: bound.end for where, bound in held.items()}
+    for records in read_records(cluster, starts, options=FetchOptions(max_wait_ms=wait_ms)):
+        yield [order for _, record in records if (order := _read(record.key, record.value)) is not None]
+
+
+def _read(key: bytes | None, value: bytes | None) -> Order | None:
+    try:
+        told = json.loads(value or b"")
+        return Order((key or b"").decode(), str(told["do"]), tuple(map(str, told.get("tables", ()))))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None  # written by somebody else
+
+
+def _ensure(cluster: Cluster) -> None:
+    ensure_topic(cluster, TOPIC, partitions=1, configs={"retention.ms": str(24 * 3600 * 1000)})
+
+
+def rebuild(settings: CaptureSettings, cluster: Cluster) -> str:
+    """Write the history down again, and the position that goes with it, for a capture that does not run; the GTID.
+
+    Whoever runs under the same name is fenced: a position must not be written from two places.
+    """
+    if settings.kind.connector != "mysql":
+        raise SourceRefused(f"capture {settings.name!r} keeps no history: only those of MariaDB and MySQL need one")
+    from headrace.connect.mysql.history import TopicHistory, rebuild_history
+
+    delivery = Delivery(cluster, settings.name, settings.topics)
+    position = delivery.begin()
+    if position is None:
+        raise SourceRefused(f"capture {settings.name!r} has no position yet, and so no history", "headrace cdc start")
+    made = rebuild_history(settings.source, TopicHistory(cluster, settings.name), position)
+    delivery.deliver([], made, time.time_ns() // 1_000_000)
+    return str(made["gtid"])
+
 
 _log = get_logger(__name__)
 _TICK_S = 1.0

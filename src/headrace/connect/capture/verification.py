@@ -16,13 +16,13 @@ from typing import Final, Self
 
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
-from headrace.connect.capture.connector import make_writer
+from headrace.connect.capture.running import make_writer
 from headrace.connect.capture.settings import CaptureSettings
 from headrace.connect.change import READ, Change, Origin, Position
+from headrace.connect.delivery import OFFSETS_TOPIC, read_position
 from headrace.connect.envelope import AVRO
 from headrace.connect.errors import SourceRefused, SourceUnavailable
-from headrace.connect.keys import keyed
-from headrace.connect.offsets import OFFSETS_TOPIC, read_position
+from headrace.connect.filters import keyed
 from headrace.connect.source import TableReader
 from headrace.connect.sync.decoding import ENVELOPE, PLAIN, RecordFormat, read_key, read_value
 from headrace.connect.sync.keyless import digest_of, key_of

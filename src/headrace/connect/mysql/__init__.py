@@ -9,8 +9,7 @@ What always holds: the log alone decides what comes and in which order; a table'
 change stands in the log, not the one that it has now; what the log does not hold in full is refused, never guessed.
 """
 
-from headrace.connect.mysql.history import HistoryRecord, MemoryHistory, SchemaHistory, TopicHistory
-from headrace.connect.mysql.memory import rebuild_history
+from headrace.connect.mysql.history import HistoryRecord, MemoryHistory, SchemaHistory, TopicHistory, rebuild_history
 from headrace.connect.mysql.settings import MysqlSettings
 from headrace.connect.mysql.source import MysqlSource
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headrace.connect.errors import SourceRefused
-from headrace.connect.filters import Filters
-from headrace.connect.keys import check_key_columns
+from headrace.connect.filters import Filters, check_key_columns
 from headrace.connect.mysql.connection import Connection, ask
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.shape import Shape, ShapeColumn

@@ -15,18 +15,15 @@ from dataclasses import replace
 import pymysql
 
 from headrace.connect.errors import SourceRefused, SourceUnavailable
-from headrace.connect.incremental import HIGH, LOW, ReadChunk, mark_of
+from headrace.connect.incremental import HIGH, LOW, Range, ReadChunk, mark_of
 from headrace.connect.mysql.catalog import CatalogTable, Selection, read_tables
-from headrace.connect.mysql.connection import translated
+from headrace.connect.mysql.connection import Server, translated
 from headrace.connect.mysql.ddl import Name
-from headrace.connect.mysql.flavor import Server
-from headrace.connect.mysql.memory import DatabaseMemory
-from headrace.connect.mysql.queries import RowQuery
+from headrace.connect.mysql.history import DatabaseMemory
 from headrace.connect.mysql.settings import TypeModes
 from headrace.connect.mysql.shape import Shape
 from headrace.connect.mysql.signal_table import SignalTable
-from headrace.connect.mysql.snapshot import Snapshot
-from headrace.connect.ranges import Range
+from headrace.connect.mysql.snapshot import RowQuery, Snapshot
 from headrace.connect.table import Row, Table
 
 _ALTERED = (1054, 1146, 1412)  # no such column, no such table, another definition since the instant

@@ -9,12 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from headrace.connect.errors import ConnectError, SourceRefused
-from headrace.connect.mysql import moments
+from headrace.connect.mysql import documents as moments
 from headrace.connect.mysql import table_maps as logged
-from headrace.connect.mysql.charsets import is_utf8, text_reader
-from headrace.connect.mysql.documents import document_text
+from headrace.connect.mysql.documents import decimal_reader, decimal_size, document_text, is_utf8, text_reader
 from headrace.connect.mysql.events import CorruptLog, Kind, inflate
-from headrace.connect.mysql.numbers import decimal_reader, decimal_size
 from headrace.connect.mysql.shape import Shape, ShapeColumn
 from headrace.connect.mysql.table_maps import LoggedColumn, TableMap, packed_number
 from headrace.connect.table import Row, to_wire

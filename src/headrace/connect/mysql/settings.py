@@ -4,9 +4,8 @@ import secrets
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from headrace.connect.choices import check_choices, check_modes
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.filters import Filters
+from headrace.connect.filters import Filters, check_choices, check_modes
 
 _MODES = {"decimal": ("string", "precise", "double"), "time": ("adaptive", "isostring"), "binary": ("base64", "hex")}
 _SCHEMES = ("mysql", "mariadb")

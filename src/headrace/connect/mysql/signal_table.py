@@ -6,6 +6,7 @@ stays empty. It is made when it is first needed, if the user may.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Final
 from uuid import uuid4
 
@@ -14,12 +15,11 @@ import pymysql
 from headrace.connect.change import CREATE, Change, Event
 from headrace.connect.errors import SourceRefused
 from headrace.connect.incremental import mark_of
-from headrace.connect.mysql.catalog import literal, quote
-from headrace.connect.mysql.connection import Connection, ask, translated
+from headrace.connect.mysql.catalog import Selection, literal, quote, read_tables
+from headrace.connect.mysql.connection import Connection, Server, ask, connect, current_state, examine, translated
 from headrace.connect.mysql.ddl import Name
-from headrace.connect.mysql.flavor import Server, current_state
-from headrace.connect.mysql.settings import SIGNAL_TABLE, Address
-from headrace.connect.signals import signal_message
+from headrace.connect.mysql.settings import SIGNAL_TABLE, Address, MysqlSettings, parse_url
+from headrace.connect.rereading import EXECUTE, STOP, signal_message
 
 MARK: Final = "headrace-mark"
 _COLUMNS: Final = "id VARCHAR(64) NOT NULL PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT"  # as Debezium's
@@ -147,3 +147,32 @@ def _read_only() -> SourceRefused:
 
 def _quoted(name: Name) -> str:
     return f"{quote(name[0])}.{quote(name[1])}"
+
+
+def request_snapshot(settings: MysqlSettings, tables: Sequence[str]) -> None:
+    """Have every row of these tables (`database.table`) read again, while the log runs on."""
+    _ask(settings, EXECUTE, tables)
+
+
+def stop_snapshot(settings: MysqlSettings, tables: Sequence[str] = ()) -> None:
+    """Have these tables not read on, or none at all if none is named; what was read stays."""
+    _ask(settings, STOP, tables)
+
+
+def _ask(settings: MysqlSettings, kind: str, tables: Sequence[str]) -> None:
+    address = parse_url(settings.url)
+    signals = SignalTable(address, settings.signal_name)
+    with closing(connect(address)) as connection:
+        with translated(address):
+            server = examine(connection)
+            every = read_tables(connection, is_mariadb=server.is_mariadb)
+        captures = Selection(settings.filters, address.database, hidden=settings.signal_name)
+        captured = [".".join(name) for name in every if captures(name)]
+        for name in tables:
+            if name not in captured:
+                there = ", ".join(captured[:5]) + (" …" if len(captured) > 5 else "") or "none"
+                raise SourceRefused(
+                    f"table {name} is not captured (captured are: {there})", "correct the name, as database.table"
+                )
+        signals.check(connection, server)
+        signals.send(connection, kind, tables, settings.capture)

@@ -12,22 +12,19 @@ from typing import Any
 
 from headrace.connect.change import READ, TRUNCATE, Batch, Change, Event, Origin, Place, Position
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
-from headrace.connect.incremental import Incremental
+from headrace.connect.incremental import Incremental, Remaining
 from headrace.connect.mysql.catalog import CatalogTable, Selection
 from headrace.connect.mysql.chunks import ChunkReader
-from headrace.connect.mysql.connection import PlaceLost, connect, translated
+from headrace.connect.mysql.connection import PlaceLost, connect, examine, translated
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.decode import OWN, Decoder, Progress
-from headrace.connect.mysql.flavor import examine
 from headrace.connect.mysql.gtid import GtidState
-from headrace.connect.mysql.history import SchemaHistory, shapes_at
-from headrace.connect.mysql.memory import DatabaseMemory
+from headrace.connect.mysql.history import DatabaseMemory, SchemaHistory, shapes_at
 from headrace.connect.mysql.settings import MysqlSettings, parse_url
 from headrace.connect.mysql.shape import Shape
 from headrace.connect.mysql.signal_table import SignalTable
 from headrace.connect.mysql.snapshot import Snapshot
 from headrace.connect.mysql.stream import BinlogStream
-from headrace.connect.ranges import Remaining
 from headrace.connect.rereading import Rereading
 from headrace.connect.table import TableName
 from headrace.connect.unseen import FACT, STORED

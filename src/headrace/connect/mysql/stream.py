@@ -14,8 +14,7 @@ import pymysql
 from pymysql.constants import COMMAND
 
 from headrace.connect.errors import SourceUnavailable
-from headrace.connect.mysql.connection import Connection, connect, raise_error, translated
-from headrace.connect.mysql.flavor import Server
+from headrace.connect.mysql.connection import Connection, Server, connect, raise_error, translated
 from headrace.connect.mysql.gtid import GtidState, MysqlState
 from headrace.connect.mysql.settings import Address
 

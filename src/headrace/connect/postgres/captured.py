@@ -23,7 +23,7 @@ from headrace.connect.change import (
     SchemaChange,
     UnseenChange,
 )
-from headrace.connect.incremental import ReadChunk
+from headrace.connect.incremental import Range, ReadChunk
 from headrace.connect.postgres.catalog import Catalog, CatalogTable
 from headrace.connect.postgres.chunks import is_standby, read_between
 from headrace.connect.postgres.publication import NotPublished, ensure_publication
@@ -32,7 +32,6 @@ from headrace.connect.postgres.rows import RowQuery
 from headrace.connect.postgres.settings import PostgresSettings
 from headrace.connect.postgres.shapes import Shapes
 from headrace.connect.postgres.table_states import Look, TableState, look, new_parts, unseen_between
-from headrace.connect.ranges import Range
 from headrace.connect.rereading import Rereading
 from headrace.connect.table import Table
 from headrace.telemetry.logs import get_logger

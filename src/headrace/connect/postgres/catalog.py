@@ -7,8 +7,7 @@ from typing import Any, Final
 import psycopg
 
 from headrace.connect.errors import SourceRefused
-from headrace.connect.filters import Filters
-from headrace.connect.keys import check_key_columns
+from headrace.connect.filters import Filters, check_key_columns
 from headrace.connect.postgres.relation import FULL, INDEX, NOTHING, Relation, RelationColumn
 from headrace.connect.postgres.types import TypeInfo
 

@@ -27,9 +27,15 @@ from headrace.connect.change import (
     TransactionEnd,
 )
 from headrace.connect.postgres.assembly import Assembly, Piece
-from headrace.connect.postgres.positions import LogPosition
-from headrace.connect.postgres.relation import Relation, read_relation, read_text
-from headrace.connect.postgres.tuples import CorruptMessage, Parse, tuple_parser
+from headrace.connect.postgres.relation import (
+    CorruptMessage,
+    LogPosition,
+    Parse,
+    Relation,
+    read_relation,
+    read_text,
+    tuple_parser,
+)
 from headrace.connect.table import UNCHANGED, Row, Table
 
 POSTGRES_EPOCH_US: Final = 946_684_800_000_000

@@ -11,8 +11,8 @@ import psycopg
 from psycopg import pq
 
 from headrace.connect.errors import SourceRefused, SourceUnavailable
+from headrace.connect.incremental import Key, Range
 from headrace.connect.postgres.catalog import CatalogTable, quote
-from headrace.connect.ranges import Key, Range
 from headrace.connect.table import Row, Table, from_wire
 
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)

@@ -3,9 +3,8 @@
 import re
 from dataclasses import dataclass, field
 
-from headrace.connect.choices import check_choices
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.filters import Filters
+from headrace.connect.filters import Filters, check_choices
 from headrace.connect.postgres.types import TypeModes
 
 UNAVAILABLE_MODES = ("placeholder", "reselect")

@@ -2,15 +2,20 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final
 
 import psycopg
 from psycopg import pq
 
+from headrace.connect.change import Position
 from headrace.connect.errors import SourceRefused, SourceUnavailable
 from headrace.connect.postgres.connection import checked
-from headrace.connect.postgres.positions import parse_lsn
+from headrace.connect.postgres.relation import LogPosition, format_lsn, parse_lsn
+from headrace.connect.postgres.settings import PostgresSettings
+from headrace.connect.unseen import FACT
+from headrace.telemetry.logs import get_logger
 
 FAILOVER_SINCE: Final = 170_000
 _PATIENCE_S: Final = 30.0  # how long another reader may take to let go
@@ -126,3 +131,120 @@ def create_slot(
 def drop_slot(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> None:
     """Let the server forget."""
     connection.execute("select pg_drop_replication_slot(%s)", [name])
+
+
+@dataclass(slots=True)
+class SourceFacts:
+    """The slot and the snapshot; None where nothing is known yet, or there is none."""
+
+    slot: str
+    lag_limit_bytes: int
+    lag_bytes: int | None = None
+    tables: tuple[str, ...] = ()
+    snapshot_done: int | None = None
+    snapshot_total: int | None = None  # as the database estimates it
+    snapshot_left: tuple[str, ...] = ()  # tables that are read beside the log
+    stopped_tables: dict[str, str] = field(default_factory=dict)  # and why they stopped
+
+    def begin_snapshot(self, rows: int) -> None:
+        """There are about so many rows to be read."""
+        self.snapshot_done, self.snapshot_total = 0, rows
+
+    def count_rows(self, rows: int) -> None:
+        """So many more have been read."""
+        self.snapshot_done = (self.snapshot_done or 0) + rows
+
+    def as_json(self) -> dict[str, Any]:
+        """What is known."""
+        found = {
+            "slot": self.slot,
+            "slot_lag_bytes": self.lag_bytes,
+            "slot_lag_limit_bytes": self.lag_limit_bytes,
+            "tables": list(self.tables),
+            "snapshot_done": self.snapshot_done,
+            "snapshot_total": self.snapshot_total,
+            "snapshot_left": list(self.snapshot_left) or None,
+            FACT: self.stopped_tables or None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class Begin(Enum):
+    """How a source begins."""
+
+    SNAPSHOT = "a new slot, and every row"
+    NEW_SLOT = "a new slot, and only what comes"
+    STREAM = "the log, on from where it was"
+    ENDED = "nothing, it has all been read"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How to begin, and whether a slot that stands in the way goes first."""
+
+    begin: Begin
+    drop_slot: bool = False
+    lsn: int = 0
+
+
+def decide_start(
+    position: Position | None, slot: SlotState | None, mode: str, name: str, *, goes_on: bool = False
+) -> Start:
+    """How to begin; refuses where changes would be missing and nobody allowed a new snapshot."""
+    if position is None:
+        if slot is not None and (goes_on or mode == "never"):
+            if slot.is_lost:
+                raise slot_lost(name)
+            return Start(Begin.STREAM, lsn=slot.confirmed_lsn)
+        if mode == "never":
+            return Start(Begin.NEW_SLOT)
+        # A slot without a position is left from a start that did not come far: nothing was written yet.
+        return Start(Begin.SNAPSHOT, drop_slot=slot is not None)
+    if position.get("ended"):
+        return Start(Begin.ENDED)
+    here = LogPosition.from_json(position)
+    if slot is not None and not slot.is_lost and slot.confirmed_lsn <= here.lsn:
+        return Start(Begin.STREAM, lsn=here.lsn)
+    if mode == "when-needed":
+        return Start(Begin.SNAPSHOT, drop_slot=slot is not None)
+    if slot is None:
+        raise SourceRefused(
+            f"slot {name} is gone, and with it the log behind {format_lsn(here.lsn)}, so changes are missing and only "
+            "a new snapshot brings them",
+            "start with snapshot='when-needed'",
+        )
+    if slot.is_lost:
+        raise slot_lost(name)
+    raise SourceRefused(
+        f"slot {name} stands at {format_lsn(slot.confirmed_lsn)}, beyond the stored position {format_lsn(here.lsn)}: "
+        "another reader used it, and changes are missing here",
+        "give each reader a slot of its own, and start with snapshot='when-needed'",
+    )
+
+
+log = get_logger(__name__)
+
+
+def look_after_slot(
+    connection: psycopg.Connection[tuple[Any, ...]],
+    settings: PostgresSettings,
+    facts: SourceFacts,
+    let_go: Callable[[], None],
+) -> None:
+    """Note what the server keeps, and tell if it is much; a slot that is lost or beyond the cap is the end.
+
+    `let_go` ends the connection that reads the slot: it is not dropped before.
+    """
+    slot = settings.slot
+    state = slot_state(connection, slot)
+    if state is None:
+        return
+    facts.lag_bytes = state.lag_bytes
+    if state.is_lost:
+        raise slot_lost(slot)
+    if settings.lag_cap_bytes is not None and state.lag_bytes > settings.lag_cap_bytes:
+        let_go()
+        when_free(lambda: drop_slot(connection, slot))
+        raise slot_over_cap(slot, state.lag_bytes, settings.lag_cap_bytes)
+    if state.lag_bytes > settings.lag_alarm_bytes:
+        log.warning("slot lags", slot=slot, lag_bytes=state.lag_bytes, alarm_bytes=settings.lag_alarm_bytes)

@@ -7,20 +7,28 @@ newer than the log that follows it.
 """
 
 import contextlib
+import json
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
+from headrace.connect.change import Position
 from headrace.connect.errors import ConnectError, SourceUnavailable
-from headrace.connect.postgres.catalog import CatalogTable
+from headrace.connect.incremental import Range, Remaining
+from headrace.connect.postgres.captured import FOUND
+from headrace.connect.postgres.catalog import Catalog, CatalogTable, unknown_table
+from headrace.connect.postgres.chunks import is_standby
 from headrace.connect.postgres.connection import connect
+from headrace.connect.postgres.relation import LogPosition, parse_lsn
 from headrace.connect.postgres.rows import RowQuery, read_rows
-from headrace.connect.ranges import Range, Remaining
-from headrace.connect.table import Row
+from headrace.connect.postgres.settings import PostgresSettings
+from headrace.connect.postgres.shapes import Shapes
+from headrace.connect.source import TableRows, chunked
+from headrace.connect.table import Row, TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +144,86 @@ class SnapshotReader:
             thread.join(timeout=10)
         for connection in self._connections:
             connection.close()
+
+
+class InitialSnapshot:
+    """Rows of every table as of one instant, read by threads; closed by whoever made it."""
+
+    def __init__(self, reader: SnapshotReader, remaining: Remaining, queries: dict[str, RowQuery]) -> None:
+        self._reader = reader
+        self._queries = queries
+        self.remaining = remaining
+        self._moved: dict[Range, Range] = {one: one for one in remaining.ranges}
+
+    def next_chunk(self, timeout_s: float) -> Chunk | None:
+        """Some rows, which are then not among the remaining ones; None if there were none for that long."""
+        chunk = self._reader.next_chunk(timeout_s)
+        if chunk is None:
+            return None
+        current = self._moved[chunk.range]
+        if chunk.is_last:
+            self.remaining = self.remaining.done(current)
+        else:
+            query = self._queries[chunk.range.table]
+            if query.has_key:
+                self.remaining, self._moved[chunk.range] = self.remaining.moved(current, query.key_of(chunk.rows[-1]))
+        return chunk
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.close()
+
+
+class PostgresTables:
+    """The tables of one capture."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        with connect(settings.url) as connection:
+            self.database = connection.info.dbname
+
+    def names(self) -> list[TableName]:
+        """The captured tables."""
+        settings = self._settings
+        with connect(settings.url) as connection:
+            every = Catalog(connection).capturable(settings.filters)
+        return [
+            TableName(table.schema, table.name, bool(table.key or settings.filters.key_of(table.full_name)))
+            for table in every
+            if table.full_name != settings.signal_table
+        ]
+
+    @contextlib.contextmanager
+    def rows(self, name: str) -> Iterator[TableRows]:
+        """One of them as it is now."""
+        settings = self._settings
+        with connect(settings.url) as connection:
+            catalog = Catalog(connection)
+            every = catalog.tables()
+            found = next((table for table in every if table.full_name == name), None)
+            if found is None:
+                raise unknown_table(name, every)
+
+            def key_of(_: object) -> tuple[str, ...]:
+                return found.key or settings.filters.key_of(name)
+
+            table = Shapes("evolve", settings.types, catalog.type, key_of, {}).view(catalog.relation(found))
+            query = RowQuery(found, table, catalog.key_types(found))
+            standby = is_standby(connection)
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            # The instant comes before the place: what is visible stands before it in the log.
+            place = "pg_last_wal_replay_lsn()" if standby else "pg_current_wal_insert_lsn()"
+            row = connection.execute(f"select {place}::text, pg_current_snapshot()").fetchone()
+            assert row is not None
+            lsn = parse_lsn(row[0])
+            if not standby:
+                # Something behind that place, so that a quiet log comes to it too.
+                with connect(settings.url) as other:
+                    nothing = json.dumps({"reader": "", "tables": {}})
+                    other.execute("select pg_logical_emit_message(true, %s, %s::text)", [FOUND, nothing])
+
+            def is_reached(position: Position) -> bool:
+                left = Remaining.from_json(position.get("snapshot", []))
+                return LogPosition.from_json(position).lsn >= lsn and name not in left.tables
+
+            yield TableRows(table, chunked(read_rows(connection, query.statement(Range(name)))), is_reached)

@@ -12,24 +12,29 @@ import psycopg
 
 from headrace.connect.change import READ, Batch, Change, Event, Origin, Place, Position, TransactionEnd
 from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceRefused, SourceUnavailable
-from headrace.connect.incremental import Incremental
+from headrace.connect.incremental import Incremental, Remaining
 from headrace.connect.postgres.captured import CapturedTables
 from headrace.connect.postgres.catalog import quote
-from headrace.connect.postgres.checks import check_server, system_of
 from headrace.connect.postgres.chunks import check_marks, mark_in
-from headrace.connect.postgres.connection import connect
+from headrace.connect.postgres.connection import check_server, connect, system_of
 from headrace.connect.postgres.decode import Decoder
-from headrace.connect.postgres.facts import SourceFacts
-from headrace.connect.postgres.initial import InitialSnapshot
-from headrace.connect.postgres.positions import LogPosition
+from headrace.connect.postgres.relation import LogPosition
 from headrace.connect.postgres.replication import ReplicationStream
 from headrace.connect.postgres.reselect import complete
 from headrace.connect.postgres.settings import PostgresSettings
-from headrace.connect.postgres.slot import CreatedSlot, check_slot, create_slot, drop_slot, slot_state, when_free
-from headrace.connect.postgres.snapshot import SnapshotReader, plan_ranges
-from headrace.connect.postgres.start import Begin, decide_start
-from headrace.connect.postgres.watch import look_after_slot
-from headrace.connect.ranges import Remaining
+from headrace.connect.postgres.slot import (
+    Begin,
+    CreatedSlot,
+    SourceFacts,
+    check_slot,
+    create_slot,
+    decide_start,
+    drop_slot,
+    look_after_slot,
+    slot_state,
+    when_free,
+)
+from headrace.connect.postgres.snapshot import InitialSnapshot, SnapshotReader, plan_ranges
 from headrace.connect.rereading import Rereading
 from headrace.connect.table import TableName
 from headrace.connect.unseen import STORED, emptied

@@ -27,10 +27,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.connect.choices import check_modes
+from headrace.connect.filters import check_modes
 from headrace.connect.postgres import values
-from headrace.connect.postgres.arrays import array_json, array_python
-from headrace.connect.postgres.intervals import interval_micros
+from headrace.connect.postgres.values import array_json, array_python, interval_micros
 from headrace.connect.table import (
     CALLED,
     PLAIN,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 from json import loads
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from headrace.connect.table import from_wire
 
@@ -277,3 +277,109 @@ def money_json(text: str) -> str:
 def python_json(text: str) -> object:
     """A json or jsonb."""
     return loads(from_wire(text))
+
+
+_PARTS = re.compile(
+    r"(?P<sign>-?)P(?:(?P<years>-?\d+)Y)?(?:(?P<months>-?\d+)M)?(?:(?P<days>-?\d+)D)?"
+    r"(?:T(?:(?P<hours>-?\d+)H)?(?:(?P<minutes>-?\d+)M)?(?:(?P<seconds>-?[\d.]+)S)?)?$"
+)
+_MONTH_US = _DAY_US * 487 // 16  # 30.4375 days, as Debezium has it
+
+
+def interval_micros(text: str) -> str:
+    """Microseconds of an ISO 8601 interval as PostgreSQL writes it; an infinite one stays text."""
+    found = _PARTS.match(text)
+    if found is None:
+        return f'"{text}"'
+    part = {name: value or "0" for name, value in found.groupdict().items()}
+    months = int(part["years"]) * 12 + int(part["months"])
+    clock = (int(part["hours"]) * 60 + int(part["minutes"])) * 60_000_000
+    total = months * _MONTH_US + int(part["days"]) * _DAY_US + clock + _second_micros(part["seconds"])
+    return str(-total if part["sign"] == "-" else total)
+
+
+def _second_micros(text: str) -> int:
+    whole, _, fraction = text.partition(".")
+    micros = int(fraction.ljust(6, "0")) if fraction else 0
+    return int(whole) * 1_000_000 + (-micros if text.startswith("-") else micros)
+
+
+Nested: TypeAlias = "list[str | Nested | None]"
+
+
+def parse_array(text: str, delimiter: str = ",") -> Nested:
+    """The elements as text, None for NULL; bounds other than PostgreSQL's usual ones are dropped."""
+    if text.startswith("["):
+        text = text[text.index("=") + 1 :]
+    # Most arrays are flat and hold nothing that was quoted.
+    if '"' not in text and text.find("{", 1) < 0:
+        inner = text[1:-1]
+        if not inner:
+            return []
+        return [None if part == "NULL" else part for part in inner.split(delimiter)]
+    return _parse(text, 1, delimiter)[0]
+
+
+def _parse(text: str, at: int, delimiter: str) -> tuple[Nested, int]:
+    """The list whose `{` is before `at`, and the place behind its `}`."""
+    found: Nested = []
+    while True:
+        mark = text[at]
+        if mark == "}":
+            return found, at + 1
+        if mark == delimiter:
+            at += 1
+        elif mark == "{":
+            inner, at = _parse(text, at + 1, delimiter)
+            found.append(inner)
+        elif mark == '"':
+            element, at = _parse_quoted(text, at + 1)
+            found.append(element)
+        else:
+            end = at
+            while text[end] not in (delimiter, "}"):
+                end += 1
+            word = text[at:end]
+            found.append(None if word == "NULL" else word)
+            at = end
+
+
+def _parse_quoted(text: str, at: int) -> tuple[str, int]:
+    """A quoted element whose first character is at `at`, and the place behind its closing quote."""
+    parts: list[str] = []
+    while True:
+        quote = text.index('"', at)
+        escape = text.find("\\", at, quote)
+        if escape < 0:
+            parts.append(text[at:quote])
+            return "".join(parts), quote + 1
+        parts.append(text[at:escape])
+        parts.append(text[escape + 1])
+        at = escape + 2
+
+
+def array_json(element: Callable[[str], str], delimiter: str = ",") -> Callable[[str], str]:
+    """A function that writes an array as a JSON list, with `element` for each of its values."""
+
+    def write(values: Nested) -> str:
+        return (
+            "["
+            + ",".join(
+                "null" if value is None else write(value) if isinstance(value, list) else element(value)
+                for value in values
+            )
+            + "]"
+        )
+
+    return lambda text: write(parse_array(text, delimiter))
+
+
+def array_python(element: Callable[[str], Any], delimiter: str = ",") -> Callable[[str], Any]:
+    """A function that reads an array as a list, with `element` for each of its values."""
+
+    def read(values: Nested) -> list[Any]:
+        return [
+            None if value is None else read(value) if isinstance(value, list) else element(value) for value in values
+        ]
+
+    return lambda text: read(parse_array(text, delimiter))

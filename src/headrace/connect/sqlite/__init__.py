@@ -8,7 +8,7 @@ a change and its capture are one transaction; values are stored as they are, wit
 """
 
 from headrace.connect.sqlite.capture import Capture, uninstall
-from headrace.connect.sqlite.settings import SqliteSettings
+from headrace.connect.sqlite.connection import SqliteSettings
 from headrace.connect.sqlite.source import SqliteSource
 
 __all__ = ["Capture", "SqliteSettings", "SqliteSource", "uninstall"]

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.connect.errors import SourceRefused
-from headrace.connect.filters import Filters
-from headrace.connect.keys import check_key_columns
-from headrace.connect.sqlite.connection import connect, translated, writing
-from headrace.connect.sqlite.settings import SqliteSettings
+from headrace.connect.filters import Filters, check_key_columns
+from headrace.connect.sqlite.connection import SqliteSettings, connect, translated, writing
 from headrace.connect.sqlite.shape import Shape, difference, list_tables, read_shape
 from headrace.connect.sqlite.statements import (
     FIXED_COLUMNS,

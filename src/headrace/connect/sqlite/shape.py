@@ -5,7 +5,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any, Self
 
-from headrace.connect.keys import check_key_columns
+from headrace.connect.filters import check_key_columns
 from headrace.connect.sqlite.statements import own_tables
 from headrace.connect.sqlite.values import codec_of
 from headrace.connect.table import Column, Table

@@ -23,8 +23,7 @@ from headrace.connect.change import (
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.sqlite.capture import REPLACED, Capture, read_anew
-from headrace.connect.sqlite.connection import connect, read_wire, translated
-from headrace.connect.sqlite.settings import SqliteSettings
+from headrace.connect.sqlite.connection import SqliteSettings, connect, read_wire, translated
 from headrace.connect.sqlite.shape import Shape, difference
 from headrace.connect.sqlite.snapshot import Snapshot
 from headrace.connect.sqlite.statements import FIXED_COLUMNS

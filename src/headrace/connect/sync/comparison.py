@@ -12,8 +12,8 @@ from headrace.client.offsets import bounds
 from headrace.connect.capture.settings import CaptureSettings
 from headrace.connect.capture.verification import TableReport, verify_topic
 from headrace.connect.sync.registry import make_sink
+from headrace.connect.sync.runner import connector
 from headrace.connect.sync.settings import SyncSettings
-from headrace.connect.sync.supervision import connector
 from headrace.connect.sync.verification import Report, verify
 from headrace.dead_letters import LetterBox
 from headrace.errors import HeadraceError

@@ -8,21 +8,73 @@ record is handed out while a partition that has more may have an earlier one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
+from typing import TypeAlias
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import OffsetOutOfRange
 from headrace.client.fetch import Fetcher, FetchOptions, check_id
 from headrace.client.offsets import bounds
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sync.alignment import Alignment
 from headrace.connect.sync.decoding import RecordFormat, read_value
 from headrace.connect.sync.meanings import UnreadableRecord
 from headrace.connect.sync.reduction import LogRecord
 from headrace.connect.sync.streams import Stream
 from headrace.model import TopicPartition
 from headrace.stores.errors import SinkRefused
+
+Moment: TypeAlias = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Alignment:
+    """Which partitions wait at a truncate, and for whom."""
+
+    waiting: dict[int, tuple[Moment, int]] = field(default_factory=dict)  # partition: its truncate and that's offset
+    ends: dict[int, int] = field(default_factory=dict)  # of all partitions, when the newest truncate was seen
+    newest: Moment | None = None
+    done: Moment | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any partition waits."""
+        return bool(self.waiting)
+
+    def meet(self, partition: int, moment: Moment, offset: int) -> bool:
+        """A partition has come to a truncate: whether it has to wait there."""
+        if moment == self.done:
+            return False  # in a partition that was not known when the others came to it
+        self.waiting[partition] = (moment, offset)
+        return True
+
+    def wants_ends(self) -> bool:
+        """Whether a truncate was seen that is newer than `ends`."""
+        seen = max((moment for moment, _ in self.waiting.values()), default=None)
+        return seen is not None and (self.newest is None or seen > self.newest)
+
+    def set_ends(self, ends: Mapping[int, int]) -> None:
+        """Where the partitions end now that the newest truncate was seen."""
+        self.newest = max(moment for moment, _ in self.waiting.values())
+        self.ends = dict(ends)
+
+    def outdated(self) -> dict[int, int]:
+        """Partitions that wait at a truncate for which a newer one stands, and the offset behind it; they go on."""
+        old = {p: offset + 1 for p, (moment, offset) in self.waiting.items() if moment != self.newest}
+        for partition in old:
+            del self.waiting[partition]
+        return old
+
+    def complete(self, positions: Mapping[int, int]) -> dict[int, int] | None:
+        """Once nobody is missing: the offsets behind the truncate. Partitions are at `positions`."""
+        for partition, position in positions.items():
+            if partition not in self.waiting and position < self.ends.get(partition, 0):
+                return None
+        behind = {partition: offset + 1 for partition, (_, offset) in self.waiting.items()}
+        self.done, self.newest = self.newest, None
+        self.waiting.clear()
+        return behind
+
 
 _EMPTY_POLLS = 4
 _OPTIONS = FetchOptions(max_wait_ms=250, committed=True, read_ahead=True, partition_max_bytes=4 * 1024 * 1024)

@@ -5,6 +5,9 @@ a consumer group: for `headrace sync status`, which can then speak of a target t
 tool that knows consumer groups. Nobody goes on from there. What a sink is doing is in its status record.
 """
 
+import time
+from dataclasses import asdict, dataclass
+
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.coordinators import Coordinators
@@ -12,6 +15,7 @@ from headrace.client.errors import Refused, TopicReplaced
 from headrace.client.fetch import check_id
 from headrace.client.groups import committed_offsets
 from headrace.client.offsets import bounds
+from headrace.connect.errors import ConnectError
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
@@ -20,6 +24,7 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from headrace.status import DERIVED, SILENT, read_statuses
 from headrace.stores.derived import Place, ReadableSink, RebuildableSink, Sink
 from headrace.stores.errors import SinkRefused
 
@@ -120,3 +125,50 @@ def published(coordinators: Coordinators, name: str, topic: str) -> Place | None
     found = committed_offsets(coordinators, group_of(name))
     mine = {where.partition: committed.offset for where, committed in found.items() if where.topic == topic}
     return Place(topic, mine) if mine else None
+
+
+_AT_REST = frozenset({"stopped", "failed", "silent", "never ran"})
+
+
+class GroupInUse(ConnectError):
+    """A group that belongs to a part of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The part that a group belongs to, and its state."""
+
+    part: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"{self.part} {self.state}"
+
+    def as_json(self) -> dict[str, str]:
+        """For programs."""
+        return asdict(self)
+
+
+def find_owner(coordinators: Coordinators, group: str) -> Owner | None:
+    """Who reads for a group without being its member; None if the group is not one of ours."""
+    name = owner_of(group)
+    if name is None:
+        return None
+    said = read_statuses(coordinators.cluster, DERIVED).get(name)
+    return Owner(f"sync.{name}", SILENT if said is None else said.state_at(time.time_ns() // 1_000_000))
+
+
+def check_movable(group: str) -> None:
+    """Refuse to move the place of a derived system: the one that counts is in its target."""
+    name = owner_of(group)
+    if name is not None:
+        raise GroupInUse(
+            f"group {group!r} shows the position of sync.{name}, which is stored in its target, so moving the group "
+            f"would have no effect: to read the topic again, run headrace sync rebuild {name}"
+        )
+
+
+def check_unused(group: str, owner: Owner | None) -> None:
+    """Refuse to delete the group of a derived system that runs."""
+    if owner is not None and owner.state not in _AT_REST:
+        raise GroupInUse(f"group {group!r} belongs to {owner.part}, which is {owner.state}: stop it first")

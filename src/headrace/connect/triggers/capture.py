@@ -2,21 +2,24 @@
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 
+from headrace.connect.change import Position
 from headrace.connect.errors import SourceRefused, SourceUnavailable
-from headrace.connect.filters import Filters
-from headrace.connect.keys import check_key_columns
+from headrace.connect.filters import Filters, check_key_columns
+from headrace.connect.incremental import Range
 from headrace.connect.postgres.catalog import Catalog, CatalogTable, quote, unknown_table
-from headrace.connect.postgres.checks import system_of
-from headrace.connect.postgres.connection import connect
+from headrace.connect.postgres.connection import connect, system_of
+from headrace.connect.postgres.rows import read_rows
 from headrace.connect.postgres.table_states import TableState, look, new_parts, unseen_between
+from headrace.connect.source import TableRows, chunked
 from headrace.connect.table import TableName
 from headrace.connect.triggers.settings import TriggerSettings
+from headrace.connect.triggers.shapes import Shapes
 from headrace.connect.triggers.statements import every_row, install, note, trigger_names, triggers
 from headrace.connect.unseen import STOP
 from headrace.telemetry.logs import get_logger
@@ -316,3 +319,94 @@ def take_away(connection: Connection, capture: str) -> None:
     for schema, table, name in rows:
         execute(f"drop trigger {name} on {quote(schema)}.{quote(table)}")
     execute(f"drop schema if exists {quote(capture)} cascade")
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """What the database says, in our words."""
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        raise SourceUnavailable(f"the database is not there ({' '.join(str(error).split())})") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        said = " ".join(str(error).split())
+        raise SourceRefused(f"this user may not do it ({said})", "GRANT SELECT ON TABLE … TO …") from error
+    except psycopg.Error as error:
+        # A table that was altered, renamed or dropped since it was looked at is looked at anew.
+        raise SourceUnavailable(f"the database refused a question ({' '.join(str(error).split())})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Whoever holds a position up to `position` has a transaction id below `xid`."""
+
+    position: int
+    xid: int
+
+
+@dataclass(slots=True)
+class Fences:
+    """Takes fences, and says how far one can read.
+
+    `new_xid` gives an id to a transaction of our own, after the last position was asked: whoever has a position up to
+    there had an id before. (`pg_snapshot_xmax` would be no such bound: it is the id behind the last that has *ended*,
+    and transactions with higher ids may run.) It costs an id only when there is something new.
+    """
+
+    last_position: Callable[[], int]
+    new_xid: Callable[[], int]
+    oldest_running: Callable[[], int]
+    passed: int = 0
+    waiting: Fence | None = None
+
+    def advance(self) -> int:
+        """The position up to which everything is there."""
+        if self.waiting is None:
+            position = self.last_position()
+            if position > self.passed:
+                self.waiting = Fence(position, self.new_xid())
+        if self.waiting is not None and self.oldest_running() >= self.waiting.xid:
+            self.passed = self.waiting.position
+            self.waiting = None
+        return self.passed
+
+
+class TriggerTables:
+    """The tables of one capture."""
+
+    def __init__(self, settings: TriggerSettings) -> None:
+        self._settings = settings
+        with connect(settings.url) as connection:
+            self.database = connection.info.dbname
+
+    def names(self) -> list[TableName]:
+        """The captured tables."""
+        with connect(self._settings.url) as connection:
+            return Capture(connection, self._settings).names()
+
+    @contextlib.contextmanager
+    def rows(self, name: str) -> Iterator[TableRows]:
+        """One of them as it is now."""
+        settings = self._settings
+        with connect(settings.url) as side, connect(settings.url) as reader:
+            shapes = Shapes(side, settings, {}, set(), is_new=True)
+            found = next((one for one in Capture(side, settings).captured() if one.full_name == name), None)
+            if found is None or name not in shapes.known:
+                raise SourceRefused(f"table {name} is not captured yet", "headrace cdc start")
+            table, query = shapes.current(found, Catalog(side))
+            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            execute: Any = reader.execute
+            changes = f"{settings.capture}.changes"
+            (last,) = execute(f"select coalesce(max(position), 0) from {changes}").fetchone()  # noqa: S608 - checked
+
+            def is_reached(position: Position) -> bool:
+                if "next" in position or "snapshot" in position or "inside" in position:
+                    return False
+                query: Any = (
+                    f"select count(*) from {changes} where position <= %s and position > %s "  # noqa: S608 - checked
+                    "and (%s::pg_snapshot is null or not pg_visible_in_snapshot(xid, %s::pg_snapshot))"
+                )
+                seen = position["visible"]
+                return side.execute(query, [last, position["through"], seen, seen]).fetchone() == (0,)
+
+            yield TableRows(table, chunked(read_rows(reader, query.statement(Range(name)))), is_reached)

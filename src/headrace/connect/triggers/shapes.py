@@ -1,5 +1,6 @@
 """The shapes in which captured rows were written, and what is done when one changes."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,32 @@ from headrace.connect.postgres.rows import RowQuery
 from headrace.connect.postgres.shapes import build_table
 from headrace.connect.table import Row, Table
 from headrace.connect.triggers.settings import TriggerSettings
+
+_FIELD = re.compile(r'(?:"((?:[^"\\]|""|\\.)*)"|([^,]*))(,|$)', re.DOTALL)
+
+
+def parse_row(text: str) -> Row:
+    """The values, in wire text; nothing between two commas is null, and an empty text has quotes."""
+    inside = text[1:-1]
+    if '"' not in inside:
+        return tuple(value or None for value in inside.split(","))
+    values: list[str | None] = []
+    at = 0
+    while True:
+        found = _FIELD.match(inside, at)
+        assert found is not None
+        quoted, plain, end = found.groups()
+        if quoted is not None:
+            values.append(_unescaped(quoted) if '"' in quoted or "\\" in quoted else quoted)
+        else:
+            values.append(plain or None)
+        if not end:
+            return tuple(values)
+        at = found.end()
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r'""|\\(.)', lambda found: found[1] or '"', text, flags=re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,17 +27,14 @@ from headrace.connect.change import (
     UnseenChange,
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
+from headrace.connect.incremental import Range
 from headrace.connect.postgres.catalog import Catalog, CatalogTable
 from headrace.connect.postgres.connection import connect
 from headrace.connect.postgres.rows import RowQuery, read_rows
-from headrace.connect.ranges import Range
 from headrace.connect.table import Row, Table, TableName, to_wire
-from headrace.connect.triggers.capture import REKEYED, Capture, read_anew
-from headrace.connect.triggers.complaints import translated
-from headrace.connect.triggers.composite import parse_row
-from headrace.connect.triggers.fence import Fences
+from headrace.connect.triggers.capture import REKEYED, Capture, Fences, read_anew, translated
 from headrace.connect.triggers.settings import TriggerSettings
-from headrace.connect.triggers.shapes import Shapes
+from headrace.connect.triggers.shapes import Shapes, parse_row
 from headrace.connect.unseen import FACT, REREAD, STORED, StoppedTables, emptied
 from headrace.telemetry.logs import get_logger
 

@@ -10,8 +10,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.resets import Move, plan_reset, reset
 from headrace.clock import SystemClock
-from headrace.connect.sync.owners import check_movable
-from headrace.connect.sync.places import owner_of
+from headrace.connect.sync.places import check_movable, owner_of
 from headrace.dashboard.alerts import Danger, danger_of, group_link, worst
 from headrace.dashboard.charts import chart, sparkline
 from headrace.dashboard.errors import BadForm, NotThere

@@ -7,9 +7,8 @@ from typing import Any
 import fastavro
 
 from headrace.connect.change import Change, Event, Origin
-from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, OutRecord
+from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, OutRecord, TopicNames
 from headrace.connect.filters import Filters
-from headrace.connect.naming import TopicNames
 from headrace.connect.postgres.types import TypeModes, codec_of
 from headrace.connect.table import Column, Table
 from headrace.schema_registry import UnknownSchema

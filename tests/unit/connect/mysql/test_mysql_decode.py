@@ -8,10 +8,10 @@ import pytest
 
 from headrace.connect.change import Change, SchemaChange, TransactionEnd, UnseenChange
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
+from headrace.connect.mysql.connection import Server
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.decode import Decoder, Progress
 from headrace.connect.mysql.events import CorruptLog, Kind
-from headrace.connect.mysql.flavor import Server
 from headrace.connect.mysql.foreign_keys import ForeignKey
 from headrace.connect.mysql.gtid import MysqlState
 from headrace.connect.mysql.settings import Address, TypeModes

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connect.mysql.moments import (
+from headrace.connect.mysql.documents import (
     date_text,
     datetime_text,
+    decimal_reader,
+    decimal_size,
     old_datetime_text,
     old_time_text,
     time_text,
     timestamp_text,
 )
-from headrace.connect.mysql.numbers import decimal_reader, decimal_size
 from headrace.connect.mysql.types import float_json
 
 _SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)

@@ -1,6 +1,6 @@
 """Truncates, and partitions that wait for each other."""
 
-from headrace.connect.sync.alignment import Alignment
+from headrace.connect.sync.feed import Alignment
 
 
 def test_the_target_is_emptied_when_all_partitions_are_at_the_truncate() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sync.decoding import RecordFormat, UnreadableRecord, read_key, read_value
+from headrace.connect.sync.decoding import RecordFormat, read_key, read_value
+from headrace.connect.sync.meanings import UnreadableRecord
 
 ENVELOPE = RecordFormat()
 PLAIN = RecordFormat(value="plain")

@@ -6,12 +6,11 @@ import pytest
 
 from headrace.connect.avro.reading import AvroReader
 from headrace.connect.change import CREATE, DELETE, Change, Origin
-from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, OutRecord
+from headrace.connect.envelope import EnvelopeSettings, EnvelopeWriter, OutRecord, TopicNames
 from headrace.connect.filters import Filters
 from headrace.connect.mysql.settings import TypeModes as MysqlModes
 from headrace.connect.mysql.shape import ShapeColumn
 from headrace.connect.mysql.types import codec_of as mysql_codec
-from headrace.connect.naming import TopicNames
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.reduction import LogRecord, reduce_records
 from headrace.connect.table import Column, Table

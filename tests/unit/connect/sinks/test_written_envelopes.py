@@ -1,9 +1,8 @@
 """What the sources write is what the sinks read."""
 
 from headrace.connect.change import CREATE, DELETE, READ, TRUNCATE, UPDATE, Change, Origin
-from headrace.connect.envelope import EVERY_PARTITION, EnvelopeSettings, EnvelopeWriter, OutRecord
+from headrace.connect.envelope import EVERY_PARTITION, EnvelopeSettings, EnvelopeWriter, OutRecord, TopicNames
 from headrace.connect.filters import Filters
-from headrace.connect.naming import TopicNames
 from headrace.connect.sync.decoding import RecordFormat, read_value
 from headrace.connect.sync.reduction import LogRecord, reduce_records
 from headrace.connect.table import UNCHANGED, VERBATIM, Codec, Column, Table, text_codec, to_wire

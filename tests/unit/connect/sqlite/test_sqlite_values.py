@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.sqlite.settings import SqliteSettings
+from headrace.connect.sqlite.connection import SqliteSettings
 from headrace.connect.sqlite.values import codec_of, from_position, to_position
 from headrace.connect.table import to_wire
 

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from headrace.connect.errors import SourceRefused, SourceUnavailable
-from headrace.connect.triggers.complaints import translated
+from headrace.connect.triggers.capture import translated
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connect.triggers.composite import parse_row
-from headrace.connect.triggers.fence import Fences
+from headrace.connect.triggers.capture import Fences
+from headrace.connect.triggers.shapes import parse_row
 
 
 class _Server:
