@@ -129,7 +129,8 @@ class Aggregate:
     @property
     def names_in_group(self) -> tuple[str, ...]:
         """The columns that it looks at in groups of a table."""
-        return self.names
+        present = getattr(self, "present", None)  # says where the condition holds, if it looks at several columns
+        return (*self.names, *([present] if present else []))
 
     @property
     def named(self) -> str:

@@ -83,10 +83,6 @@ class BestBy(Best):
     def named(self) -> str:
         return f"{'max' if self.greatest else 'min'}_by({self.field}, {self.by})"
 
-    @property
-    def names_in_group(self) -> tuple[str, ...]:
-        return (*self.names, *([self.present] if self.present else []))
-
     def prepare(self, *, of_table: bool = False) -> tuple[Self, dict[str, Column]]:
         if of_table:
             return self.prepare_present()

@@ -52,10 +52,6 @@ class TopN(Listed):
         order = [f"{'-' if down else ''}{name}" for name, down in self.order]
         return f"top_n({self.n}, {order[0] if len(order) == 1 else order!r})"
 
-    @property
-    def names_in_group(self) -> tuple[str, ...]:
-        return (*self.names, *([self.present] if self.present else []))
-
     def prepare(self, *, of_table: bool = False) -> tuple[Self, dict[str, Column]]:
         if of_table:
             return self.prepare_present()

@@ -165,16 +165,19 @@ class CurrentRows(Untimed):
         return Keyed(np.concatenate([lost, won]), pa.RecordBatch.from_arrays(columns, schema=self.output))
 
 
+def sort_by_age(count: int, key: Longs, partition: Longs, offset: Longs, time: Longs) -> Longs:
+    """Rows by key and place in the log; by time first where a key came to another partition.
+
+    Within a partition the log decides and not the time, since the clocks of those who write may differ.
+    """
+    moved = lowest(count, key, partition, 2**62) < highest(count, key, partition, -1)
+    return np.lexsort((offset, np.where(moved[key], time, 0), key)) if moved.any() else sort_rows(key, offset)
+
+
 def _by_age(batch: Batch) -> Longs:
-    """The rows by key, and of each key by their offset, or by their time where it came to another partition."""
     offset = np.asarray(batch.rows.column(OFFSET), np.int64)
     partition = np.asarray(batch.rows.column(PARTITION).fill_null(0), np.int64)
-    count = batch.keys.num_rows
-    moved = lowest(count, batch.key, partition, 2**62) != highest(count, batch.key, partition, -1)
-    if not moved.any():
-        return sort_rows(batch.key, offset)
-    time = np.where(moved[batch.key], times_of(batch.rows.column(TIME))[0], 0)
-    return np.lexsort((offset, time, batch.key))
+    return sort_by_age(batch.keys.num_rows, batch.key, partition, offset, times_of(batch.rows.column(TIME))[0])
 
 
 def _latest(batch: Batch, order: Longs) -> tuple[Longs, NDArray[np.bool_]]:

@@ -30,9 +30,9 @@ from headrace.pipelines.keyed.operator import (
     Untimed,
     Values,
 )
-from headrace.pipelines.operators.grouping import Longs, highest, lowest, sort_rows
+from headrace.pipelines.operators.grouping import Longs, lowest
 from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, aside_field, set_aside
-from headrace.pipelines.operators.tables.current import without_truncates
+from headrace.pipelines.operators.tables.current import sort_by_age, without_truncates
 from headrace.pipelines.operators.tables.enrichment.versions import (
     AT,
     EMPTIED,
@@ -174,7 +174,8 @@ class Latest(Untimed):
             gone = np.asarray(rows.column(GONE), np.bool_)
             had = place >= 0
             key = np.concatenate([held.key, fresh.key])
-            order = _by_age(batch.keys.num_rows, key, rows)
+            partition, offset, since = (np.asarray(rows.column(name), np.int64) for name in (PARTITION, OFFSET, AT))
+            order = sort_by_age(batch.keys.num_rows, key, partition, offset, since)
             place[key[order]] = order  # of several the last stays
             is_new = place >= len(held)
             is_gone = is_new & gone[place]
@@ -189,18 +190,6 @@ class Latest(Untimed):
             put={CURRENT: Keyed(written, rows.take(pa.array(place[written])))} if len(written) else {},
             delete={CURRENT: lost} if len(lost) else {},
         )
-
-
-def _by_age(count: int, key: Longs, rows: pa.RecordBatch) -> Longs:
-    """Versions by key and place in the log; by time first where a key came to another partition.
-
-    Within a partition the log decides and not the time, since the clocks of those who write may differ.
-    """
-    offset, partition = (np.asarray(rows.column(name), np.int64) for name in (OFFSET, PARTITION))
-    moved = lowest(count, key, partition, 2**62) < highest(count, key, partition, -1)
-    if not moved.any():
-        return sort_rows(key, offset)
-    return np.lexsort((offset, np.where(moved[key], np.asarray(rows.column(AT)), 0), key))
 
 
 EVENTS, LATE_EVENTS, CHANGES, LATE_CHANGES, VERSIONS = "events", "late events", "changes", "late changes", "versions"
