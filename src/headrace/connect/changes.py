@@ -69,7 +69,6 @@ class Changes:
         self.close()
 
     def close(self) -> None:
-        """End the stream."""
         self._closing.set()
         if self._is_open:
             self._is_open = False

@@ -179,7 +179,6 @@ class EnvelopeWriter:
         self._topics: dict[str, tuple[str, str]] = {}  # what each was to be called, and for which table
 
     def topic_of(self, table: Table) -> str:
-        """The topic of a table."""
         return self._topic(table.schema, table.name)
 
     def _topic(self, schema: str, table: str) -> str:

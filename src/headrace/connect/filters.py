@@ -1,4 +1,4 @@
-"""Which tables and columns are captured, and which columns are hidden.
+"""What a source lets a user choose: tables, columns and how they are hidden, keys, policies.
 
 Patterns are regular expressions on the whole name, as in Debezium: `schema.table` for tables, `schema.table.column` for
 columns. A list of what to include and one of what to exclude are alternatives.

@@ -1,4 +1,6 @@
-"""What the envelope needs to know of the format in which records are written; `json_form.py` is one, `avro/` the other.
+"""What the envelope needs of the form in which records are written, and the schemas that forms share.
+
+`json_form.py` is one form, `avro/` the other.
 
 A *piece* is a part of a record as the format has it while the record is put together: wire text in JSON, bytes in Avro.
 The envelope hands pieces around and never looks inside.
@@ -14,18 +16,15 @@ View = Sequence[tuple[int, Column]]
 
 
 def field_of(kind: str, name: str, *, optional: bool = True) -> dict[str, Any]:
-    """A field of a struct."""
     return {"type": kind, "optional": optional, "field": name}
 
 
 def key_schema(topic: str, view: View) -> dict[str, Any]:
-    """The key's."""
     fields = [{**column.field_schema, "optional": False} for _, column in view]
     return {"type": "struct", "fields": fields, "optional": False, "name": f"{topic}.Key"}
 
 
 def row_schema(view: View) -> dict[str, Any]:
-    """A row's."""
     return {"type": "struct", "fields": [column.field_schema for _, column in view], "optional": True}
 
 
@@ -84,7 +83,6 @@ def described_change(event: SchemaChange, database: str) -> dict[str, Any]:
 
 
 def envelope_schema(topic: str, row: dict[str, Any], source: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The whole record's."""
     row = {**row, "name": f"{topic}.Value"}
     block = {
         "type": "struct",

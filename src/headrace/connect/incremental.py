@@ -91,7 +91,6 @@ class Remaining:
         return list(dict.fromkeys(found.table for found in self.ranges))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """As it is stored."""
         return [
             {
                 "table": found.table,
@@ -104,7 +103,6 @@ class Remaining:
 
     @classmethod
     def from_json(cls, stored: list[dict[str, Any]]) -> Self:
-        """As it was stored."""
         return cls(
             tuple(
                 Range(

@@ -110,7 +110,6 @@ class _Code:
         return lines, _literal("{") + ",".join(parts) + _literal("}")
 
     def made(self, arguments: str, lines: Sequence[str], result: str) -> Callable[..., Any]:
-        """The function."""
         bound = ", ".join(f"{name}={name}" for name in self._scope)
         body = "".join(f"    {line}\n" for line in lines)
         text = f"def write({arguments}, *, {bound}):\n{body}    return {result}\n"
@@ -153,12 +152,10 @@ class JsonForm:
         self._unwrap = unwrap
 
     def origin(self, origin: Origin) -> str:
-        """Its members."""
         members = origin.members
         return members_writer(tuple(members))(members.values())
 
     def place(self, origin: Origin) -> Callable[[Any], str]:
-        """Its members."""
         own = origin.own
         if own[:1] == ("sequence",):  # there is one in every change of PostgreSQL's log
             head = ',"sequence":' + quoted(origin.sequence_head)[:-1]
@@ -167,7 +164,6 @@ class JsonForm:
         return write if len(own) != 1 else lambda value: write((value,))
 
     def end(self, block: Block | None, now_us: int) -> str:
-        """The transaction and the times."""
         told = "null"
         if block is not None:
             told = (
@@ -177,7 +173,6 @@ class JsonForm:
         return f',"transaction":{told},{_times(now_us)}'
 
     def table(self, table: Table, topic: str) -> TableWriters:
-        """The writers of a table."""
         view = self._filters.view(table)
         key_view = tuple((index, table.columns[index]) for index in table.key)
         key_around = wrapped(key_schema(topic, key_view)) if self._schemas else ("", "")
@@ -212,11 +207,9 @@ class JsonForm:
     # --- what stands beside rows
 
     def transaction(self, told: dict[str, Any]) -> KeyAndValue:
-        """Where a transaction begins or ends."""
         return f'{{"id":"{told["id"]}"}}'.encode(), json_wire(told).encode("latin-1")
 
     def message(self, message: Message, ts_ms: int, now_us: int) -> KeyAndValue:
-        """A message of the database's log."""
         members = self.origin(message.origin) or f',"ts_ms":{ts_ms},"snapshot":"false"'
         content = base64.b64encode(message.content).decode()
         prefix = json_wire(message.prefix)
@@ -227,7 +220,6 @@ class JsonForm:
         return f'{{"prefix":{prefix}}}'.encode("latin-1"), value.encode("latin-1")
 
     def schema_change(self, event: SchemaChange, now_us: int) -> KeyAndValue:
-        """A table that took another shape."""
         table, database = event.table, self._fixed["db"]
         source = self._source(table.schema, table.name) + self.origin(event.origin)
         value = (

@@ -84,6 +84,5 @@ class TableReader(Protocol):
 
 
 def chunked(rows: Iterator[Row], count: int = 5000) -> Iterator[Sequence[Row]]:
-    """Rows in chunks."""
     while chunk := list(islice(rows, count)):
         yield chunk

@@ -32,17 +32,14 @@ UNCHANGED: Final = _Unchanged()
 
 
 def to_wire(text: str) -> str:
-    """Text as wire text."""
     return text if text.isascii() else text.encode().decode("latin-1")
 
 
 def from_wire(wire: str) -> str:
-    """Wire text as text."""
     return wire if wire.isascii() else wire.encode("latin-1").decode()
 
 
 def quoted(wire: str) -> str:
-    """A JSON string, in wire text."""
     return encode_basestring(wire)
 
 
@@ -72,8 +69,6 @@ class Codec:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column."""
-
     name: str
     type_name: str
     codec: Codec
@@ -113,12 +108,10 @@ class Table:
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        """The columns of the key."""
         return tuple(self.columns[index] for index in self.key)
 
     @property
     def as_name(self) -> TableName:
-        """What the table is called."""
         return TableName(self.schema, self.name, bool(self.key))
 
     def key_of(self, row: Row) -> Row:

@@ -40,7 +40,6 @@ class StoppedTables:
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
         return list(self._why)
 
     def stop(self, change: UnseenChange) -> SchemaChange:

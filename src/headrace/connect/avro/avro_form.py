@@ -92,7 +92,6 @@ class AvroForm:
         return known
 
     def end(self, block: Block | None, now_us: int) -> bytes:
-        """The transaction and the times."""
         return _write_block(None if block is None else block._asdict()) + _times(now_us)
 
     def table(self, table: Table, topic: str) -> TableWriters:
@@ -152,12 +151,10 @@ class AvroForm:
     # --- what stands beside rows
 
     def transaction(self, told: dict[str, Any]) -> KeyAndValue:
-        """Where a transaction begins or ends."""
         topic = self._names.transactions
         return self._put(f"{topic}-key", _TRANSACTION_KEY, told), self._put(f"{topic}-value", _TRANSACTION, told)
 
     def message(self, message: Message, ts_ms: int, now_us: int) -> KeyAndValue:
-        """A message of the database's log."""
         topic = self._names.messages
         told = {"prefix": message.prefix, "content": message.content}
         source = {"ts_ms": ts_ms, "snapshot": "false", **message.origin.placed(message.place)}
@@ -167,7 +164,6 @@ class AvroForm:
         return self._put(f"{topic}-key", _MESSAGE_KEY, told), self._put(f"{topic}-value", schema, value)
 
     def schema_change(self, event: SchemaChange, now_us: int) -> KeyAndValue:
-        """A table that took another shape."""
         topic, table = self._names.schema_changes, event.table
         about = {"databaseName": self._fixed["db"], "table": table.full_name}
         source = self._fixed | source_names(table.schema, table.name) | {"ts_ms": event.origin.ts_ms}

@@ -33,7 +33,6 @@ def long(number: int) -> bytes:
 
 
 def sized(data: bytes) -> bytes:
-    """Bytes behind their length: a text, or bytes."""
     length = len(data)
     return (SIZES[length] if length < TABLED else long(length)) + data
 

@@ -72,7 +72,6 @@ class _Code:
         self._scope: dict[str, Any] = {"UNCHANGED": UNCHANGED, "join": b"".join}
 
     def constant(self, value: Any) -> str:
-        """A name for a value."""
         name = f"c{len(self._scope)}"
         self._scope[name] = value
         return name
@@ -124,7 +123,6 @@ class _Code:
         return [], f"{self.constant(_by_json(codec.to_json, schema, optional=optional))}(v)"
 
     def made(self, arguments: str, lines: Sequence[str], result: str) -> Callable[..., Any]:
-        """The function."""
         bound = ", ".join(f"{name}={name}" for name in self._scope)
         body = "".join(f"    {line}\n" for line in lines)
         text = f"def write({arguments}, *, {bound}):\n{body}    return {result}\n"

@@ -1,4 +1,4 @@
-"""Captures at work: each in a thread of its own, what they do told every second, orders obeyed."""
+"""Captures put together and at work: each in a thread of its own, its status written every second, orders obeyed."""
 
 import json
 import threading

@@ -144,7 +144,6 @@ class Counting:
         self._db.close()
 
     def number_of(self, digest: str) -> int:
-        """Count one more."""
         found = self._db.execute(
             "INSERT INTO counts VALUES (?, 1) ON CONFLICT (digest) DO UPDATE SET n = n + 1 RETURNING n", (digest,)
         ).fetchone()

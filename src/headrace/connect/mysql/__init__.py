@@ -1,6 +1,6 @@
 """Changes of a MariaDB or MySQL database, from its binary log.
 
-`events.py`, `table_maps.py`, `rows.py`, `numbers.py`, `moments.py`, `documents.py` and `gtid.py` (pure) understand the
+`events.py`, `table_maps.py`, `rows.py`, `values.py` and `gtid.py` (pure) understand the
 log; `stream.py` receives it; `shape.py`, `ddl.py` and `history.py` know what the tables looked like at any place in it;
 `snapshot.py` reads what is there already, `chunks.py` tables again beside the log, between marks in `signal_table.py`;
 `source.py` puts all behind the contract. What differs between the two databases is in `flavor.py` and `gtid.py`.

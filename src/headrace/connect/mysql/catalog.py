@@ -150,11 +150,9 @@ class Selection:
 
 
 def quote(name: str) -> str:
-    """A name as SQL wants it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """A text as SQL wants it."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

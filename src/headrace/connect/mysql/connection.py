@@ -1,4 +1,4 @@
-"""Connections to MariaDB and MySQL, and their complaints in one sentence with the statement that mends them."""
+"""Connections to MariaDB and MySQL, what differs between the two, and their complaints in one sentence each."""
 
 import ssl
 from collections.abc import Iterator
@@ -51,7 +51,6 @@ def connect(address: Address) -> Connection:
 
 
 def ask(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
-    """The rows of a query; text as `str`."""
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return [
@@ -62,7 +61,6 @@ def ask(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def translated(address: Address) -> Iterator[None]:
-    """The driver's errors as ours."""
     try:
         yield
     except pymysql.err.MySQLError as error:
@@ -81,7 +79,6 @@ def translated(address: Address) -> Iterator[None]:
 
 
 def raise_error(address: Address, number: int, said: str, cause: BaseException | None = None) -> NoReturn:
-    """An error of the server."""
     user = f"'{address.user}'@'%'"
     if number == _DENIED:
         raise SourceRefused(
@@ -108,7 +105,6 @@ def raise_error(address: Address, number: int, said: str, cause: BaseException |
 
 
 def no_replication(address: Address, said: str) -> SourceRefused:
-    """The user may not read the log."""
     return SourceRefused(
         f"user {address.user} may not read the binary log ({said})",
         f"GRANT REPLICATION SLAVE, REPLICATION CLIENT, RELOAD ON *.* TO '{address.user}'@'%'",
@@ -129,7 +125,6 @@ class Server:
 
     @property
     def is_mariadb(self) -> bool:
-        """Which of the two."""
         return self.flavor == MARIADB
 
     def parse_state(self, text: str) -> GtidState:

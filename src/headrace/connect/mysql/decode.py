@@ -43,6 +43,22 @@ _ROWS: Final = {
     Kind.UPDATE_COMPRESSED, Kind.DELETE_COMPRESSED, Kind.WRITE_COMPRESSED_V1, Kind.UPDATE_COMPRESSED_V1,
     Kind.DELETE_COMPRESSED_V1,
 }  # fmt: skip
+_REFUSED: Final[dict[int, tuple[str, str]]] = {  # what is wrong, and what mends it
+    Kind.PARTIAL_UPDATE: (
+        "the binary log holds only what changed inside JSON documents",
+        "SET GLOBAL binlog_row_value_options = ''",
+    ),
+    Kind.PAYLOAD: (
+        "the binary log is compressed by whole transactions",
+        "SET GLOBAL binlog_transaction_compression = OFF",
+    ),
+    Kind.TAGGED_GTID: ("a transaction has a GTID with a tag, which is not read here", "SET gtid_next = AUTOMATIC"),
+    Kind.ANONYMOUS_GTID: ("a transaction has no GTID", "SET GLOBAL gtid_mode = ON"),
+    Kind.INCIDENT: (
+        "the server says that changes are missing from its log (an incident event)",
+        "start with snapshot='when-needed' and without a position",
+    ),
+}
 _KEY_WORDS: Final = re.compile("FOREIGN|REFERENCES", re.IGNORECASE)
 _NO_TABLE: Final = 0xFFFFFF  # the number in an event that only ends a statement
 _PARTS: Final = "the log holds only parts of its rows, because a session has another binlog_row_image"
@@ -144,11 +160,6 @@ class Decoder:
             Kind.TABLE_MAP: self._table_map,
             Kind.XID: self._commit,
             Kind.XA_PREPARE: self._xa,
-            Kind.PARTIAL_UPDATE: self._partial,
-            Kind.PAYLOAD: self._payload,
-            Kind.TAGGED_GTID: self._tagged,
-            Kind.ANONYMOUS_GTID: self._anonymous,
-            Kind.INCIDENT: self._incident,
         }
         self._handlers.update(dict.fromkeys(_ROWS, self._rows))
 
@@ -158,8 +169,10 @@ class Decoder:
         return bool(self.progress.gtid)
 
     def feed(self, data: bytes) -> None:
-        """One event."""
         header = logged.read_header(data)
+        if header.kind in _REFUSED:
+            logged.checked_body(data, has_checksum=self._has_checksum)
+            raise SourceRefused(*_REFUSED[header.kind])
         handler = self._handlers.get(header.kind)  # type: ignore[call-overload]
         if handler is not None:
             handler(header, logged.checked_body(data, has_checksum=self._has_checksum))
@@ -174,7 +187,6 @@ class Decoder:
         return [shape for name, shape in self._shapes.items() if self._captures(name) and name not in self.left_out]
 
     def table_of(self, shape: Shape) -> Table:
-        """The table of a shape."""
         name = (shape.database, shape.table)
         table = self._tables.get(name)
         if table is None:
@@ -456,25 +468,3 @@ class Decoder:
                 "write to captured tables in transactions without XA, and start with snapshot='when-needed' and "
                 "without a position",
             )
-
-    def _partial(self, _header: Header, _body: bytes) -> None:
-        raise SourceRefused(
-            "the binary log holds only what changed inside JSON documents", "SET GLOBAL binlog_row_value_options = ''"
-        )
-
-    def _payload(self, _header: Header, _body: bytes) -> None:
-        raise SourceRefused(
-            "the binary log is compressed by whole transactions", "SET GLOBAL binlog_transaction_compression = OFF"
-        )
-
-    def _tagged(self, _header: Header, _body: bytes) -> None:
-        raise SourceRefused("a transaction has a GTID with a tag, which is not read here", "SET gtid_next = AUTOMATIC")
-
-    def _anonymous(self, _header: Header, _body: bytes) -> None:
-        raise SourceRefused("a transaction has no GTID", "SET GLOBAL gtid_mode = ON")
-
-    def _incident(self, _header: Header, _body: bytes) -> None:
-        raise SourceRefused(
-            "the server says that changes are missing from its log (an incident event)",
-            "start with snapshot='when-needed' and without a position",
-        )

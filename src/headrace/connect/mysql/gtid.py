@@ -47,12 +47,10 @@ class MariaDbState:
         return cls(tuple(sorted(found)))
 
     def with_gtid(self, gtid: str) -> "MariaDbState":
-        """This one as well."""
         domain, server, number = (int(part) for part in gtid.split("-"))
         return MariaDbState(tuple(sorted([one for one in self.last if one[0] != domain] + [(domain, server, number)])))
 
     def covers(self, other: GtidState) -> bool:
-        """Whether all of the other's transactions are among these."""
         assert isinstance(other, MariaDbState)
         here = {domain: number for domain, _, number in self.last}
         return all(here.get(domain, -1) >= number for domain, _, number in other.last)
@@ -86,7 +84,6 @@ class MysqlState:
         return cls(tuple(sorted((uuid, _joined(ranges)) for uuid, ranges in found.items())))
 
     def with_gtid(self, gtid: str) -> "MysqlState":
-        """This one as well."""
         uuid, _, number = gtid.rpartition(":")
         found = dict(self.seen)
         ranges = found.get(uuid, ())
@@ -97,7 +94,6 @@ class MysqlState:
         return MysqlState(tuple(sorted(found.items())))
 
     def covers(self, other: GtidState) -> bool:
-        """Whether all of the other's transactions are among these."""
         assert isinstance(other, MysqlState)
         here = dict(self.seen)
         return all(

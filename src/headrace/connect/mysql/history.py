@@ -40,7 +40,6 @@ class HistoryRecord:
     is_whole: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """As it is stored."""
         return {
             "number": self.number,
             "gtid": self.gtid,
@@ -51,7 +50,6 @@ class HistoryRecord:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Self:
-        """As it was stored."""
         shapes = {name: None if one is None else Shape.from_json(one) for name, one in stored["shapes"].items()}
         return cls(stored["number"], stored["gtid"], stored["statement"], shapes, stored["is_whole"])
 
@@ -102,7 +100,6 @@ class MemoryHistory:
         return [record for _, record in sorted(self._records.items())]
 
     def append(self, record: HistoryRecord) -> None:
-        """Keep a record."""
         self._records[record.number] = record
 
     def forget(self, numbers: list[int]) -> None:
@@ -182,7 +179,6 @@ class DatabaseMemory:
             return database_charset(side)(database)
 
     def live_tables(self) -> dict[Name, CatalogTable]:
-        """Every table as it is now."""
         side = self.side()
         with translated(self.address):
             return read_tables(side, is_mariadb=self._server.is_mariadb)
@@ -194,7 +190,6 @@ class DatabaseMemory:
             return current_state(side, self._server)
 
     def close(self) -> None:
-        """Ask no more."""
         with contextlib.suppress(pymysql.err.MySQLError, OSError):
             self._connection.close()
 

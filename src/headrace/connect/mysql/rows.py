@@ -9,27 +9,27 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from headrace.connect.errors import ConnectError, SourceRefused
-from headrace.connect.mysql import documents as moments
 from headrace.connect.mysql import table_maps as logged
-from headrace.connect.mysql.documents import decimal_reader, decimal_size, document_text, is_utf8, text_reader
+from headrace.connect.mysql import values
 from headrace.connect.mysql.events import CorruptLog, Kind, inflate
 from headrace.connect.mysql.shape import Shape, ShapeColumn
 from headrace.connect.mysql.table_maps import LoggedColumn, TableMap, packed_number
+from headrace.connect.mysql.values import decimal_reader, decimal_size, document_text, is_utf8, text_reader
 from headrace.connect.table import Row, to_wire
 
 Parse: TypeAlias = Callable[[bytes, int], tuple[Row, int]]
 _INTEGERS: Final = {logged.TINY: 1, logged.SHORT: 2, logged.INT24: 3, logged.LONG: 4, logged.LONGLONG: 8}
 _FLOATS: Final = {logged.FLOAT: ("<f", 4), logged.DOUBLE: ("<d", 8)}
 _NEW_MOMENTS: Final = {
-    logged.TIMESTAMP2: (4, moments.timestamp_text),
-    logged.DATETIME2: (5, moments.datetime_text),
-    logged.TIME2: (3, moments.time_text),
+    logged.TIMESTAMP2: (4, values.timestamp_text),
+    logged.DATETIME2: (5, values.datetime_text),
+    logged.TIME2: (3, values.time_text),
 }
 _OLD_MOMENTS: Final = {
-    logged.DATE: (3, moments.date_text),
-    logged.TIMESTAMP: (4, moments.old_timestamp_text),
-    logged.DATETIME: (8, moments.old_datetime_text),
-    logged.TIME: (3, moments.old_time_text),
+    logged.DATE: (3, values.date_text),
+    logged.TIMESTAMP: (4, values.old_timestamp_text),
+    logged.DATETIME: (8, values.old_datetime_text),
+    logged.TIME: (3, values.old_time_text),
 }
 _UPDATES: Final = {Kind.UPDATE, Kind.UPDATE_V1, Kind.UPDATE_COMPRESSED, Kind.UPDATE_COMPRESSED_V1}
 _COMPRESSED: Final = range(Kind.WRITE_COMPRESSED_V1, Kind.DELETE_COMPRESSED + 1)
@@ -91,7 +91,7 @@ def _code(index: int, column: LoggedColumn, known: ShapeColumn, shape: Shape, sc
         return fixed(length, f"{function}(d[p:p + {length}])")
     if kind in _NEW_MOMENTS:
         length, scope[function] = _NEW_MOMENTS[kind]
-        length += moments.fraction_size(size)
+        length += values.fraction_size(size)
         return fixed(length, f"{function}(d[p:p + {length}], {size})")
     if kind in _OLD_MOMENTS:
         if known.precision:

@@ -48,13 +48,11 @@ class ShapeColumn:
 
     @cached_property
     def base(self) -> str:
-        """The type's name alone."""
         found = _BASE.match(self.type.lower())
         return found[0] if found else self.type
 
     @cached_property
     def is_unsigned(self) -> bool:
-        """Whether numbers are."""
         return " unsigned" in self.type or " zerofill" in self.type
 
     @cached_property
@@ -93,7 +91,6 @@ class ShapeColumn:
 
     @property
     def is_spatial(self) -> bool:
-        """Whether it is a geometry."""
         return self.base in _SPATIAL
 
 
@@ -113,16 +110,13 @@ class Shape:
 
     @cached_property
     def full_name(self) -> str:
-        """Database and table."""
         return f"{self.database}.{self.table}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names."""
         return tuple(column.name for column in self.columns)
 
     def as_json(self) -> dict[str, Any]:
-        """As it is stored."""
         return {
             "database": self.database,
             "table": self.table,
@@ -134,7 +128,6 @@ class Shape:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Self:
-        """As it was stored."""
         columns = tuple(ShapeColumn(*column) for column in stored["columns"])
         key, dropped = tuple(stored["key"]), tuple(stored.get("dropped", ()))
         return cls(stored["database"], stored["table"], columns, key, stored["charset"], dropped)

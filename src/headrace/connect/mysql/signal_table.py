@@ -94,7 +94,6 @@ class SignalTable:
         self._pass_by(connection, mark, MARK, "")
 
     def send(self, connection: Connection, kind: str, tables: Sequence[str], reader: str) -> None:
-        """Write a signal into the log."""
         self._pass_by(connection, uuid4().hex, kind, signal_message(kind, tables, reader))
 
     def _pass_by(self, connection: Connection, row: str, kind: str, data: str) -> None:

@@ -168,7 +168,6 @@ class Snapshot:
 
     @property
     def is_done(self) -> bool:
-        """Whether every row was read."""
         return not self._shapes
 
     @property
@@ -207,7 +206,6 @@ class Snapshot:
         cursor.close()
 
     def close(self) -> None:
-        """Let go of the instant."""
         unread: Any = self._connection._result  # type: ignore[attr-defined]  # noqa: SLF001
         if unread is not None:
             unread.unbuffered_active = False  # the driver would read on when it is thrown away
@@ -216,8 +214,6 @@ class Snapshot:
 
 
 class MysqlTables:
-    """The tables of one capture."""
-
     def __init__(self, settings: MysqlSettings) -> None:
         self._settings = settings
         self._address = parse_url(settings.url)
@@ -241,7 +237,6 @@ class MysqlTables:
         return [table for name, table in every.items() if chosen(name)]
 
     def names(self) -> list[TableName]:
-        """The captured tables."""
         shapes = [table.shape for table in self._captured()]
         return [
             TableName(shape.database, shape.table, bool(shape.key or self._settings.filters.key_of(shape.full_name)))
@@ -250,7 +245,6 @@ class MysqlTables:
 
     @contextlib.contextmanager
     def rows(self, name: str) -> Iterator[TableRows]:
-        """One of them as it is now."""
         found = next((table for table in self._captured() if table.shape.full_name == name), None)
         if found is None:
             raise SourceRefused(f"table {name} is not captured", "correct the name, as database.table")

@@ -36,8 +36,6 @@ _LEFT_OUT = "table {} was left out because it had no key: headrace cdc snapshot 
 
 
 class MysqlSource:
-    """One server."""
-
     def __init__(self, settings: MysqlSettings, history: SchemaHistory) -> None:
         self._settings = settings
         self._address = parse_url(settings.url)
@@ -59,7 +57,6 @@ class MysqlSource:
     # --- beginning
 
     def open(self, position: Position | None) -> None:
-        """Begin behind this position: with a snapshot, or in the log."""
         side = connect(self._address)
         with translated(self._address):
             self._server = server = examine(side)
@@ -210,7 +207,6 @@ class MysqlSource:
     # --- batches
 
     def next_batch(self, timeout_s: float) -> Batch | None:
-        """The next events."""
         if self._ended:
             return Batch([], self._handed, is_last=True)
         if self._failed is not None:
@@ -295,7 +291,6 @@ class MysqlSource:
     # --- the rest of the contract
 
     def position(self) -> Position:
-        """Behind the last batch."""
         if self._ended and self._handed.get("ended"):
             return self._handed
         assert self._memory is not None
@@ -323,7 +318,6 @@ class MysqlSource:
         return found
 
     def table_names(self) -> list[TableName]:
-        """The captured tables."""
         return (
             []
             if self._ended
@@ -344,7 +338,6 @@ class MysqlSource:
         """The server keeps its log by its own rules; there is nothing to tell it."""
 
     def close(self) -> None:
-        """Let go of everything."""
         self._stop_stream()
         if self._snapshot is not None:
             self._snapshot.close()

@@ -66,7 +66,6 @@ class CatalogTable:
 
     @property
     def full_name(self) -> str:
-        """Schema and name."""
         return f"{self.schema}.{self.name}"
 
     @property
@@ -89,7 +88,6 @@ class CatalogTable:
 
     @property
     def quoted(self) -> str:
-        """As SQL wants it."""
         return f"{quote(self.schema)}.{quote(self.name)}"
 
     @property
@@ -99,7 +97,6 @@ class CatalogTable:
 
 
 def quote(name: str) -> str:
-    """A name as SQL wants it."""
     return '"' + name.replace('"', '""') + '"'
 
 

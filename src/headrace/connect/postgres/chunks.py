@@ -1,4 +1,4 @@
-"""A chunk of a table as it is now, read between two watermarks in the log."""
+"""Tables read again: asked for through the log, and chunks as they are now, read between two watermarks in it."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, and its complaints in one sentence with the statement that mends them."""
+"""Connections to PostgreSQL, what a server has to permit, and its complaints with the statement that mends them."""
 
 from typing import Any, Final, NoReturn
 
@@ -70,7 +70,6 @@ def refuse_connection(url: str, text: str) -> NoReturn:
 
 
 def no_replication(user: object) -> SourceRefused:
-    """The user may not read the log."""
     return SourceRefused(f"user {user} may not read the database's log", f"ALTER ROLE {user} REPLICATION")
 
 

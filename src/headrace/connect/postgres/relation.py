@@ -1,4 +1,4 @@
-"""A table as the replication stream announces it, before its first change and after each change of its shape."""
+"""What the replication stream is made of: tables as it announces them, rows in its messages, positions. Pure."""
 
 import struct
 from collections.abc import Callable
@@ -36,7 +36,6 @@ class Relation:
 
     @property
     def full_name(self) -> str:
-        """Schema and name."""
         return f"{self.schema}.{self.name}"
 
 
@@ -140,7 +139,6 @@ class LogPosition:
     count: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """As it is stored."""
         found: dict[str, Any] = {"lsn": format_lsn(self.lsn)}
         if self.commit_lsn:
             found |= {"commit_lsn": format_lsn(self.commit_lsn), "count": self.count}
@@ -148,7 +146,6 @@ class LogPosition:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Self:
-        """As it was stored."""
         return cls(
             parse_lsn(stored["lsn"]),
             parse_lsn(stored["commit_lsn"]) if "commit_lsn" in stored else 0,

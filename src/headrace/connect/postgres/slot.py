@@ -1,4 +1,4 @@
-"""The replication slot: what makes the server keep its log for us, and must not make it keep too much."""
+"""The replication slot: where a source begins by it, and how much of its log the server keeps for it."""
 
 import time
 from collections.abc import Callable
@@ -155,7 +155,6 @@ class SourceFacts:
         self.snapshot_done = (self.snapshot_done or 0) + rows
 
     def as_json(self) -> dict[str, Any]:
-        """What is known."""
         found = {
             "slot": self.slot,
             "slot_lag_bytes": self.lag_bytes,

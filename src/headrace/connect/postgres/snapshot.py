@@ -135,7 +135,6 @@ class SnapshotReader:
         return False
 
     def close(self) -> None:
-        """Stop reading."""
         self._stop.set()
         for connection in self._connections:
             with contextlib.suppress(psycopg.Error):
@@ -170,20 +169,16 @@ class InitialSnapshot:
         return chunk
 
     def close(self) -> None:
-        """Stop reading."""
         self._reader.close()
 
 
 class PostgresTables:
-    """The tables of one capture."""
-
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         with connect(settings.url) as connection:
             self.database = connection.info.dbname
 
     def names(self) -> list[TableName]:
-        """The captured tables."""
         settings = self._settings
         with connect(settings.url) as connection:
             every = Catalog(connection).capturable(settings.filters)
@@ -195,7 +190,6 @@ class PostgresTables:
 
     @contextlib.contextmanager
     def rows(self, name: str) -> Iterator[TableRows]:
-        """One of them as it is now."""
         settings = self._settings
         with connect(settings.url) as connection:
             catalog = Catalog(connection)

@@ -73,7 +73,6 @@ class PostgresSource:
     # --- beginning
 
     def open(self, position: Position | None) -> None:
-        """Begin behind this position: with a snapshot, or in the log."""
         try:
             self._open(position)
         except psycopg.Error as error:
@@ -197,7 +196,6 @@ class PostgresSource:
     # --- batches
 
     def next_batch(self, timeout_s: float) -> Batch | None:
-        """The next events."""
         if self._ended:
             return Batch([], self.position(), is_last=True)
         try:
@@ -306,7 +304,6 @@ class PostgresSource:
     # --- the rest of the contract
 
     def position(self) -> Position:
-        """Behind the last batch."""
         found: Position = self._position.as_json()
         remaining = self._remaining if self._decoder is None else self._rereading.incremental.remaining
         if remaining:
@@ -326,7 +323,6 @@ class PostgresSource:
         return found
 
     def table_names(self) -> list[TableName]:
-        """The captured tables."""
         return [] if self._tables is None else [table.as_name for table in self._tables.every]
 
     def facts(self) -> dict[str, Any]:

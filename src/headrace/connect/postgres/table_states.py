@@ -84,14 +84,12 @@ class TableState:
     truncated: str = ""  # the last transaction that truncated it, and said so in the log
 
     def as_json(self) -> list[Any]:
-        """As it is stored."""
         parts = {str(part): list(file) for part, file in self.parts.items()}
         key = [[column.name, column.is_identity, column.type_id, column.modifier] for column in self.key]
         return [self.id, self.columns, self.shape, key, self.entry, parts, self.truncated, [self.schema, self.name]]
 
     @classmethod
     def from_json(cls, stored: Sequence[Any]) -> Self:
-        """As it was stored."""
         id_, columns, shape, key, entry, parts, truncated, (schema, name) = stored
         files = {int(part): PartFile(*file) for part, file in parts.items()}
         return cls(

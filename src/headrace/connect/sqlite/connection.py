@@ -1,4 +1,4 @@
-"""Connections to SQLite, and its complaints in one sentence."""
+"""What a user says about a SQLite source, connections to it, and its complaints in one sentence."""
 
 import re
 import sqlite3
@@ -61,7 +61,6 @@ def read_wire(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -43,7 +43,6 @@ class Shape:
     rowid: str = ""  # by what a table without a key calls SQLite's own number of a row
 
     def as_json(self) -> str:
-        """As it is stored."""
         return json.dumps(
             {
                 "columns": [[c.name, c.declared, c.optional, c.default] for c in self.columns],
@@ -56,7 +55,6 @@ class Shape:
 
     @classmethod
     def from_json(cls, table: str, text: str) -> Self:
-        """As it was stored."""
         stored: dict[str, Any] = json.loads(text)
         return cls(
             table,
@@ -68,7 +66,6 @@ class Shape:
 
     @property
     def names(self) -> list[str]:
-        """The columns' names."""
         return [column.name for column in self.columns]
 
     @property

@@ -41,7 +41,6 @@ class Snapshot:
 
     @property
     def is_done(self) -> bool:
-        """Whether every row was read."""
         return not self._tables
 
     def read(self, count: int) -> tuple[Known, list[Row]]:
@@ -81,8 +80,6 @@ class Snapshot:
 
 
 class SqliteTables:
-    """The tables of one capture."""
-
     def __init__(self, settings: SqliteSettings) -> None:
         self._settings = settings
         self.database = settings.path.stem
@@ -110,7 +107,6 @@ class SqliteTables:
 
     @contextlib.contextmanager
     def rows(self, name: str) -> Iterator[TableRows]:
-        """One of them as it is now."""
         settings = self._settings
         found = next((one for one in self._known() if one.shape.as_table(one.id).full_name == name), None)
         if found is None:

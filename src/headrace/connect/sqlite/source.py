@@ -36,8 +36,6 @@ _MISSED = "changes are missing behind the stored position"
 
 
 class SqliteSource:
-    """One database file."""
-
     def __init__(self, settings: SqliteSettings) -> None:
         self._settings = settings
         self.database = settings.path.stem
@@ -59,7 +57,6 @@ class SqliteSource:
     # --- beginning
 
     def open(self, position: Position | None) -> None:
-        """Begin behind this position: with a snapshot, or with the changes."""
         settings = self._settings
         self._writer = connect(settings.path, settings.busy_timeout_s)
         self._capture = Capture(self._writer, settings)
@@ -129,7 +126,6 @@ class SqliteSource:
     # --- batches
 
     def next_batch(self, timeout_s: float) -> Batch | None:
-        """The next events."""
         if self._ended:
             return Batch([], self.position(), is_last=True)
         deadline = time.monotonic() + timeout_s
@@ -248,7 +244,6 @@ class SqliteSource:
     # --- the rest of the contract
 
     def position(self) -> Position:
-        """Behind the last batch."""
         found: Position = {"capture": self._installed, "change": self._change, "shapes": dict(self._newest)}
         if self._snapshot is not None and not self._snapshot.is_done:
             is_catching_up = self._catch_up_to is not None and self._change < self._catch_up_to
@@ -266,12 +261,10 @@ class SqliteSource:
         return {FACT: self._stopped.as_json()} if self._stopped else {}
 
     def table_names(self) -> list[TableName]:
-        """The captured tables."""
         active = (known for known in self._capture.known() if known.active)
         return [self._tables[known.id][1].as_name for known in active if known.shape.table not in self._left_out]
 
     def acknowledge(self, position: Position) -> None:
-        """Changes up to here are forgotten, now and then."""
         now = time.monotonic()
         if now >= self._prune_at and self._writer is not None:
             self._prune_at = now + _PRUNE_EVERY_S
@@ -279,7 +272,6 @@ class SqliteSource:
                 self._capture.prune(position["change"])
 
     def close(self) -> None:
-        """Let go; the triggers stay."""
         for connection in (self._reader, self._writer):
             if connection is not None:
                 connection.close()

@@ -24,12 +24,10 @@ KINDS = ("before_insert", "after_insert", "before_update", "after_update", "afte
 
 
 def quote(name: str) -> str:
-    """A name as SQL wants it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def tables_of(capture: str) -> list[str]:
-    """The tables that capture needs."""
     shapes = "id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, shape TEXT NOT NULL, active INTEGER NOT NULL"
     fixed = "shape INTEGER NOT NULL, op TEXT NOT NULL, at_ms INTEGER NOT NULL"
     is_new = f"NOT EXISTS (SELECT 1 FROM {capture}_state)"
@@ -43,12 +41,10 @@ def tables_of(capture: str) -> list[str]:
 
 
 def own_tables(capture: str) -> tuple[str, ...]:
-    """The names of capture's tables."""
     return (f"{capture}_shapes", f"{capture}_changes", f"{capture}_state")
 
 
 def trigger_name(capture: str, shape_id: int, kind: str) -> str:
-    """The name of a trigger."""
     return f"{capture}_{shape_id}_{kind}"
 
 
@@ -83,7 +79,6 @@ def late_values(capture: str, shape: "Shape", shape_id: int, added: Sequence[str
 
 
 def triggers_of(capture: str, shape: "Shape", shape_id: int) -> list[str]:
-    """The triggers of one table."""
     table = quote(shape.table)
     count = len(shape.columns)
     watched = sorted({name for unique in shape.uniques for name in unique.columns} | set(shape.key))

@@ -1,7 +1,7 @@
 """Changes of a PostgreSQL database by triggers, for databases without logical decoding.
 
-`statements.py` (pure) is what is put into the database, `composite.py` (pure) reads a row's text, `capture.py` keeps
-triggers and tables in step, `fence.py` decides up to where changes are complete, `source.py` puts them behind the
+`statements.py` (pure) is what is put into the database, `shapes.py` reads a row's text, `capture.py` keeps
+triggers and tables in step and decides up to where changes are complete, `source.py` puts them behind the
 contract.
 
 The order. A change's position comes from a sequence, in the moment of the change. So the positions of one key are in

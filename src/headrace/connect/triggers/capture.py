@@ -1,4 +1,4 @@
-"""Triggers put in place, on tables as they come, and taken away again."""
+"""Triggers put in place, on tables as they come, and taken away again; up to where what they wrote is complete."""
 
 import contextlib
 import json
@@ -372,21 +372,17 @@ class Fences:
 
 
 class TriggerTables:
-    """The tables of one capture."""
-
     def __init__(self, settings: TriggerSettings) -> None:
         self._settings = settings
         with connect(settings.url) as connection:
             self.database = connection.info.dbname
 
     def names(self) -> list[TableName]:
-        """The captured tables."""
         with connect(self._settings.url) as connection:
             return Capture(connection, self._settings).names()
 
     @contextlib.contextmanager
     def rows(self, name: str) -> Iterator[TableRows]:
-        """One of them as it is now."""
         settings = self._settings
         with connect(settings.url) as side, connect(settings.url) as reader:
             shapes = Shapes(side, settings, {}, set(), is_new=True)

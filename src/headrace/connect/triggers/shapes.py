@@ -1,4 +1,4 @@
-"""The shapes in which captured rows were written, and what is done when one changes."""
+"""The text of captured rows, the shapes in which they were written, and what is done when one changes."""
 
 import re
 from collections.abc import Sequence

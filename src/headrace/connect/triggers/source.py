@@ -45,8 +45,6 @@ _MISSED = "changes are missing behind the stored position"
 
 
 class TriggerSource:
-    """One database."""
-
     def __init__(self, settings: TriggerSettings) -> None:
         self._settings = settings
         self.database = ""
@@ -73,7 +71,6 @@ class TriggerSource:
     # --- beginning
 
     def open(self, position: Position | None) -> None:
-        """Begin behind this position: with a snapshot, or with the changes."""
         with translated():
             self._open(position)
 
@@ -176,7 +173,6 @@ class TriggerSource:
     # --- batches
 
     def next_batch(self, timeout_s: float) -> Batch | None:
-        """The next events."""
         if self._ended:
             return Batch([], self.position(), is_last=True)
         if self._failed is not None:
@@ -393,7 +389,6 @@ class TriggerSource:
     # --- the rest of the contract
 
     def position(self) -> Position:
-        """Behind the last batch."""
         found: Position = {
             "capture": self._installed,
             "through": self._through,
@@ -420,13 +415,11 @@ class TriggerSource:
         return {FACT: self._stopped.as_json()} if self._stopped else {}
 
     def table_names(self) -> list[TableName]:
-        """The captured tables."""
         with translated():
             names = self._capture.names()
         return [name for name in names if f"{name.schema}.{name.name}" not in self._shapes.left_out]
 
     def acknowledge(self, position: Position) -> None:
-        """Changes up to here are forgotten, now and then."""
         now = time.monotonic()
         if now >= self._prune_at and self._side is not None:
             self._prune_at = now + _PRUNE_EVERY_S
@@ -434,7 +427,6 @@ class TriggerSource:
                 self._capture.prune(position["through"] if "next" not in position else 0, position["visible"])
 
     def close(self) -> None:
-        """Let go; the triggers stay."""
         for connection in (self._reader, self._side):
             if connection is not None:
                 with contextlib.suppress(psycopg.Error):

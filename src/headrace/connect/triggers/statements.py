@@ -76,7 +76,6 @@ def install(capture: str) -> list[str]:
 
 
 def trigger_names(capture: str) -> tuple[str, str, str]:
-    """The names of a table's triggers."""
     return f"{capture}_look", f"{capture}_write", f"{capture}_truncate"
 
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from headrace.connect.mysql.documents import BrokenDocument, document_text
+from headrace.connect.mysql.values import BrokenDocument, document_text
 
 
 def _small(kind: int, entries: list[tuple[int, bytes]], keys: list[bytes] | None = None) -> bytes:

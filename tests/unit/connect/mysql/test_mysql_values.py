@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connect.mysql.documents import (
+from headrace.connect.mysql.types import float_json
+from headrace.connect.mysql.values import (
     date_text,
     datetime_text,
     decimal_reader,
@@ -16,7 +17,6 @@ from headrace.connect.mysql.documents import (
     time_text,
     timestamp_text,
 )
-from headrace.connect.mysql.types import float_json
 
 _SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 

@@ -1,4 +1,6 @@
-"""MySQL's binary JSON, made into the text that MySQL shows for it. Pure.
+"""Values inside the log's rows: binary JSON, moments, exact numbers and character sets, as a query shows them.
+
+Pure.
 
 An object or array begins with its count and size; keys and values are found by offsets from there, and small values
 stand in the place of their offset. The large form has four bytes where the small one has two. (MariaDB stores text.)
