@@ -102,7 +102,6 @@ class Channel:
         return own
 
     def received(self, count: int) -> None:
-        """So many bytes were put into the room."""
         self._end += count
 
     def next_frame(self) -> memoryview | None:

@@ -44,8 +44,6 @@ _DECODED_AT_ONCE_BYTES = 16 * 1024
 
 
 class Connection:
-    """A non-blocking socket, and what is under way on it."""
-
     def __init__(
         self,
         sock: socket.socket,

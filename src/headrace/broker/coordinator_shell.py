@@ -25,8 +25,6 @@ _log = get_logger(__name__)
 
 
 class Durability(Protocol):
-    """What the shell needs of the broker's runtime."""
-
     leader_epoch: int
     syncs: bool
 

@@ -258,7 +258,6 @@ class Runtime:
         return log.durable_offset if self.syncs else log.end_offset
 
     def last_stable_offset(self, log: Log) -> int:
-        """What readers of committed records may see."""
         return min(log.last_stable_offset, self.high_watermark(log))
 
     def appended(self, log: Log, offset: int, done: Callable[[StorageError | None], None] | None = None) -> None:

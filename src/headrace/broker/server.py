@@ -95,7 +95,6 @@ class Server:
         self._sweep = self._loop.call_later(min(self._idle_s, _SWEEP_S), self._look_after_idle)
 
     def close(self) -> None:
-        """Accept nobody any more, and let everybody go."""
         self._sweep.cancel()
         for sock in self._sockets:
             self._loop.remove_reader(sock.fileno())
@@ -126,8 +125,6 @@ def open_listeners(addresses: tuple[Address, ...]) -> list[socket.socket]:
 
 
 class BrokerServer:
-    """A broker as a whole: its runtime and its listeners, from start to end."""
-
     def __init__(self, config: BrokerConfig, *, filesystem: FileSystem | None = None) -> None:
         self.config = config
         self._filesystem = filesystem

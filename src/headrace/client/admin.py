@@ -195,8 +195,6 @@ def describe_configs(cluster: Cluster, name: str) -> list[Config]:
 
 
 def describe_log_dirs(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The bytes that each partition takes on its leader's disk."""
-
     def ask(group: list[TopicPartition]) -> DescribeLogDirsRequest:
         return DescribeLogDirsRequest(
             topics=[TopicPartitions(topic=name, partitions=indexes) for name, indexes in by_topic(group).items()]

@@ -67,14 +67,11 @@ class Topic:
 
     @property
     def replication_factor(self) -> int:
-        """How many brokers hold each partition."""
         return max((len(partition.replicas) for partition in self.partitions.values()), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """The brokers by node id, and which of them takes administrative requests."""
-
     cluster_id: str | None
     controller: int
     addresses: Mapping[int, Address]

@@ -129,8 +129,6 @@ class PartitionLag:
 
 
 class Trouble(Enum):
-    """What a person should be told about a partition of a group."""
-
     REMOVED = "removed"  # records that were never read are gone
     NEAR_LOSS = "near_loss"
     BEYOND_END = "beyond_end"
@@ -156,8 +154,6 @@ _EMPTY_POLLS = 3
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A group and its place in each partition that it reads or has an offset for."""
-
     group: Group
     partitions: list[PartitionLag]
     gone: Mapping[TopicPartition, Committed]  # offsets in partitions that do not exist any more

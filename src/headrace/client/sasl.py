@@ -78,7 +78,6 @@ class ScramExchange:
         return final + b",p=" + base64.b64encode(proof)
 
     def finish(self, server_final: bytes) -> None:
-        """Check the broker's own proof."""
         fields = _fields(server_final)
         if "e" in fields:
             raise ScramFailure(f"the broker says {fields['e']}")

@@ -164,5 +164,5 @@ def decode_response(message: type[M], version: int, frame: Buffer) -> tuple[Resp
 def _api_key(message: type[Message]) -> int:
     api_key = message.__schema__.api_key
     if api_key is None:
-        raise TypeError(f"{message.__name__} is no body of a request or a response")
+        raise TypeError(f"{message.__name__} is not the body of a request or a response")
     return api_key

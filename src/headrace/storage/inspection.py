@@ -17,8 +17,6 @@ from headrace.storage.scan import find_batch, headers, scan, scan_file
 
 
 class SegmentSummary(NamedTuple):
-    """A segment's file, and what its batches' headers say."""
-
     path: str
     base_offset: int
     next_offset: int
@@ -106,7 +104,6 @@ def records_in(filesystem: FileSystem, path: str, partition: TopicPartition) -> 
 
 
 def start_of(filesystem: FileSystem, path: str, partition: TopicPartition) -> int:
-    """The first offset that a reader may see."""
     return checkpoint.read_offsets(filesystem, f"{path}/{checkpoint.LOG_START}").get(partition, 0)
 
 

@@ -42,8 +42,6 @@ from headrace.storage.side_files import SideFiles
 
 
 class AppendInfo(NamedTuple):
-    """Where a producer's records went."""
-
     base_offset: int
     last_offset: int
     append_time_ms: int

@@ -17,8 +17,6 @@ _MAGIC_AT = 16
 
 
 class Scanned(NamedTuple):
-    """A batch, where it stands in its file, and its bytes."""
-
     position: int
     header: BatchHeader
     batch: memoryview

@@ -431,7 +431,6 @@ class Segment:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last batch, readable or not."""
         last = self.last_header()
         end = last.next_offset if last else self.base_offset
         return max([end, *(damage.next_offset for damage in self.damage)])

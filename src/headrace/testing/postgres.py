@@ -46,7 +46,7 @@ def version_of(programs: Path) -> int:
     told = subprocess.run([programs / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
     found = re.search(r"\(PostgreSQL\) (\d+)", told)
     if found is None:
-        raise HeadraceError(f"{programs / 'postgres'} is no PostgreSQL: it calls itself {told.strip()!r}")
+        raise HeadraceError(f"{programs / 'postgres'} is not a PostgreSQL server: its version reads {told.strip()!r}")
     return int(found[1])
 
 

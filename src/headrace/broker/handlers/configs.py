@@ -50,8 +50,6 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A place that the value could come from."""
-
     name: str
     value: str
     source: Source
@@ -108,7 +106,6 @@ def _find_doubled(resources: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
 
 
 def _check_once(settings: Iterable[str]) -> None:
-    """Refuse a request that changes one setting twice."""
     twice = sorted(name for name, times in Counter(settings).items() if times > 1)
     if twice:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")

@@ -59,7 +59,6 @@ EPOCH_SINCE = 4
 
 
 def list_offsets(ctx: Context, request: ListOffsetsRequest) -> Steps[Answer]:
-    """Look up each partition; one that fails does not touch the others."""
     committed = request.isolation_level == READ_COMMITTED
     response = ListOffsetsResponse()
     by_time: list[Callable[[], None]] = []

@@ -77,7 +77,6 @@ class _Produce:
             self._answer.set(self.response)
 
     def answer(self) -> Message | Deferred[Message | None]:
-        """The response if it is ready, else the promise of it."""
         self.finish_one()
         return self.response if self._answer.is_set else self._answer
 

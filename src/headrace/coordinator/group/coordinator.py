@@ -131,7 +131,7 @@ class GroupCoordinator:
                 return description.delete_groups(store, self._kind_of, request, asked)
             case ConsumerGroupDescribeRequest() if self._consumer is not None:
                 return self._consumer.decide(request, now_ms)
-        raise TypeError(f"{type(asked).__name__} is no request for the group coordinator")
+        raise TypeError(f"{type(asked).__name__} is not a request for the group coordinator")
 
     # Where the kinds meet. A group without members changes its kind with whoever comes next; how one with members does,
     # the consumer groups know.

@@ -132,7 +132,6 @@ def add_partitions_to_txn(addition: Addition, request: Request, message: AddPart
 def add_offsets_to_txn(
     addition: Addition, request: Request, message: AddOffsetsToTxnRequest, config: TransactionConfig
 ) -> Decision:
-    """Add the partition in which the group's offsets are kept."""
     partition = TopicPartition(OFFSETS_TOPIC, partition_for(message.group_id, config.offsets_topic_partitions))
     wanted = AddPartitionsToTxnTransaction(
         transactional_id=message.transactional_id,

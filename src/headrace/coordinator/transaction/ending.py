@@ -32,7 +32,6 @@ _BUMPS_EPOCH = 5
 def end_txn(
     known: Transaction | None, request: Request, message: EndTxnRequest, *, coordinator_epoch: int, now_ms: int
 ) -> Decision:
-    """Commit or abort, or tell what became of it."""
     bumps_epoch = request.version >= _BUMPS_EPOCH
     if not message.transactional_id:
         return _refuse(request, ErrorCode.INVALID_REQUEST)

@@ -37,7 +37,6 @@ def init_producer_id(
     coordinator_epoch: int,
     now_ms: int,
 ) -> Decision:
-    """Give the transactional id's next holder its producer id and epoch."""
     transactional_id = message.transactional_id
     refusal = _refusal(message, config)
     if refusal is not None:

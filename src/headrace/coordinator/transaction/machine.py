@@ -121,8 +121,6 @@ LEGAL_SOURCES: Mapping[TransactionState, frozenset[TransactionState]] = MappingP
 
 
 class Transaction(NamedTuple):
-    """All that is known of a transactional id and of its last transaction."""
-
     transactional_id: str
     producer_id: int
     producer_epoch: int

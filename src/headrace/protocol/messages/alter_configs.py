@@ -20,8 +20,6 @@ class AlterConfigsResource(wire.Struct):
 
 
 class AlterConfigsRequest(wire.Message, api_key=33, versions=range(3), flexible_since=2):
-    """The new settings, and whether to set them or only to check."""
-
     resources: list[AlterConfigsResource] = wire.array(AlterConfigsResource)
     validate_only: bool = wire.boolean()
 

@@ -17,8 +17,6 @@ class CreatePartitionsTopic(wire.Struct):
 
 
 class CreatePartitionsRequest(wire.Message, api_key=37, versions=range(4), flexible_since=2):
-    """The topics that are to grow, and whether to do it or only to check."""
-
     topics: list[CreatePartitionsTopic] = wire.array(CreatePartitionsTopic)
     timeout_ms: int = wire.int32()
     validate_only: bool = wire.boolean()

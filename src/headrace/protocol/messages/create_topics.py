@@ -19,8 +19,6 @@ class CreatableTopicConfig(wire.Struct):
 
 
 class CreatableTopic(wire.Struct):
-    """One topic: its size or its replicas by hand, and its settings."""
-
     name: str = wire.string()
     num_partitions: int = wire.int32()
     replication_factor: int = wire.int16()

@@ -15,8 +15,6 @@ class EndTxnRequest(wire.Message, api_key=26, versions=range(6), flexible_since=
 
 
 class EndTxnResponse(wire.Message, api_key=26, versions=range(6), flexible_since=3):
-    """Whether it will be, and since version 5 what to go on with."""
-
     throttle_time_ms: int = wire.int32()
     error_code: int = wire.int16()
     producer_id: int = wire.int64(since=5, default=-1, ignorable=True)

@@ -8,8 +8,6 @@ from headrace.protocol import schema as wire
 
 
 class MemberIdentity(wire.Struct):
-    """One of them, by member id or group.instance.id."""
-
     member_id: str = wire.string()
     group_instance_id: str | None = wire.nullable_string(default=None)
     reason: str | None = wire.nullable_string(since=5, default=None, ignorable=True)

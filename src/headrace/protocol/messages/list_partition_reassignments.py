@@ -5,8 +5,6 @@ from headrace.protocol.messages.shared import TopicIndexes
 
 
 class ListPartitionReassignmentsRequest(wire.Message, api_key=46, versions=range(1), flexible_since=0):
-    """The partitions to look at, null for all."""
-
     timeout_ms: int = wire.int32(default=60_000)
     topics: list[TopicIndexes] | None = wire.nullable_array(TopicIndexes, default=None)
 

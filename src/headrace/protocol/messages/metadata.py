@@ -10,8 +10,6 @@ from headrace.protocol import schema as wire
 
 
 class MetadataRequestTopic(wire.Struct):
-    """A topic, by name or since version 12 by id."""
-
     topic_id: wire.Uuid = wire.uuid(since=10, ignorable=True)
     name: str | None = wire.nullable_string(nullable_since=10)
 

@@ -32,8 +32,6 @@ class OffsetFetchRequest(wire.Message, api_key=9, versions=range(1, 11), flexibl
 
 
 class OffsetFetchResponsePartition(wire.Struct):
-    """One partition's offset, until version 7."""
-
     partition_index: int = wire.int32()
     committed_offset: int = wire.int64()
     committed_leader_epoch: int = wire.int32(since=5, default=-1, ignorable=True)
@@ -42,15 +40,11 @@ class OffsetFetchResponsePartition(wire.Struct):
 
 
 class OffsetFetchResponseTopic(wire.Struct):
-    """One topic's offsets, until version 7."""
-
     name: str = wire.string()
     partitions: list[OffsetFetchResponsePartition] = wire.array(OffsetFetchResponsePartition)
 
 
 class OffsetFetchResponsePartitions(wire.Struct):
-    """One partition's offset, since version 8."""
-
     partition_index: int = wire.int32()
     committed_offset: int = wire.int64()
     committed_leader_epoch: int = wire.int32(default=-1)
@@ -67,8 +61,6 @@ class OffsetFetchResponseTopics(wire.Struct):
 
 
 class OffsetFetchResponseGroup(wire.Struct):
-    """One group's offsets, since version 8."""
-
     group_id: str = wire.string()
     topics: list[OffsetFetchResponseTopics] = wire.array(OffsetFetchResponseTopics)
     error_code: int = wire.int16()

@@ -27,8 +27,6 @@ class TopicOutcome(wire.Struct):
 
 
 class ResourceOutcome(wire.Struct):
-    """Whether the settings of one topic or broker were changed."""
-
     error_code: int = wire.int16()
     error_message: str | None = wire.nullable_string()
     resource_type: int = wire.int8()

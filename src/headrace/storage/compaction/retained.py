@@ -105,8 +105,6 @@ class LastRecord(NamedTuple):
 
 
 class BatchFilter:
-    """Decides for the batches of one pass, in offset order."""
-
     def __init__(
         self,
         offsets: OffsetMap,

@@ -69,7 +69,6 @@ class FileNode:
         return bytes(self.volatile[position : position + size])
 
     def truncate(self, size: int) -> None:
-        """Cut or grow the file in the page cache."""
         length = len(self.volatile)
         if size > length:
             self.volatile.extend(bytes(size - length))

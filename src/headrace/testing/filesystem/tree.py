@@ -31,8 +31,6 @@ def split(path: str) -> tuple[str, ...]:
 
 
 class Tree:
-    """All folders and files, and the journal of their names."""
-
     __slots__ = ("counts", "journal", "root")
 
     def __init__(self) -> None:

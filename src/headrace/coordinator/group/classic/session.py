@@ -115,7 +115,6 @@ def leave_response(request: Request, members: list[MemberResponse]) -> LeaveGrou
 
 
 def leave(draft: Draft, request: Request, asked: LeaveGroupRequest) -> None:
-    """Remove members that leave, or that an administrator removes."""
     before = draft.group.members
     outcomes = []
     for identity in leaving(request, asked):

@@ -43,8 +43,6 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JoinTimer:
-    """When the group stops to wait for members to join."""
-
     group_id: str
 
 

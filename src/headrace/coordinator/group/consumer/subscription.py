@@ -18,7 +18,6 @@ from headrace.protocol.errors import ErrorCode
 
 
 def check_expression(text: str | None) -> None:
-    """Refuse a regular expression that cannot be understood."""
     if text:
         try:
             Expression(text)
