@@ -136,5 +136,5 @@ def test_a_frame_that_is_too_short_for_its_header_is_malformed(size):
 
 
 def test_only_bodies_are_framed():
-    with pytest.raises(TypeError, match="RequestHeader is no body"):
+    with pytest.raises(TypeError, match="RequestHeader is not the body"):
         encode_response(RequestHeader(), 1, 7)

@@ -30,5 +30,5 @@ def test_the_version_is_what_the_server_tells(tmp_path: Path, told: str, version
 
 
 def test_another_program_of_that_name(tmp_path: Path) -> None:
-    with pytest.raises(HeadraceError, match="is no PostgreSQL: it calls itself 'hello'"):
+    with pytest.raises(HeadraceError, match="is not a PostgreSQL server: its version reads 'hello'"):
         version_of(programs(tmp_path, "hello"))
