@@ -202,6 +202,7 @@ def test_a_new_column_is_followed_and_nothing_of_it_is_missed(path: Path) -> Non
     assert event.what == "column d was added"
     rows = follower.replica.tables["main.plain"]
     assert rows[(1,)]["d"] == 6
+    assert rows[(2,)]["d"] == 5, "the default, which every row had at once"
     assert rows[(3,)]["d"] == 7
 
 

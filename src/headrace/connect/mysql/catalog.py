@@ -2,8 +2,9 @@
 
 # ruff: noqa: S608 - these statements are our own text, and a name in one is escaped
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import Filters, check_key_columns
@@ -114,6 +115,22 @@ class Selection:
         if self._database and not self._filters.include_tables and name[0] != self._database:
             return False
         return self._filters.captures(f"{name[0]}.{name[1]}")
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is stored with a position: which tables were captured up to there."""
+        filters = self._filters
+        return {
+            "database": self._database,
+            "tables": list(filters.include_tables),
+            "exclude_tables": list(filters.exclude_tables),
+        }
+
+    def at(self, stored: Mapping[str, Any] | None) -> "Selection":
+        """What was captured at a stored position; the same as now, if an older version stored it and did not say."""
+        if stored is None:
+            return self
+        filters = Filters(include_tables=stored["tables"], exclude_tables=stored["exclude_tables"])
+        return Selection(filters, stored["database"], self._hidden)
 
     def check(self, every: dict[Name, CatalogTable]) -> list[CatalogTable]:
         """The captured tables; a mistake in the settings is refused."""

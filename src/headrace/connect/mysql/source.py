@@ -33,6 +33,7 @@ from headrace.telemetry.logs import get_logger
 log = get_logger(__name__)
 _FIRST_EVENT_S = 15.0
 _LEFT_OUT = "table {} was left out because it had no key: headrace cdc snapshot reads it and goes on with it"
+_UNCAPTURED = "table {} was not captured for a while: headrace cdc snapshot reads it and goes on with it"
 
 
 class MysqlSource:
@@ -141,6 +142,10 @@ class MysqlSource:
         if self._settings.schema_changes != "skip":  # of a time when tables without a key were left out
             left_out -= bags
             stopped |= {".".join(name): _LEFT_OUT.format(".".join(name)) for name in bags}
+        if self._settings.snapshot != "never":
+            then = self._captures.at(position.get("captures"))
+            uncaptured = {name for name in by_name if self._captures(name) and not then(name)} - left_out
+            stopped |= {".".join(name): _UNCAPTURED.format(".".join(name)) for name in uncaptured}
         self._make_decoder(memory, progress, by_name, left_out, remaining, stopped)
         self._handed = position
         if "snapshot" in position:
@@ -301,6 +306,7 @@ class MysqlSource:
             "history": self._memory.number,
             "file": progress.file,
             "pos": progress.end,
+            "captures": self._captures.as_json(),
         }
         if progress.gtid and progress.row_events:
             found |= {"transaction": progress.gtid, "events": progress.row_events}
