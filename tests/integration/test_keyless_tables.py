@@ -189,6 +189,12 @@ ALTERED = {  # columns, a row, what is done to the table, and to its rows then
     "dropped": ("n int, v text", "1, 'a'", "alter table {t} drop n", "delete"),
     "added": ("n int", "1", "alter table {t} add c int default 5", "delete"),
     "keyed": ("n int", "1", "alter table {t} add id serial primary key", "delete"),
+    "unkeyed": (
+        "id int primary key, n int",
+        "generate_series, 1",
+        "alter table {t} drop constraint {t}_pkey; insert into {t} values (1, 1), (1, 1)",
+        "delete",
+    ),
     "floats": ("n float8, j jsonb", "'NaN', '{{\"b\": 1, \"a\": [1.0]}}'", "select 1", "update {t} set n = '-0'"),
     "emptied": ("n int", "1", "truncate {t}; insert into {t} values (2), (2), (2)", "delete"),
 }

@@ -242,8 +242,7 @@ class CapturedTables:
             elif what := unseen_between(old, now, seen.changed.get(name, ())) or self._came_back(
                 table, is_changed=old.shape != now.shape
             ):
-                lost = "it has no primary key any more, and its topic takes no record without one"
-                reason = lost if old.key and not now.key else lacks or (because if old.id != now.id else "")
+                reason = lacks or (because if old.id != now.id else "")
                 found[name] = {
                     "state": now.as_json(), "what": what, "because": reason, "truncated": old.truncated
                 }  # fmt: skip
