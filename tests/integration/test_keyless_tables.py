@@ -165,7 +165,7 @@ def test_bags_are_the_same_everywhere_whatever_is_killed(
         last: list[str] = []
 
         def is_in_step() -> bool:
-            done = stack.run("sync", "verify", "--source", "--bootstrap", stack.state()["bootstrap"])
+            done = stack.run("sync", "verify", "--source")
             last.append(done.stdout + done.stderr)
             return done.returncode == 0
 
@@ -229,7 +229,7 @@ def test_ddl_on_tables_without_a_key(server: CdcPostgres, tmp_path: Path) -> Non
                 execute(f"{statement} where {SOME.format(t=name)}")
 
             def verify() -> subprocess.CompletedProcess[str]:
-                return stack.run("sync", "verify", "--source", "--bootstrap", stack.state()["bootstrap"])
+                return stack.run("sync", "verify", "--source")
 
             wait_until(lambda: verify().returncode == 0, "the copies do not come in step", patience_s=PATIENCE_S)
             assert {name: counted(name) for name in ALTERED} == {

@@ -106,6 +106,8 @@ def test_a_stack_from_its_start_to_its_end(stack: RunningStack) -> None:
     ]  # fmt: skip
     assert "shop.main.orders" in stack.run("top", "--every", "0.5").stdout
     assert see_and_quit(stack) == 0
+    followed = stack.run("sync", "status")  # commands in its folder ask its broker, whatever its port
+    assert (followed.returncode, "running" in followed.stdout) == (0, True), followed
     refused = stack.run("up")
     assert refused.returncode == 1
     assert f"already runs (pid {stack.state()['pid']})" in refused.stderr

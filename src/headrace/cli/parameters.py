@@ -20,6 +20,7 @@ from headrace.client.groups import list_groups
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
 from headrace.stack import DEFAULT_FILE
+from headrace.stack.state_file import running_bootstrap
 
 T = TypeVar("T")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -75,12 +76,17 @@ TARGET = Parsed("target", lambda text: parse_target(text, SystemClock().now_ms()
 TIMESTAMP = Parsed("time", lambda text: parse_timestamp(text, SystemClock().now_ms()))
 FILTER = Parsed("expression", parse)
 
+
+def _bootstrap_here() -> str:
+    return running_bootstrap(Path()) or DEFAULT_BOOTSTRAP
+
+
 bootstrap_option = click.option(
     "--bootstrap",
     type=Parsed("addresses", parse_bootstrap),
-    default=DEFAULT_BOOTSTRAP,
+    default=_bootstrap_here,
     envvar="HEADRACE_BOOTSTRAP",
-    show_default=True,
+    show_default=f"of the stack that runs in this folder, or {DEFAULT_BOOTSTRAP}",
     show_envvar=True,
     metavar="HOST:PORT[,…]",
     help="Where the broker is, ours or any Kafka.",
@@ -132,7 +138,7 @@ def _complete(
         request_timeout_s=_COMPLETION_TIMEOUT_S,
     )
     try:
-        bootstrap = ctx.params.get("bootstrap") or parse_bootstrap(DEFAULT_BOOTSTRAP)
+        bootstrap = ctx.params.get("bootstrap") or parse_bootstrap(_bootstrap_here())
         with Cluster(bootstrap, quick) as cluster:
             return [CompletionItem(name) for name in names_in(cluster) if name.startswith(incomplete)]
     except HeadraceError:

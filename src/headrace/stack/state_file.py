@@ -87,6 +87,18 @@ def read(folder: Path) -> StackState | None:
     return StackState(**(found | {"members": tuple(map(_down, state.members))}))
 
 
+def running_bootstrap(folder: Path) -> str:
+    """Where the broker of a folder's stack is while the stack runs; empty otherwise."""
+    try:
+        state = read(folder)
+    except (OSError, StackError):
+        return ""  # `headrace status` says what is wrong with it
+    ended = (DOWN, Phase.DONE, Phase.FAILED)
+    if state is None or all(member.phase in ended for member in state.members):
+        return ""
+    return state.bootstrap
+
+
 def _down(member: MemberState) -> MemberState:
     if member.phase in (Phase.DONE, Phase.FAILED):
         return member

@@ -60,6 +60,17 @@ def own_state(**changes: object) -> StackState:
     return replace(state, **changes)  # type: ignore[arg-type]
 
 
+def test_commands_find_the_broker_of_a_stack_only_while_it_runs(tmp_path: Path) -> None:
+    assert state_file.running_bootstrap(tmp_path) == ""
+    state_file.path_in(tmp_path).parent.mkdir(parents=True)
+    state_file.write(tmp_path, own_state(bootstrap="127.0.0.1:9393"))
+    assert state_file.running_bootstrap(tmp_path) == "127.0.0.1:9393"
+    state_file.write(tmp_path, own_state(bootstrap="127.0.0.1:9393", began_ticks=1))
+    assert state_file.running_bootstrap(tmp_path) == ""
+    state_file.path_in(tmp_path).write_text("half of")
+    assert state_file.running_bootstrap(tmp_path) == ""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     with hold_lock(tmp_path):
