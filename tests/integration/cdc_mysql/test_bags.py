@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.connect.filters import Filters
 from headrace.connect.mysql import MemoryHistory, MysqlSource
 from headrace.connect.mysql.signal_table import request_snapshot
 from tests.integration.cdc_mysql.shop import Cursor, connect, follower_of, settings_of
@@ -168,4 +169,41 @@ def test_a_table_that_an_older_position_left_out_is_taken_in(server: MariadbServ
     db.execute("INSERT INTO bare VALUES (1), (1)")
     _until(follower, lambda: _copied(follower, "bare") == _held(db, "bare"), "the table is not taken in")
     assert "left_out" not in follower.position
+    follower.crash()
+
+
+@pytest.mark.parametrize("unseen_changes", ["reread", "stop"])
+def test_a_table_that_the_filters_left_out_for_a_while_is_read_when_it_is_back(
+    server: MariadbServer, db: Cursor, unseen_changes: str
+) -> None:
+    db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    db.execute("CREATE TABLE other (id INT PRIMARY KEY)")
+    db.execute("INSERT INTO t VALUES (1), (2)")
+    filters, history = [Filters()], MemoryHistory()
+    follower = Follower(
+        lambda: MysqlSource(settings_of(server, filters=filters[0], unseen_changes=unseen_changes), history)
+    )
+    follower.run()
+    follower.crash()
+    filters[0] = Filters(exclude_tables=["shop.t"])
+    follower.start()
+    db.execute("DELETE FROM t WHERE id = 1")
+    db.execute("INSERT INTO t VALUES (3)")
+    db.execute("INSERT INTO other VALUES (1)")
+    _until(follower, lambda: _copied(follower, "other") == _held(db, "other"), "the other table is not followed")
+    follower.crash()
+    assert _copied(follower, "t") != _held(db, "t")
+    filters[0] = Filters()
+    follower.start()
+    if unseen_changes == "stop":
+        assert follower.source is not None
+        (sentence,) = follower.source.facts()["stopped_tables"].values()
+        assert sentence.startswith("table shop.t was not captured for a while: headrace cdc snapshot")
+        request_snapshot(settings_of(server), ["shop.t"])
+    _until(follower, lambda: _copied(follower, "t") == _held(db, "t"), "the table is not read again")
+    follower.drain()
+    follower.crash()
+    follower.replica.schema_changes.clear()
+    follower.run()
+    assert not follower.replica.schema_changes  # it is read again once
     follower.crash()
