@@ -64,14 +64,13 @@ def every_row(capture: str, shape: "Shape", shape_id: int) -> str:
 
 
 def late_values(capture: str, shape: "Shape", shape_id: int, added: Sequence[str]) -> str:
-    """The statement that writes, as updates, the rows that have something else than the default in a new column.
+    """The statement that writes, as updates, the rows that have something in a new column.
 
-    Before the column was added no row had, so whoever wrote it did so before the triggers knew the column.
+    Its default, which every row got at once, or what somebody wrote before the triggers knew the column.
     """
-    defaults = {column.name: column.default or "NULL" for column in shape.columns if column.name in added}
-    before = [f"({defaults[name]})" if name in defaults else quote(name) for name in shape.names]
+    before = ["NULL" if name in added else quote(name) for name in shape.names]
     after = [quote(name) for name in shape.names]
-    changed = " OR ".join(f"{quote(name)} IS NOT ({default})" for name, default in defaults.items())
+    changed = " OR ".join(f"{quote(name)} IS NOT NULL" for name in added)
     return (
         f"INSERT INTO {capture}_changes (shape, op, at_ms, {_places(0, 2 * len(after))}) "
         f"SELECT {shape_id}, 'u', {_NOW_MS}, {', '.join(before + after)} FROM {quote(shape.table)} WHERE {changed}"
