@@ -138,7 +138,7 @@ class Comparing:
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         pending, past = state.read(PENDING), state.read(HISTORY)
-        values = pending.rows.column(1 + self.carried.index(self.value)).cast(pa.float64())
+        values = pending.rows.column(1 + self.carried.index(self.value)).cast(pa.float64(), safe=False)
         has_value = np.asarray(values.is_valid())
         new = _New(pending.key, np.asarray(pending.rows.column(0)), np.asarray(values.fill_null(0.0)), has_value)
         key = np.concatenate([past.key, new.key[has_value]])

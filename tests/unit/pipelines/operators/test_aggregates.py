@@ -99,6 +99,18 @@ def test_averages() -> None:
     assert computed(pa.decimal128(5, 2), [Decimal("-1.01"), Decimal("-1.00")], agg.avg("v")) == Decimal("-1.005000")
 
 
+def test_averages_of_whole_numbers_beyond_the_digits_of_a_double() -> None:
+    assert computed(pa.int64(), [2**63 - 1, 2**53 + 1, None], agg.avg("v")) == (2.0**63 + 2.0**53) / 2
+    assert computed(pa.int64(), [2**53 + 1, 2**53 + 1], agg.stddev("v")) == 0.0
+
+
+@pytest.mark.parametrize("count", [1, 130, 2000])
+@pytest.mark.parametrize("value", ["-59355123254.39", "-3242747286760", "58655257.03", "-92233720368547.75", "-0.01"])
+def test_an_average_of_equal_decimals_is_the_decimal(value: str, count: int) -> None:
+    """Of many below 0, whose pieces are large and cancel out."""
+    assert computed(pa.decimal128(38, 2), [Decimal(value)] * count, agg.avg("v")) == Decimal(value)
+
+
 def test_deviation_keeps_its_digits() -> None:
     assert computed(pa.float64(), [1e9 + 1, 1e9 + 2, 1e9 + 3, None], agg.stddev("v")) == pytest.approx(1.0, rel=1e-9)
     assert computed(pa.int64(), [5], agg.stddev("v")) is None

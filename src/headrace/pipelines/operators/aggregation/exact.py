@@ -102,9 +102,11 @@ def divide_decimals(limbs: Limbs, counts: Longs, scale: int, kind: pa.Decimal128
     In machine words where the sum allows it, else digit by digit.
     """
     more = 10 ** (kind.scale - scale)
-    about = sum(piece * 2.0 ** (32 * at) for at, piece in enumerate(limbs))
-    small = (np.abs(about) < 2.0**61 / more) & (counts > 0)
-    total = np.where(small, limbs[0] + (limbs[1] << 32), 0)  # the higher pieces are nothing modulo 2^64
+    one, two, three, four = _carry_into_last(limbs)
+    low = one | (two << 32)
+    sign, most = low >> 63, 2**61 // more
+    small = (four == sign) & (three == sign & _LOW) & (-most < low) & (low < most) & (counts > 0)
+    total = np.where(small, low, 0)
     by = np.where(small, counts, 1)
     size = (2 * np.abs(total) * more + by) // (2 * by)
     mean = np.where(total < 0, -size, size)

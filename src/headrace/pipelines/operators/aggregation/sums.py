@@ -47,7 +47,7 @@ class _Numbers(Aggregate):
     def lift(self, values: pa.Array, time: Longs) -> Arrays:
         if self._pieces(values.type):
             return [_count(values), *map(pa.array, exact.split(values))]
-        return [_count(values), values.cast(pa.float64()).fill_null(0.0)]
+        return [_count(values), values.cast(pa.float64(), safe=False).fill_null(0.0)]
 
     def load(self, columns: Sequence[pa.Array]) -> Loaded:
         return Loaded(tuple(Sum(np.asarray(column)) for column in columns))
@@ -151,7 +151,7 @@ class Deviation(Aggregate):
         return pa.float64()
 
     def lift(self, values: pa.Array, time: Longs) -> Arrays:
-        return [_count(values), values.cast(pa.float64()).fill_null(0.0), pa.array(np.zeros(len(values)))]
+        return [_count(values), values.cast(pa.float64(), safe=False).fill_null(0.0), pa.array(np.zeros(len(values)))]
 
     def load(self, columns: Sequence[pa.Array]) -> Loaded:
         return Loaded((Moments(*(np.asarray(column) for column in columns)),))
