@@ -18,6 +18,7 @@ pytestmark = pytest.mark.java
 JAR = "kafka-clients-4.3.1.jar"
 BODIES = [message for api in APIS.values() for message in (api.request, api.response)]
 HEADERS = [RequestHeader, ResponseHeader]
+_STRUCT = "struct"  # by its fields; its name is on no wire, and several APIs may share one
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,7 @@ def _kafka_struct(schema, fields, reach, version, *, flexible):
         inner = None
         if item[0].isupper():
             inner = _kafka_struct(schema, field.get("fields") or shared[item], exists, version, flexible=flexible)
+            kind = kind.replace(item, _STRUCT)
         told.append(
             (
                 "present",
@@ -122,7 +124,7 @@ def _our_struct(struct, version, *, flexible):
             told.append(("absent", field.name, default, field.ignorable))
             continue
         single = isinstance(field.type, Primitive)
-        item = field.type.name if single else field.type.__name__
+        item = field.type.name if single else _STRUCT
         told.append(
             (
                 "present",
