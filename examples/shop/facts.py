@@ -17,9 +17,10 @@ import psycopg
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
-from headrace.connect.sync.settings import load
+from headrace.connect.sync.settings import SECTION, from_section
 from headrace.connect.sync.status import status_of
 from headrace.stack import state_file
+from headrace.stack.document import read_sections
 
 _TOTALS = """
 SELECT count(*), count(*) FILTER (WHERE status <> 'cancelled'),
@@ -87,7 +88,8 @@ class Shop:
 
     def _derived(self, bootstrap: str) -> list[dict[str, Any]]:
         cluster, now_ms = self._cluster(bootstrap), int(time.time() * 1000)
-        told = [status_of(cluster, settings, now_ms) for settings in load(self.folder / "headrace.toml")]
+        sections = read_sections(self.folder / "headrace.toml", SECTION)
+        told = [status_of(cluster, from_section(name, section), now_ms) for name, section in sections.items()]
         return [
             {"name": each.name, "sink": each.sink, "state": each.state, "lag": each.lag_records, "lag_s": each.lag_s}
             for each in told

@@ -1,5 +1,7 @@
 """What the documentation says is true: its examples run, its links lead somewhere, its reference is the code's."""
 
+import ast
+import importlib.util
 import json
 import re
 import runpy
@@ -99,6 +101,31 @@ def test_every_example_runs(example: str, tmp_path: Path) -> None:
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_what_pages_examples_and_benchmarks_import_is_there() -> None:
+    """Also of those that are run rarely, or by nobody but a user."""
+    texts = [(page, block) for page in PAGES for block in EXAMPLE.findall(page.read_text())]
+    texts += [
+        (file, file.read_text()) for folder in ("examples", "benchmarks") for file in (ROOT / folder).rglob("*.py")
+    ]
+    missing = []
+    for place, text in texts:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).startswith("headrace"):
+                missing += [
+                    f"{place.relative_to(ROOT)}: {node.module}.{alias.name}"
+                    for alias in node.names
+                    if not _can_import(str(node.module), alias.name)
+                ]
+    assert missing == []
+
+
+def _can_import(module: str, name: str) -> bool:
+    try:
+        return hasattr(importlib.import_module(module), name) or bool(importlib.util.find_spec(f"{module}.{name}"))
+    except ModuleNotFoundError:
+        return False
 
 
 def test_every_page_is_in_the_navigation() -> None:
