@@ -30,6 +30,7 @@ from headrace.connect.sync.registry import make_sink
 from headrace.connect.sync.settings import SyncSettings
 from headrace.pipelines.sink import delta, parquet, read_parquet_sink
 from headrace.pipelines.views import redis as redis_views
+from headrace.stores.errors import SinkMisconfigured
 from headrace.testing.contracts.sink import TOPIC, batch, change
 from tests.integration.sync_topics import make_topic
 from tests.servers.index_server import IndexServer
@@ -235,6 +236,15 @@ def test_a_delta_table_of_batches(spark: SparkSession, tmp_path: Path) -> None:
     assert delta_keys(tmp_path / "t.v1") == ["oldest"]
     sink(spark.createDataFrame([("later", 1)], shape), 1)
     assert delta_keys(path) == ["later", "new"]
+    # A pipeline that lost its state and builds that version again does not build it in the folder that is in use.
+    write_delta(tmp_path / "t.v4", "lost", 0, {"k": ["used"], "v": [1]})
+    sink.switch(4)
+    sink = delta(path, ["k"], on_new_query="replace")
+    with pytest.raises(SinkMisconfigured, match=r"t\.v4 is in use"):
+        sink.beside(4)(spark.createDataFrame([("built", 1)], shape), 0)
+    assert delta_keys(path) == ["used"]
+    sink(spark.createDataFrame([("again", 1)], shape), 0)
+    assert delta_keys(path) == ["again"]
 
 
 @pytest.mark.java
@@ -263,3 +273,11 @@ def test_a_parquet_folder_of_batches(spark: SparkSession, tmp_path: Path) -> Non
     assert (keys(path), keys(tmp_path / "p.v1")) == (["p.v2-0"], ["next", "p-3", "p-4"])
     sink(spark.createDataFrame([("later",)], "k string"), 1)
     assert keys(path) == ["later", "p.v2-0"]
+    written = tmp_path / "p.v2" / "headrace_sink=parquet"
+    (written / "headrace_query=no-query").rename(written / "headrace_query=lost")
+    (tmp_path / "p.v2" / "_headrace" / "queries-parquet.json").write_text('["lost"]')
+    sink = parquet(path, on_new_query="continue")
+    with pytest.raises(SinkMisconfigured, match=r"p\.v2 is in use"):
+        sink.beside(2)(spark.createDataFrame([("built",)], "k string"), 0)
+    sink(spark.createDataFrame([("again",)], "k string"), 0)
+    assert keys(path) == ["again", "later", "p.v2-0"]

@@ -61,31 +61,52 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def live_folder(path: Path) -> Path:
-    """The folder behind a name, which need not be there; a switch that was cut short is finished first."""
-    fresh = _fresh_link(path)
-    if fresh.is_symlink() and not os.path.lexists(path):
-        _show_link(fresh, path)
+    """The folder behind a batch sink's name, which need not be there; a switch that was cut short is finished first."""
+    waiting = _waiting_link(path)
+    if waiting.is_symlink() and not os.path.lexists(path) and _has_made_room(path, os.readlink(waiting)):
+        waiting.replace(path)
+        sync(path.parent)
+    return _behind(path)
+
+
+def _behind(path: Path) -> Path:
     return path.parent / os.readlink(path) if path.is_symlink() else path
 
 
-def _point(path: Path, folder: Path, kept: Path | None = None) -> None:
-    """Make the name a link to a folder beside it; a folder of this name becomes `kept`."""
-    fresh = _fresh_link(path)
+def _point(path: Path, folder: Path) -> None:
+    """Make the name a link to a folder beside it."""
+    fresh = path.with_name(f".{path.name}.next")
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(folder.name)
+    fresh.replace(path)
     sync(path.parent)
-    if kept is not None and path.is_dir() and not path.is_symlink():
-        path.rename(kept)
-    _show_link(fresh, path)
 
 
-def _fresh_link(path: Path) -> Path:
+def _make_room(path: Path, folder: Path, kept: Path) -> None:
+    """Make the name a link to a folder beside it; what has the name becomes `kept`."""
+    waiting = _waiting_link(path)
+    waiting.unlink(missing_ok=True)
+    waiting.symlink_to(folder.name)
+    sync(path.parent)
+    path.rename(kept)
+    waiting.replace(path)
+    sync(path.parent)
+
+
+def _waiting_link(path: Path) -> Path:
     return path.with_name(f".{path.name}.link")
 
 
-def _show_link(fresh: Path, path: Path) -> None:
-    fresh.replace(path)
-    sync(path.parent)
+def _has_made_room(path: Path, version: str) -> bool:
+    """Whether a switch was cut short behind its first rename: without what it kept, the name was removed by a user."""
+    number = _version_of(path, path.with_name(version))
+    return number is not None and os.path.lexists(path_beside(str(path), number - 1))
+
+
+def _version_of(path: Path, folder: Path) -> int | None:
+    """Which version of a batch sink's folder this is; None for any other folder."""
+    base, _, number = folder.name.rpartition(".v")
+    return int(number) if folder.parent == path.parent and base == path.name and number.isdecimal() else None
 
 
 def path_beside(path: str, version: int) -> str:
@@ -101,9 +122,23 @@ def switch_folders(path: Path, version: int) -> None:
         if live.exists():
             return  # it took the name by a rename, as versions did once
         raise SinkMisconfigured(f"{built} is not there: build version {version} before switching to it")
-    if live == path and path.exists() and kept.exists():
+    if not path.exists() or _version_of(path, live) is not None:
+        _point(path, built)
+        return
+    if os.path.lexists(kept):
         raise SinkMisconfigured(f"{kept} is in the way of the version that is replaced: move it away")
-    _point(path, built, kept)
+    _make_room(path, built, kept)
+
+
+def refuse_in_use(built: Path) -> None:
+    """A query that begins to build a version, as one does that lost its state, does not do so in the folder in use."""
+    base, _, number = built.name.rpartition(".v")
+    name = built.with_name(base or built.name)
+    if name.is_symlink() and _version_of(name, _behind(name)) is not None and _behind(name) == built:
+        raise SinkMisconfigured(
+            f"{built} is in use, {name} is a link to it, and another query would build its version {number} there: let "
+            f"it take the name (rm {name} && mv {built} {name}) and build again"
+        )
 
 
 @dataclass(frozen=True)
@@ -124,9 +159,8 @@ class Generations:
         if self.built is not None:
             return self.built
         link = self.path.absolute()
-        folder = live_folder(link)
-        if folder != link:
-            return folder
+        if link.is_symlink():
+            return _behind(link)
         if link.exists():
             raise SinkRefused(
                 f"{link} is not a link to a folder that this sink made: name another path, or move it away"

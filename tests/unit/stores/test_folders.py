@@ -1,17 +1,22 @@
 """Versions of a folder: a name always leads to a whole one, whenever somebody is killed."""
 
+import itertools
 import os
+import shutil
+import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.stores.errors import SinkMisconfigured, SinkRefused, TargetReplaced
-from headrace.stores.folders import Generations, live_folder, switch_folders
+from headrace.stores.folders import Generations, live_folder, refuse_in_use, switch_folders
 
 
 def make(path: Path, text: str) -> None:
-    path.mkdir()
+    path.mkdir(parents=True)
     (path / "file").write_text(text)
 
 
@@ -141,3 +146,95 @@ def test_a_folder_of_somebody_else_is_no_generation(path: Path) -> None:
     make(path, "theirs")
     with pytest.raises(SinkRefused, match="not a link to a folder that this sink made"):
         Generations(path).ensure()
+
+
+def die_at(step: int, act: Callable[[], None]) -> bool:
+    """Run it in a process that is killed before its step of that number; whether it came to that step."""
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        left = [step]
+
+        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*arguments: Any, **named: Any) -> Any:
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left[0] -= 1
+                return function(*arguments, **named)
+
+            return run
+
+        for name in ("rename", "replace", "symlink", "unlink", "rmdir", "fsync"):
+            setattr(os, name, counted(getattr(os, name)))
+        act()
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def switch_twice(path: Path) -> None:
+    switch_folders(path, 2)
+    make(beside(path, 3), "third")
+    switch_folders(path, 3)
+
+
+def test_a_switch_that_is_killed_at_any_step_loses_no_folder(tmp_path: Path) -> None:
+    for step in itertools.count():
+        path = tmp_path / str(step) / "t"
+        make(path, "first")
+        make(beside(path, 2), "second")
+        was_killed = die_at(step, partial(switch_twice, path))
+        assert read(path) in ("first", "second", "third")
+        switch_folders(path, 2)
+        if beside(path, 3).exists():
+            switch_folders(path, 3)
+            assert read(path) == "third"
+        assert [read(beside(path, 1)), read(beside(path, 2))] == ["first", "second"]
+        if not was_killed:
+            break
+    assert step > 5
+
+
+def test_a_generation_that_is_killed_at_any_step_is_the_old_or_the_new(tmp_path: Path) -> None:
+    def build_and_switch(path: Path) -> None:
+        (Generations(path).beside().ensure() / "file").write_text("second")
+        Generations(path).switch()
+
+    for step in itertools.count():
+        path = tmp_path / str(step) / "t"
+        (Generations(path).ensure() / "file").write_text("first")
+        if not die_at(step, partial(build_and_switch, path)):
+            break
+        assert (path / "file").read_text() in ("first", "second")
+        build_and_switch(path)
+        assert (path / "file").read_text() == "second"
+    assert step > 1
+
+
+def test_a_name_that_a_user_removed_does_not_come_back(path: Path) -> None:
+    make(path, "first")
+    make(beside(path, 2), "given up")
+    prepared(path)
+    shutil.rmtree(path)
+    assert live_folder(path) == path
+    assert not path.exists()
+    path.with_name(".g.link").symlink_to("g.g2")
+    assert Generations(path.with_name("g")).current() is None
+
+
+def test_a_link_of_the_user_is_kept_as_the_version_before(path: Path) -> None:
+    make(path.parent / "elsewhere" / "t", "first")
+    path.symlink_to("elsewhere/t")
+    make(beside(path, 2), "second")
+    assert read(path) == "first"
+    switch_folders(path, 2)
+    assert [read(path), (beside(path, 1) / "file").read_text()] == ["second", "first"]
+
+
+def test_no_other_query_builds_in_the_folder_that_is_in_use(path: Path) -> None:
+    make(path, "first")
+    make(beside(path, 2), "second")
+    refuse_in_use(path)
+    refuse_in_use(beside(path, 2))
+    switch_folders(path, 2)
+    with pytest.raises(SinkMisconfigured, match=r"t\.v2 is in use, .*t is a link to it"):
+        refuse_in_use(beside(path, 2))
+    refuse_in_use(beside(path, 1))

@@ -24,7 +24,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 from headrace.stores.batch import DELETED, OnNewQuery, Recorded, Step, Target, decide_step, words
 from headrace.stores.delta import commit_properties, local_path, open_table, sync_commit, write_rows
 from headrace.stores.errors import SinkMisconfigured
-from headrace.stores.folders import live_folder, path_beside, switch_folders
+from headrace.stores.folders import live_folder, path_beside, refuse_in_use, switch_folders
 from headrace.stores.frames import (
     Spool,
     TableColumn,
@@ -85,6 +85,8 @@ class DeltaSink:
         step = decide_step(self.target.name, self._recorded(table, query), query, batch_id, self.target.on_new_query)
         if step is Step.SKIP:
             return
+        if step is not Step.WRITE and isinstance(place, Path) and place == local_path(self.uri):
+            refuse_in_use(place)
         if table is None:
             refuse_missing(self._where, self.target.create)
         else:

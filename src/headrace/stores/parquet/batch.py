@@ -24,7 +24,15 @@ from pyspark.sql.types import StructType
 
 from headrace.stores.batch import OnNewQuery, Recorded, Step, Target, decide_step
 from headrace.stores.errors import SinkMisconfigured
-from headrace.stores.folders import live_folder, make_folders, path_beside, replace_text, show_folder, switch_folders
+from headrace.stores.folders import (
+    live_folder,
+    make_folders,
+    path_beside,
+    refuse_in_use,
+    replace_text,
+    show_folder,
+    switch_folders,
+)
 from headrace.stores.frames import TableColumn, check_columns, read_query_id, reduce_changes
 
 _PLACES = ("headrace_sink", "headrace_query", "headrace_batch")
@@ -40,9 +48,10 @@ class ParquetSink:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch, unless it is there already."""
         path = live_folder(self.path)
-        if path != self.path:
-            replace(self, path=path)(df, batch_id)
-            return
+        replace(self, path=path).write(df, batch_id, is_named=path == self.path)
+
+    def write(self, df: DataFrame, batch_id: int, *, is_named: bool) -> None:
+        """To this very folder; `is_named` if it was given by this name, and not found behind a link."""
         query = read_query_id(df)
         rows = reduce_changes(df, self.target)
         owners = self._owners()
@@ -51,6 +60,8 @@ class ParquetSink:
         )
         if step is Step.SKIP:
             return
+        if step is not Step.WRITE and is_named:
+            refuse_in_use(self.path)
         self._check(rows.schema)
         if not owners or owners[-1] != query:
             # Before the first batch: a crash in between leaves a query that owns the sink and has written nothing yet.
