@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from headrace.http_client import Answer, HttpServer, InvalidServer, NoAnswer
+from headrace.stores.webhook.sender import Sender
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -135,3 +136,10 @@ def test_urls_that_cannot_be(url: str) -> None:
 def test_an_address_of_the_sixth_kind_keeps_its_brackets() -> None:
     server = HttpServer("http://me:pass@[::1]:8081/a", 1)
     assert (server.origin, server.host, server.path) == ("http://[::1]:8081", "::1", "/a")
+
+
+def test_a_receiver_of_records_may_answer_at_any_length() -> None:
+    endless = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 100_000
+    with peer([endless]) as there:
+        Sender(f"http://127.0.0.1:{there.port}/").post({"n": 1}, "key")
+    assert len(there.heard) == 1

@@ -13,6 +13,7 @@ from typing import Any, Final
 from headrace.errors import HeadraceError
 from headrace.http_client import HttpServer, NoAnswer
 
+_MOST_BYTES: Final = 64 * 1024  # read of an answer, so that the connection can be used again; its status is what counts
 _LATER: Final = frozenset({408, 409, 423, 425, 429})  # these answers may be another tomorrow
 
 
@@ -48,7 +49,7 @@ class Sender:
             digest = hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()
             headers["X-Headrace-Signature"] = f"sha256={digest}"
         try:
-            answer = self._server.ask("POST", self._server.path, body, headers)
+            answer = self._server.ask("POST", self._server.path, body, headers, most_bytes=_MOST_BYTES)
         except NoAnswer as error:
             raise WebhookFailed(str(error)) from error
         if answer.is_success:
