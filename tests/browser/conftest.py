@@ -70,8 +70,7 @@ def shop(database: parts.ShopDatabase) -> Iterator[str]:
         traffic.write_orders(bootstrap, "revenue", 300)
         traffic.write_dead_letter(bootstrap, "orders")
         traffic.write_statuses(bootstrap)
-        parts.write_reports(bootstrap)
-        with parts.running(bootstrap, database.path.parent, database):
+        with parts.reporting(bootstrap), parts.running(bootstrap, database.path.parent, database):
             yield bootstrap
 
 

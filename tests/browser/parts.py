@@ -3,6 +3,7 @@
 What the pages show of captures and derived systems in these tests is what the parts themselves report.
 """
 
+import itertools
 import json
 import random
 import sqlite3
@@ -118,3 +119,22 @@ def write_reports(bootstrap: str, batches: range = range(60)) -> None:
             ):
                 writer.add(NewRecord(told.job.encode(), json.dumps(told.as_json()).encode(), at_ms))
         writer.flush()
+
+
+@contextmanager
+def reporting(bootstrap: str) -> Iterator[None]:
+    """The jobs go on: they report every few seconds, as Spark does even when idle, or they would count as silent."""
+    stop = threading.Event()
+
+    def report_on() -> None:
+        for batch in itertools.count(60):
+            if stop.wait(5):
+                return
+            write_reports(bootstrap, range(batch, batch + 1))
+
+    write_reports(bootstrap)
+    thread = threading.Thread(target=report_on, daemon=True)
+    thread.start()
+    yield
+    stop.set()
+    thread.join()

@@ -16,7 +16,7 @@ from headrace.client.cluster import Cluster
 from headrace.dashboard.app import DashboardServer
 from headrace.pipelines.jobs.publish import ProgressTopic
 from headrace.status import Status
-from tests.browser import parts, traffic
+from tests.browser import traffic
 from tests.browser.conftest import SCREENSHOTS, TOKEN, WAIT_MS, free_port, settings
 
 pytestmark = pytest.mark.browser
@@ -443,7 +443,6 @@ def test_the_keyboard_is_enough(window):
 
 def test_a_busy_minute(window_of, shop):
     """Groups that read, one that falls behind; also where the documentation's pictures are taken."""
-    parts.write_reports(shop, range(60, 80))
     looks = 45 if SCREENSHOTS else 5
     with traffic.steady(shop), DashboardServer(settings(shop, allow_writes=True, token=TOKEN)) as server:
         window = window_of(server, viewport={"width": 1360, "height": 900})
