@@ -1,8 +1,11 @@
 """What can be set either has an effect, or is said to have none."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import headrace.broker
+from headrace.broker.config import BrokerConfig
+from headrace.broker.runtime import _group_settings
 from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS
 from headrace.storage.config import LogConfig
 
@@ -23,7 +26,10 @@ def test_a_topic_setting_is_the_logs_or_is_said_to_have_no_effect():
 
 def test_a_broker_setting_is_read_somewhere_or_is_said_to_have_no_effect():
     defaults_of_topics = {setting.broker_name for setting in TOPIC_SETTINGS.values()}
+    named = [name for name in BROKER_SETTINGS if name.startswith(("group.", "offset"))]
+    groups = _group_settings(BrokerConfig("", settings=dict.fromkeys(named, "7")))
+    of_groups = {field.name.replace("_", ".") for field in fields(groups) if getattr(groups, field.name) == 7}
     for name, setting in BROKER_SETTINGS.items():
         if name not in defaults_of_topics:
-            is_read = any(f'"{name}"' in source for source in _SOURCES)
+            is_read = name in of_groups or any(f'"{name}"' in source for source in _SOURCES)
             assert is_read != (WITHOUT_EFFECT in setting.meaning), name
