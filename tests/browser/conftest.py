@@ -20,7 +20,7 @@ CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or sh
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images" if os.environ.get("HEADRACE_SCREENSHOTS") == "1" else None
 TOKEN = "a-token-for-the-browser"
 BIG = 200_000  # records: enough that a search through them can be seen and stopped
-WAIT_MS = 15_000
+WAIT_MS = 30_000
 
 
 def pytest_configure(config: pytest.Config) -> None:
