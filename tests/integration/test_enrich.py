@@ -163,7 +163,7 @@ def test_as_of_gives_the_same_rows_however_it_is_run(spark: SparkSession, server
     marked = versions.withWatermark("_time", "1 second")
     with pytest.raises(BadWindow, match="a watermark already"):
         shop.orders().transform(enrich(marked, on=on, as_of="event_time", delay="1 second"))
-    with pytest.raises(BadTime, match="which is bigint and no timestamp"):
+    with pytest.raises(BadTime, match="which is bigint and not a timestamp"):
         shop.orders().transform(enrich(versions, on=on, as_of="n", delay="1 second"))
     text = shop.orders().selectExpr("string(customer) AS customer", "event_time")
     with pytest.raises(BadField, match="'customer' of the events, which is string"):
