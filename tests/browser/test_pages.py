@@ -14,9 +14,10 @@ from headrace.broker.embedded import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.dashboard.app import DashboardServer
+from headrace.pipelines.jobs.progress import Written
 from headrace.pipelines.jobs.publish import ProgressTopic
 from headrace.status import Status
-from tests.browser import traffic
+from tests.browser import parts, traffic
 from tests.browser.conftest import SCREENSHOTS, TOKEN, WAIT_MS, free_port, settings
 
 pytestmark = pytest.mark.browser
@@ -174,17 +175,19 @@ def test_a_derived_system_that_waits_sets_records_aside_or_differs_is_seen(windo
 
 
 def test_a_job_that_failed_says_so_and_why(window, shop):
-    """By the writer that a run of jobs reports with."""
+    """By the writer that a run of jobs reports with; a job of its own, for the others go on and are well."""
     page = window.open("/pipelines")
-    line = page.get_by_role("row", name="enrich")
+    line = page.get_by_role("row", name="ledger")
     with Cluster(parse_bootstrap(shop)) as cluster:
         topic = ProgressTopic(cluster)
-        topic.report([Status.of("enrich", "pipeline", "failed", problem="table enriched is locked")], is_last=True)
+        topic.write([parts.report("ledger", 0, 10, "orders", 4_900, Written("store", "table ledger", "table ledger"))])
+        expect(line).to_contain_text("running")
+        topic.report([Status.of("ledger", "pipeline", "failed", problem="table ledger is locked")], is_last=True)
         expect(line).to_contain_text("failed")
         page = window.open("/alerts")
-        alert = page.locator(".alert", has_text="enrich")
-        expect(alert).to_contain_text("table enriched is locked")
-        topic.report([Status.of("enrich", "pipeline", "running")], is_last=True)
+        alert = page.locator(".alert", has_text="ledger")
+        expect(alert).to_contain_text("table ledger is locked")
+        topic.report([Status.of("ledger", "pipeline", "ended")], is_last=True)
         expect(alert).to_have_count(0)
 
 
