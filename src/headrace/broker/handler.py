@@ -8,6 +8,9 @@ from headrace.broker.config import Address
 from headrace.broker.runtime import Runtime
 from headrace.broker.turns import Deferred, Steps
 from headrace.protocol.schema import Message
+from headrace.security.principal import ANONYMOUS, Principal
+
+DEFAULT_LISTENER = "PLAINTEXT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,8 @@ class Context:
     served: Mapping[int, range]  # every API that is served, and its versions
     client_host: str
     local: Address  # where the client reached us, and so where it can come back to
+    principal: Principal = ANONYMOUS  # who the client is
+    listener: str = DEFAULT_LISTENER  # the name of the listener that it came through
 
     @property
     def advertised(self) -> Address:
