@@ -114,6 +114,7 @@ class SimulatedBroker:
 
     def close(self) -> None:
         """Let no timer fire any more."""
+        self.broker.metadata.close()
         self.broker.groups.close()
         self.broker.transactions.close()
 

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from headrace.broker.coordinator_log import batches_of
+from headrace.coordinator.metadata import METADATA_TOPIC, MetadataChange, record_of
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.protocol.messages.create_acls import CreateAclsResponse
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -32,11 +34,17 @@ from headrace.protocol.messages.offset_fetch import (
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headrace.records import Record, build_batch, header_at, records_of
+from headrace.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from headrace.testing.clock import FakeClock
 from tests.simulation.simulated_broker import SimulatedBroker, run_simulation
 
 SEEDS = range(25)
-INTERNAL = ("__consumer_offsets", "__transaction_state")
+INTERNAL = ("__consumer_offsets", "__transaction_state", METADATA_TOPIC)
+
+
+def acl_for(who: str) -> Acl:
+    topic = (ResourceType.TOPIC, who, PatternType.LITERAL)
+    return Acl(*topic, f"User:{who}", "*", Operation.READ, Permission.DENY)
 
 
 class World(SimulatedBroker):
@@ -60,6 +68,8 @@ class World(SimulatedBroker):
         assigned = [SyncGroupRequestAssignment(member_id=member, assignment=b"x")]
         sync = SyncGroupRequest(group_id=f"{who}-old", generation_id=1, member_id=member, assignments=assigned)
         assert (await self.ask(sync, 3)).error_code == 0
+        change = MetadataChange(CreateAclsResponse(), [record_of(acl_for(who))])
+        assert await self.broker.metadata.change(lambda _: change)
         for name, ends in (("open", False), ("ended", True)):
             await self.transact(f"{who}-{name}", ends=ends)
 
@@ -106,7 +116,9 @@ class World(SimulatedBroker):
     def tamper(self) -> None:
         """Write garbage behind what is there, in every partition."""
         for topic in INTERNAL:
-            logs = self.broker.topics.by_name[topic].partitions
+            known = self.broker.topics.owned(topic)
+            assert known is not None
+            logs = known.partitions
             real = [
                 (record.key or b"", record.value)
                 for log in logs
@@ -165,6 +177,7 @@ def test_garbage_in_an_internal_topic_stops_neither_the_start_nor_anybody_else(s
         for _ in range(2):  # what was kept is read again
             world.crash()
             assert await world.committed("good-offsets") == 5
+            assert acl_for("good") in world.broker.metadata.image.acls
             coordinator = world.broker.groups.coordinator
             assert coordinator._classic.group("good-old").generation == 1
             assert coordinator._consumer is not None

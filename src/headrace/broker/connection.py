@@ -210,7 +210,9 @@ class Connection:
             task.add_done_callback(self._tasks.discard)
         return None
 
-    async def _await(self, answer: Coroutine[Any, Any, Message], slot: Slot, version: int, correlation_id: int) -> None:
+    async def _await(
+        self, answer: Coroutine[Any, Any, Message | None], slot: Slot, version: int, correlation_id: int
+    ) -> None:
         try:
             message = await answer
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this client's alone

@@ -51,21 +51,21 @@ class CoordinatorLog:
 
     @property
     def is_made(self) -> bool:
-        return self._name in self._topics.by_name
+        return self._topics.owned(self._name) is not None
 
     def make(self) -> Topic:
         """The topic, made if need be; it is compacted, so it holds the latest of everything and little more."""
-        topic = self._topics.by_name.get(self._name)
+        topic = self._topics.owned(self._name)
         if topic is None:
             settings = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
-            topic = self._topics.create(self._name, self._partitions, settings)
+            topic = self._topics.create(self._name, self._partitions, settings, by_broker=True)
         self._topic_id = self._topic_id or topic.id
         return topic
 
     @property
     def partition_count(self) -> int:
         """How many partitions the topic has, or will have once it is made."""
-        topic = self._topics.by_name.get(self._name)
+        topic = self._topics.owned(self._name)
         return len(topic.partitions) if topic else self._partitions
 
     def partition_of(self, owner: str) -> int:
@@ -97,11 +97,11 @@ class CoordinatorLog:
 
     def partitions(self) -> list[Log]:
         """The topic's logs; none before it is made."""
-        topic = self._topics.by_name.get(self._name)
+        topic = self._topics.owned(self._name)
         return list(topic.partitions) if topic else []
 
     def note_cuts(self) -> None:
-        topic = self._topics.by_name.get(self._name)
+        topic = self._topics.owned(self._name)
         self._cuts = {log: log.cuts for log in topic.partitions} if topic else {}
         self._topic_id = topic.id if topic else None
 
@@ -111,8 +111,10 @@ class CoordinatorLog:
 
         A failed sync has lost the end of a partition, or somebody has deleted the topic.
         """
-        if self._topic_id is not None and self._topic_id not in self._topics.by_id:
-            return True
+        if self._topic_id is not None:
+            topic = self._topics.owned(self._name)
+            if topic is None or topic.id != self._topic_id:
+                return True
         for log, cuts in self._cuts.items():  # noqa: SIM110 - a generator costs more than this, and it is every request
             if log.cuts != cuts:
                 return True

@@ -30,8 +30,8 @@ class Context:
         return self.broker.config.advertised or self.local
 
 
-# A handler answers at once, later, or (Produce with acks=0) not at all. A deferred None hangs up on the client.
-Answer = Message | Deferred[Message] | Deferred[Message | None] | Coroutine[Any, Any, Message] | None
+# A handler answers at once, later, or (Produce with acks=0) not at all. A None that comes later hangs up on the client.
+Answer = Message | Deferred[Message] | Deferred[Message | None] | Coroutine[Any, Any, Message | None] | None
 
 # One that goes through an array of the request does so in steps: it yields after each entry, since there may be many.
 Handled = Answer | Steps[Answer]

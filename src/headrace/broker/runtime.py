@@ -14,6 +14,7 @@ from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import FetchSessions, Waiting
 from headrace.broker.groups import Groups
 from headrace.broker.identity import Identity
+from headrace.broker.metadata_log import MetadataLog
 from headrace.broker.settings import BROKER_SETTINGS, log_config
 from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
 from headrace.broker.transactions import Transactions
@@ -154,6 +155,7 @@ class Runtime:
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
+        self.metadata = MetadataLog(self, self.topics)
         self.groups = Groups(
             self, self.topics, _group_settings(config), partitions=config.number("offsets.topic.num.partitions")
         )
@@ -170,6 +172,7 @@ class Runtime:
         """Begin to work, on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self.turns = Turns(self._loop)
+        self.metadata.load()
         self.groups.load()
         self.transactions.load()
         self.topics.on_change(self._topics_changed)
@@ -188,6 +191,7 @@ class Runtime:
 
     def close(self) -> None:
         """Finish what is under way, make everything durable, and let go of the directory."""
+        self.metadata.close()
         self.groups.close()
         self.transactions.close()
         self._threads.shutdown(wait=True)
@@ -218,11 +222,7 @@ class Runtime:
         await self.in_thread(lambda: self.topics.delete(topic.name, topic.id))
         for log in topic.partitions:  # whoever waits for more of it would wait in vain
             self.waiting.appended(log)
-        forgotten: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
-        self.groups.topics_deleted(frozenset([topic.name])).then(
-            lambda error: None if forgotten.done() else forgotten.set_result(error)
-        )
-        error = await forgotten
+        error = await self.groups.topics_deleted(frozenset([topic.name]))
         if error:
             raise error
 

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 from headrace.broker.errors import BrokerError
 from headrace.broker.settings import check_topic_settings, log_config
+from headrace.coordinator.metadata import METADATA_TOPIC
 from headrace.model import TopicPartition, check_topic_name
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.atomic_file import make_folder, write_atomically
@@ -46,6 +47,10 @@ class Topic:
         return self.name in ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
+# What the broker keeps to itself: in neither `by_name` nor `by_id`, so that no API reaches it, and `owned` by name.
+HIDDEN_TOPICS = frozenset({METADATA_TOPIC})
+
+
 class TopicFile(NamedTuple):
     id: UUID
     partitions: int
@@ -63,6 +68,7 @@ class TopicCatalog:
         self._folder = f"{directory.path}/{FOLDER}"
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self._hidden: dict[str, Topic] = {}
         self.revision = 0
         self._listeners: list[Callable[[str | None], None]] = []
         self._lock = RLock()
@@ -109,12 +115,29 @@ class TopicCatalog:
     def config_of(self, settings: Mapping[str, str]) -> LogConfig:
         return log_config(settings, self._defaults)
 
+    def owned(self, name: str) -> Topic | None:
+        """A topic in which the broker keeps its books, whether clients see it or not."""
+        return self._hidden.get(name) or self.by_name.get(name)
+
     # --- changing
 
-    def create(self, name: str, partitions: int, settings: Mapping[str, str], *, validate_only: bool = False) -> Topic:
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        settings: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+        by_broker: bool = False,
+    ) -> Topic:
         """Make a topic; it is on disk when this returns."""
         with self._lock:
             check_topic_name(name)
+            if name in HIDDEN_TOPICS and not by_broker:
+                raise BrokerError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Creation of internal topic {name} is prohibited: the broker keeps its metadata there",
+                )
             self._check_clash(name)
             if not 1 <= partitions <= MAX_PARTITIONS:
                 raise BrokerError(
@@ -231,6 +254,9 @@ class TopicCatalog:
         return self._put(Topic(name, file.id.bytes, logs, file.settings))
 
     def _put(self, topic: Topic) -> Topic:
+        if topic.name in HIDDEN_TOPICS:
+            self._hidden[topic.name] = topic
+            return topic
         self.by_name[topic.name] = self.by_id[topic.id] = topic
         self._notify_changed()
         return topic

@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -78,6 +78,15 @@ class Deferred(Generic[T]):
 
         self.then(pass_on, changed.fail)
         return changed
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """For a coroutine that has nothing else to do until the value is there."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.then(
+            lambda value: None if future.done() else future.set_result(value),
+            lambda error: None if future.done() else future.set_exception(error),
+        )
+        return future.__await__()
 
     def on_abandon(self, forget: Callable[[], None]) -> None:
         """Have `forget` called if nobody waits for the value any more."""

@@ -1,28 +1,11 @@
-"""The records of `__consumer_offsets` to bytes and back, in Kafka's own formats.
-
-A key starts with two bytes that say its type, a value with two that say its version. What always holds: a record that
-is decoded and encoded again means the same, and a type that is not known here is passed over, as Kafka does, so that a
-topic written by a newer broker can be read.
-"""
+"""The records of `__consumer_offsets` to bytes and back, in Kafka's own formats."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group import record_formats as formats
-from headrace.protocol import codec
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.schema import Buffer, Message, RawTag
-
-
-class RecordType(NamedTuple):
-    """One type of record: the number in front of its key, and the version in which its value is written."""
-
-    number: int
-    key: type[Message]
-    value: type[Message]
-    written_version: int
-
+from headrace.coordinator.record_types import RecordType, RecordTypes
+from headrace.protocol.schema import RawTag
 
 # What Kafka wrote before 0.9 kept offsets by; its key and value look like the first versions of today's.
 _LEGACY_OFFSET_COMMIT = RecordType(0, formats.OffsetCommitKey, formats.OffsetCommitValue, 0)
@@ -44,10 +27,8 @@ RECORD_TYPES = (
     RecordType(16, formats.ConsumerGroupRegularExpressionKey, formats.ConsumerGroupRegularExpressionValue, 0),
 )
 
-_BY_NUMBER = {kind.number: kind for kind in (_LEGACY_OFFSET_COMMIT, *RECORD_TYPES)}
-_BY_KEY = {kind.key: kind for kind in RECORD_TYPES}
+_TYPES = RecordTypes("__consumer_offsets", RECORD_TYPES, only_read=[_LEGACY_OFFSET_COMMIT])
 
-_KEY_VERSION = 0  # the two bytes in front of a key used to be its version, and are its type today
 _VERSION_WITH_EXPIRY = 1
 
 # Kafka's default for a member's classic metadata is not null but an empty struct, and null is what it always writes for
@@ -58,35 +39,13 @@ _NULL_CLASSIC_METADATA = RawTag(0, b"\x00")
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """The key and the value as they are written; the value of a tombstone is None."""
-    key, value = record.key, record.value
-    if not isinstance(key, Message) or type(key) not in _BY_KEY:
-        raise TypeError(f"{type(key).__name__} is not the key of a record of __consumer_offsets")
-    kind = _BY_KEY[type(key)]
-    key_bytes = kind.number.to_bytes(2, "big") + codec.encode(key, _KEY_VERSION)
-    if value is None:
-        return key_bytes, None
-    if not isinstance(value, kind.value):
-        raise TypeError(f"{type(value).__name__} is not the value of a {type(key).__name__}")
-    version = kind.written_version
+    value = record.value
     if isinstance(value, formats.OffsetCommitValue) and value.expire_timestamp != -1:
-        version = _VERSION_WITH_EXPIRY
+        return _TYPES.encode(record, _VERSION_WITH_EXPIRY)
     if isinstance(value, formats.ConsumerGroupMemberMetadataValue) and value.classic_member_metadata is None:
         value = replace(value, unknown_tags=(_NULL_CLASSIC_METADATA, *value.unknown_tags))
-    return key_bytes, version.to_bytes(2, "big") + codec.encode(value, version)
+        return _TYPES.encode(record._replace(value=value))
+    return _TYPES.encode(record)
 
 
-def decode(key: Buffer, value: Buffer | None) -> CoordinatorRecord | None:
-    """The record; None if its type is not known here."""
-    kind = _BY_NUMBER.get(_leading_number(key))
-    if kind is None:
-        return None
-    decoded_key = codec.decode(kind.key, _KEY_VERSION, bytes(key[2:]))
-    if value is None:
-        return CoordinatorRecord(decoded_key, None)
-    return CoordinatorRecord(decoded_key, codec.decode(kind.value, _leading_number(value), bytes(value[2:])))
-
-
-def _leading_number(data: Buffer) -> int:
-    if len(data) < 2:
-        raise MalformedMessage("a record of __consumer_offsets is shorter than the two bytes it starts with", 0)
-    return int.from_bytes(data[:2], "big", signed=True)
+decode = _TYPES.decode

@@ -1,0 +1,87 @@
+"""What the broker knows beside its topics, as typed records of `__headrace_metadata`, and the state they add up to.
+
+The topic is compacted: the latest record of a key counts, a tombstone removes it. A new kind of metadata is a key and a
+value here, a line in `RECORD_TYPES`, and a line in `MetadataImage` that says what takes it in. What always holds: the
+image is the records applied in their order, and nothing else, so it is the same after a restart.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.record_types import RecordType, RecordTypes
+from headrace.protocol.schema import Message, int8, string
+from headrace.security.acl import Acl, Operation, PatternType, Permission, ResourceType
+from headrace.security.authorizer import Acls
+
+METADATA_TOPIC = "__headrace_metadata"
+
+
+class AclKey(Message, versions=range(1)):
+    """The whole ACL: two that differ in anything are two."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8()
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission: int = int8()
+
+
+class AclValue(Message, versions=range(1), flexible_since=0):
+    """That the ACL holds; there is nothing more to say of it."""
+
+
+RECORD_TYPES = RecordTypes(METADATA_TOPIC, [RecordType(0, AclKey, AclValue, 0)])
+
+
+class MetadataImage:
+    """Everything that the records say, as of the last one applied."""
+
+    def __init__(self) -> None:
+        self.acls = Acls()
+        self._take_in: dict[type[Message], Callable[[Any, Any], None]] = {AclKey: self._take_in_acl}
+
+    def apply(self, record: CoordinatorRecord) -> None:
+        self._take_in[type(record.key)](record.key, record.value)  # type: ignore[index]  # decoded by RECORD_TYPES
+
+    def _take_in_acl(self, key: AclKey, value: AclValue | None) -> None:
+        acl = _acl_of(key)
+        acl.check()
+        if value is None:
+            self.acls.remove(acl)
+        else:
+            self.acls.add(acl)
+
+
+class MetadataChange(NamedTuple):
+    """What is decided about a request that changes metadata: the records to write, and the answer once they are."""
+
+    response: Message
+    records: Sequence[CoordinatorRecord] = ()
+
+
+def record_of(acl: Acl, *, is_removed: bool = False) -> CoordinatorRecord:
+    key = AclKey(
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission=acl.permission,
+    )
+    return CoordinatorRecord(key, None if is_removed else AclValue())
+
+
+def _acl_of(key: AclKey) -> Acl:
+    return Acl(
+        ResourceType(key.resource_type),
+        key.resource_name,
+        PatternType(key.pattern_type),
+        key.principal,
+        key.host,
+        Operation(key.operation),
+        Permission(key.permission),
+    )
