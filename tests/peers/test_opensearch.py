@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.connect.sync.poison import apply_or_bury
-from headrace.connect.sync.reduction import LogRecord
+from headrace.connect.sync.reduction import BrokenRecord, LogRecord
 from headrace.records import Record
 from headrace.stores.derived import Place
 from headrace.stores.errors import RowRefused, SinkUnavailable
@@ -73,8 +73,9 @@ def test_a_row_that_the_index_cannot_hold_is_buried_and_the_rest_is_there(opense
         change(3, {"v": {"a": 2}}, 4),
     ]
     records = [LogRecord(0, Record(each.offset, 0, b"key", b"value")) for each in changes]
+    buried: list[BrokenRecord] = []
     with opened(sink):
-        buried = list(apply_or_bury(sink, batch(*changes, up_to=5), Place(TOPIC, {0: 0}), records))
+        apply_or_bury(sink, batch(*changes, up_to=5), Place(TOPIC, {0: 0}), records, buried.extend)
     assert [found.record.offset for found in buried] == [2, 3, 1]
     assert [row.key for chunk in sink.scan() for row in chunk] == ["1", "3"]
     assert sink.place() == Place(TOPIC, {0: 5})

@@ -1,40 +1,60 @@
-"""A batch with a row that the target will never take: find the row, bury it, write the rest.
+"""A batch with rows that the target will never take: find them, bury them, write the rest.
 
-Some targets say which row it was; of the others it is found by halves. While that goes on the place stays where it was,
-so a crash repeats the search and loses nothing.
+Some targets say which row it was; of the others it is found by halves. Where one row after the other is refused (all
+of them, if the table has another key than the target) halves are tried as well: the work grows with the rows, and not
+with their square. While that goes on the place stays where it was, so a crash repeats the search and loses nothing.
 
 What a batch does to rows without a key depends on how many of them the target has, so a part of it must never be
 applied twice. Such a batch is halved by its records: each part moves the place.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from headrace.connect.sync.reduction import BrokenRecord, LogRecord
-from headrace.records import Record
 from headrace.stores.derived import ChangeBatch, Place, RowChange, Sink
 from headrace.stores.errors import RowRefused
 
+_ONE_BY_ONE: Final = 8  # refusals of a batch, before it is halved
+Bury = Callable[[Sequence[BrokenRecord]], None]  # the records are durable among the dead letters when it returns
+
 
 def apply_or_bury(
-    sink: Sink, batch: ChangeBatch, before: Place, records: Sequence[LogRecord]
-) -> Iterator[BrokenRecord]:
-    """Apply a batch; each row that cannot be applied is handed out, and must be buried before the next is asked for."""
-    changes = list(batch.changes)
-    while True:
+    sink: Sink, batch: ChangeBatch, before: Place, records: Sequence[LogRecord], bury: Bury
+) -> None:  # fmt: skip
+    """Apply a batch; what cannot be applied is buried before the place moves past it."""
+    try:
+        _apply(sink, batch)
+    except RowRefused:
+        refused = _apply_rest(sink, batch.changes, before, clears=batch.clears)
+        held = {(found.partition, found.record.offset): found.record for found in records}
+        bury([BrokenRecord(bad.partition, held[bad.partition, bad.offset], reason) for bad, reason in refused])
+        _apply(sink, ChangeBatch((), batch.place))
+
+
+def _apply_rest(
+    sink: Sink, changes: Sequence[RowChange], place: Place, *, clears: bool
+) -> list[tuple[RowChange, str]]:  # fmt: skip
+    """Apply what can be applied; the changes that cannot, each with the reason."""
+    refused: list[tuple[RowChange, str]] = []
+    for _ in range(_ONE_BY_ONE):
         try:
-            _apply(sink, ChangeBatch(changes, batch.place, batch.clears))
-            return
+            _apply(sink, ChangeBatch(changes, place, clears))
+            return refused
         except RowRefused as refusal:
             if not changes:
                 raise
-            bad = _refused(changes, refusal)
+            where = (refusal.partition, refusal.offset)
+            bad = next((change for change in changes if (change.partition, change.offset) == where), None)
+            if bad is None and len(changes) == 1:
+                bad = changes[0]
             if bad is None:
                 break
-            yield BrokenRecord(bad.partition, _record_of(bad, records), str(refusal))
-            changes.remove(bad)
+            refused.append((bad, str(refusal)))
+            changes = [change for change in changes if change is not bad]
     middle = len(changes) // 2
-    yield from apply_or_bury(sink, ChangeBatch(changes[:middle], before, batch.clears), before, records)
-    yield from apply_or_bury(sink, ChangeBatch(changes[middle:], batch.place), before, records)
+    refused += _apply_rest(sink, changes[:middle], place, clears=clears)
+    return refused + _apply_rest(sink, changes[middle:], place, clears=False)
 
 
 def apply_in_parts(
@@ -43,10 +63,11 @@ def apply_in_parts(
     before: Place,
     place: Place,
     reduce: Callable[[Sequence[LogRecord]], Sequence[RowChange]],
-) -> Iterator[BrokenRecord]:
+    bury: Bury,
+) -> None:
     """The same for rows that are counted: a record that is refused does nothing, and the place goes past it."""
     left = list(records)
-    while True:
+    for _ in range(_ONE_BY_ONE):
         try:
             _apply(sink, ChangeBatch(reduce(left), place))
             return
@@ -59,13 +80,13 @@ def apply_in_parts(
                 bad = left[0]
             if bad is None:
                 break
-            yield BrokenRecord(*bad, str(refusal))
+            bury([BrokenRecord(*bad, str(refusal))])
             left.remove(bad)
     first, rest = left[: len(left) // 2], left[len(left) // 2 :]
     reached = {found.partition: found.record.offset + 1 for found in first}
     between = Place(place.topic, {**before.offsets, **reached}, place.topic_id)
-    yield from apply_in_parts(sink, first, before, between, reduce)
-    yield from apply_in_parts(sink, rest, between, place, reduce)
+    apply_in_parts(sink, first, before, between, reduce, bury)
+    apply_in_parts(sink, rest, between, place, reduce, bury)
 
 
 def _apply(sink: Sink, batch: ChangeBatch) -> None:
@@ -74,16 +95,3 @@ def _apply(sink: Sink, batch: ChangeBatch) -> None:
     except UnicodeEncodeError as error:
         # JSON can write half of a surrogate pair, which is not a character: no store can hold it.
         raise RowRefused("a text holds half of a surrogate pair, which is not a character") from error
-
-
-def _refused(changes: Sequence[RowChange], refusal: RowRefused) -> RowChange | None:
-    """The change that was meant, if that is known."""
-    if len(changes) == 1:
-        return changes[0]
-    place = (refusal.partition, refusal.offset)
-    return next((change for change in changes if (change.partition, change.offset) == place), None)
-
-
-def _record_of(change: RowChange, records: Sequence[LogRecord]) -> Record:
-    place = (change.partition, change.offset)
-    return next(found.record for found in records if (found.partition, found.record.offset) == place)

@@ -88,10 +88,8 @@ class Runner:
                 failures = 1 if self.applied_records > begun_with else failures + 1
                 pause_s = backoff.pause_s(failures)
                 waiting = _waiting_for(error)
-                # Once for each reason: that it waits is in its status, and the log is not to be filled with it.
-                is_news = (self.status.state, self.status.text("problem")) != (WAITING, str(error))
-                say = _log.warning if is_news else _log.debug
-                say("sink waits", sink=self._settings.name, waiting=waiting, error=str(error))
+                # Its status says so to whoever watches, once; a second line in the log would be noise.
+                _log.debug("sink waits", sink=self._settings.name, waiting=waiting, error=str(error))
                 self._tell_anew(WAITING, str(error), waiting)
                 stop.wait(min(pause_s, _TOPIC_PAUSE_S) if isinstance(error, UnknownTopic) else pause_s)
             else:
@@ -150,21 +148,22 @@ class Runner:
         place = Place(settings.topic, gathered.offsets, self._place.topic_id)
         records = gathered.records
 
+        def bury(broken: Sequence[BrokenRecord]) -> None:
+            self._bury(cluster, broken)
+
         def reduce(records: Sequence[LogRecord]) -> Sequence[RowChange]:
             changes, broken = self._reduced(records)
             if broken:
-                self._bury(cluster, broken)
+                bury(broken)
             return changes
 
         if not self._sink.every_change and any(found.record.key is None for found in records):
-            refusals = apply_in_parts(self._sink, records, self._place, place, reduce)
+            apply_in_parts(self._sink, records, self._place, place, reduce, bury)
         else:
             if gathered.clears:
                 self._take_back(cluster, gathered.offsets)
             batch = ChangeBatch(reduce(records), place, gathered.clears)
-            refusals = apply_or_bury(self._sink, batch, self._place, records)
-        for refused in refusals:
-            self._bury(cluster, [refused])
+            apply_or_bury(self._sink, batch, self._place, records, bury)
         self._place = place
         self.applied_records += len(gathered.records)
         if self._progress is not None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from headrace.connect.sync.poison import apply_in_parts, apply_or_bury
-from headrace.connect.sync.reduction import LogRecord
+from headrace.connect.sync.reduction import BrokenRecord, LogRecord
 from headrace.records import Record
 from headrace.stores.derived import ChangeBatch, Place, RowChange
 from headrace.stores.errors import RowRefused
@@ -22,7 +22,7 @@ class Picky:
         self.refused, self.tells = refused, tells
         self.rows: set[int] = set()
         self.place: Place | None = None
-        self.calls = 0
+        self.calls = self.handed = 0
 
     def open(self) -> Place | None:
         return self.place
@@ -31,6 +31,7 @@ class Picky:
 
     def apply(self, batch: ChangeBatch) -> None:
         self.calls += 1
+        self.handed += len(batch.changes)
         for change in batch.changes:
             if change.offset in self.refused:
                 told = {"partition": 0, "offset": change.offset} if self.tells else {}
@@ -46,10 +47,14 @@ def test_all_but_the_refused_rows_are_written(refused: tuple[int, ...], tells: b
     records = [LogRecord(0, Record(at, 0, b"k", b"v%d" % at)) for at in range(100)]
     sink = Picky(refused, tells=tells)
     buried = []
-    for broken in apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records):
+
+    def bury(found: Sequence[BrokenRecord]) -> None:
         assert sink.place != BEHIND, "the place moved on before the letter was written"
-        buried.append(broken.record.offset)
-        assert broken.record.value == b"v%d" % broken.record.offset
+        for broken in found:
+            buried.append(broken.record.offset)
+            assert broken.record.value == b"v%d" % broken.record.offset
+
+    apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records, bury)
     assert sorted(buried) == sorted(refused)
     assert sink.rows == set(range(100)) - set(refused)
     assert sink.place == BEHIND
@@ -59,8 +64,33 @@ def test_one_bad_row_is_found_by_halves() -> None:
     changes = [RowChange({"id": at}, {"id": at}, 0, at, 0) for at in range(1024)]
     records = [LogRecord(0, Record(at, 0, b"k", b"v")) for at in range(1024)]
     sink = Picky([700], tells=False)
-    list(apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records))
+    apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records, lambda _found: None)
     assert sink.calls < 30
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_the_work_does_not_grow_with_the_square_of_the_rows_that_are_refused(is_counted: bool) -> None:
+    def handled(count: int) -> int:
+        """How many rows the target looks at when it refuses all of so many."""
+        changes = [RowChange({"id": at}, {"id": at}, 0, at, 0) for at in range(count)]
+        records = [LogRecord(0, Record(at, 0, None if is_counted else b"k", b"v")) for at in range(count)]
+        sink = Picky(range(count), tells=True)
+        buried: list[BrokenRecord] = []
+        if is_counted:
+            apply_in_parts(
+                sink,
+                records,
+                BEFORE,
+                BEHIND,
+                lambda some: [changes[found.record.offset] for found in some],
+                buried.extend,
+            )
+        else:
+            apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records, buried.extend)
+        assert len(buried) == count
+        return sink.handed
+
+    assert handled(4000) < 6 * handled(1000)  # it was 16 times as much
 
 
 class Counting(Picky):
@@ -90,12 +120,14 @@ def test_rows_that_are_counted_are_counted_once(refused: tuple[int, ...], tells:
     def reduce(some: Sequence[LogRecord]) -> list[RowChange]:
         return [RowChange({"id": at.record.offset}, {}, 0, at.record.offset, 0) for at in some]
 
+    def bury(found: Sequence[BrokenRecord]) -> None:
+        buried.update(broken.record.offset for broken in found)
+
     for _ in range(2):
         before = sink.place or BEFORE
         left = [found for found in records if found.record.offset >= before.offsets[0]]
         try:
-            for broken in apply_in_parts(sink, left, before, BEHIND, reduce):
-                buried.add(broken.record.offset)
+            apply_in_parts(sink, left, before, BEHIND, reduce, bury)
         except KeyboardInterrupt:
             continue
         break
