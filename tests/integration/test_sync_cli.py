@@ -41,8 +41,16 @@ def _run(*arguments: str) -> Result:
 
 def test_run_status_verify_rebuild(bootstrap: str, config: Path, tmp_path: Path) -> None:
     where = ("--config", str(config), "--bootstrap", bootstrap)
-    (before,) = json.loads(_run("status", "--json", *where).output)
-    assert (before["state"], before["lag_records"]) == ("never ran", 10)
+    found = _run("status", "--json", *where)
+    (before,) = json.loads(found.output)
+    assert (before["state"], before["lag_records"], found.exit_code) == ("never ran", 10, 1)
+    nowhere = tmp_path / "nowhere.toml"
+    nowhere.write_text(config.read_text().replace('"orders"', '"not-there"', 1))
+    missing = _run("status", "--config", str(nowhere), "--bootstrap", bootstrap)
+    assert ("no topic" in missing.output, missing.exit_code) == (
+        True,
+        1,
+    )  # as with verify, which has nothing to compare
     program = "from headrace.cli.main import cli; cli()"
     process = subprocess.Popen([sys.executable, "-c", program, "sync", "run", *where], env={**os.environ})
     try:
@@ -65,6 +73,7 @@ def test_run_status_verify_rebuild(bootstrap: str, config: Path, tmp_path: Path)
     assert "and 1 more" in different.output
     (report,) = json.loads(_run("verify", "--json", *where).output)
     assert report["keys"][0] == {"key": "0", "kind": "different", "columns": ["n"]}
+    assert json.loads(_run("status", "--json", *where).output)[0]["differences"] == 3
 
     rebuilt = _run("rebuild", "table", *where)
     assert rebuilt.stderr.splitlines()[0] == "rebuilding table from orders: 0 of 10 records (0%)"  # also in a pipe
@@ -73,6 +82,8 @@ def test_run_status_verify_rebuild(bootstrap: str, config: Path, tmp_path: Path)
     assert rebuilt.stdout.endswith(f"and switched to it: sqlite orders in {tmp_path / 'target.sqlite'}\n")
     assert db.execute("SELECT sum(n) FROM orders").fetchone() == (45,)
     db.close()
+    (after,) = json.loads(_run("status", "--json", *where).output)
+    assert (after["differences"], after["verified_ms"]) == (None, None)  # what was compared was the old target
     assert _run("verify", *where).exit_code == 0
 
 

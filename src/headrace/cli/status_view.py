@@ -30,10 +30,12 @@ class View(LiveView):
             return
         for one in found:
             line = _json_line(one) if self._as_json else _line(one)
+            # The text of an error may be another one at each attempt; what is waited for is the news.
+            news = line if self._as_json or not one.text("waiting") else one.state_text + letters_of(one)
             before, at = self._shown.get(one.name, ("", 0.0))
-            if line == before and (not self._as_json or time.monotonic() - at < EVERY_S):
+            if news == before and (not self._as_json or time.monotonic() - at < EVERY_S):
                 continue
-            self._shown[one.name] = (line, time.monotonic())
+            self._shown[one.name] = (news, time.monotonic())
             if self._as_json:
                 click.echo(line)
             elif one.state != FAILED:  # told at the end

@@ -69,7 +69,7 @@ def run(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...], as
 def status(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
     """Show what each derived system does, how far it is behind, and what it could not use.
 
-    Ends with 1 if one of them failed, or has dead letters.
+    Ends with 1 if one of them failed, has dead letters, or cannot be verified yet: it never ran, or has no topic.
     """
     wanted = load_settings(config, names)
     with connect(bootstrap) as cluster:

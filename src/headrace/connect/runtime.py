@@ -90,7 +90,6 @@ class Runtime:
                     raise _lasting(error) from error
                 failures = 1 if self.progress.batches > committed else failures + 1
                 self.progress.failures += 1
-                is_news = not self.progress.is_waiting or self.progress.last_error != str(error)
                 self.progress.last_error = str(error)
                 self.progress.is_waiting = True
                 self.progress.lag_ms = None
@@ -98,9 +97,8 @@ class Runtime:
                 if self.backoff.gives_up(failures):
                     raise
                 pause_s = self.backoff.pause_s(failures)
-                # Once for each reason: how long it waits is in its status, and the log is not to be filled with it.
-                say = log.warning if is_news else log.debug
-                say("connector waits", connector=self.name, error=str(error), pause_s=pause_s)
+                # Its status says so to whoever watches, once; a second line in the log would be noise.
+                log.debug("connector waits", connector=self.name, error=str(error), pause_s=pause_s)
                 self._pause(pause_s)
 
     def _pause(self, seconds: float) -> None:

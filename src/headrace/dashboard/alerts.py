@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from headrace.client.lag import Loss, PartitionLag, Trouble, trouble_of
 from headrace.connect.sync.places import owner_of
-from headrace.dashboard.format import count, duration, size
+from headrace.dashboard.format import count, duration, moment, size
 from headrace.dashboard.history import History, Series, window
 from headrace.dashboard.reports import Jobs, Statuses
 from headrace.dashboard.snapshot import Snapshot
@@ -237,9 +237,12 @@ def parts(known: Known) -> Iterator[Alert]:
                 )  # fmt: skip
             differences = status.number("differences")
             if differences:
+                verified_ms = status.number("verified_ms")
+                when = "" if verified_ms is None else f", as verified at {moment(verified_ms)[:-4]} UTC"
                 yield Alert(
                     f"differs:{topic}:{status.name}", Severity.WARNING, status.name,
-                    f"differs from its source in {count(differences)} {'row' if differences == 1 else 'rows'}.", page,
+                    f"differs from its source in {count(differences)} {'row' if differences == 1 else 'rows'}{when}.",
+                    page,
                 )  # fmt: skip
 
 

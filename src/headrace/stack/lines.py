@@ -34,7 +34,7 @@ class Said:
     level: str = INFO
     facts: Mapping[str, Any] = field(default_factory=dict)
     is_ready: bool = False
-    is_repeated: bool = False  # said again and again: shown when it differs from the last time
+    repeats: str = ""  # of what is said again and again: shown when this differs from the last time
     problem: str | None = None  # what is wrong now; empty when nothing is any more
 
 
@@ -82,7 +82,8 @@ def read_condition(text: str) -> Said:
         WARNING if state == WAITING or letters else INFO,
         {"waiting": "", **facts},
         is_ready=state == RUNNING,
-        is_repeated=True,
+        # The text of an error may be another one at each attempt; what is waited for is the news.
+        repeats=f"{told}: {letters if waiting else problem}",
         problem=problem,
     )
 

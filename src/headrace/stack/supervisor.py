@@ -43,7 +43,7 @@ class Supervisor:
         self._bootstrap = bootstrap_of(stack)
         self._running: dict[str, MemberProcess] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._told: dict[str, str] = {}  # the last sentence of those who repeat themselves
+        self._told: dict[str, str] = {}  # what those who repeat themselves said last
         self._facts: dict[str, dict[str, Any]] = {name: {} for name in self._members}
         self._problems: dict[str, str] = {}
         self._digests = {name: Digest() for name in self._members}
@@ -149,10 +149,10 @@ class Supervisor:
         self._show(member.name, said)
 
     def _show(self, name: str, said: Said) -> None:
-        if said.is_repeated:
-            if self._told.get(name) == said.sentence:
+        if said.repeats:
+            if self._told.get(name) == said.repeats:
                 return
-            self._told[name] = said.sentence
+            self._told[name] = said.repeats
         self._tell(name, said.sentence, said.level, said.facts)
 
     def _tell(self, source: str, sentence: str, level: str = INFO, facts: Any = None) -> None:

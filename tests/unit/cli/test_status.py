@@ -8,10 +8,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli.main import cli
+from headrace.cli.status_view import View, sync_table
 from headrace.stack import state_file
 from headrace.stack.errors import StackError
 from headrace.stack.state_file import STATE_FOLDER, MemberState, StackState
 from headrace.stack.usage import process_of
+from headrace.status import Status
 
 
 def written(folder: Path, *members: MemberState) -> None:
@@ -25,6 +27,16 @@ def shown(folder: Path, *options: str) -> Result:
     return CliRunner().invoke(
         cli, ["status", "--config", str(folder / "headrace.toml"), *options], catch_exceptions=False
     )
+
+
+def test_a_part_that_waits_says_so_once_whatever_the_error_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    with View(sync_table, as_json=False) as view:
+        for process in (1, 2):
+            problem = f"the file is locked by process {process}"
+            view.show([Status.of("copy", "duckdb", "waiting", waiting="for the lock on a file", problem=problem)])
+        view.show([Status.of("copy", "duckdb", "running")])
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["copy is waiting: for the lock on a file: the file is locked by process 1", "copy is running"]
 
 
 BROKER = MemberState("broker", "broker", "running", 7)

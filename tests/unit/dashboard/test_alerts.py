@@ -88,13 +88,15 @@ def test_a_job_that_takes_in_more_than_it_processes():
 def test_what_captures_and_copies_report():
     shop = Status("shop", {"slot_lag_bytes": 900, "slot_lag_limit_bytes": 1000}, NOW)
     broken = Status("stock", {"state": "failed", "problem": "the slot is gone"}, NOW)
-    index = Status("index", {"differences": 3}, NOW)
+    index = Status("index", {"differences": 3, "verified_ms": 1_700_000_000_000}, NOW)
     found = alerts(statuses={CAPTURES: {"shop": shop, "stock": broken}, DERIVED: {"index": index}})
     assert {alert.key: alert.severity for alert in found} == {
         "slot:shop": Severity.DANGER,
         f"failed:{CAPTURES}:stock": Severity.DANGER,
         f"differs:{DERIVED}:index": Severity.WARNING,
     }
+    (differs,) = (alert.sentence for alert in found if alert.subject == "index")
+    assert differs == "differs from its source in 3 rows, as verified at 2023-11-14 22:13:20 UTC."
 
 
 def test_an_alert_keeps_its_beginning():

@@ -105,6 +105,10 @@ def test_a_capture_tells_how_it_stands() -> None:
     )
     assert said.sentence == "is waiting: for topic t: away; 2 records were set aside as dead letters (no)"
     assert said.facts["dead_letters"] == 2
+    waiting = line | {"waiting": "for the lock on a file"}
+    again, other = (read_condition(json.dumps(waiting | {"problem": f"held by {pid}"})).repeats for pid in (1, 2))
+    assert again == other  # what is waited for is the news, and not how the error is called
+    assert read_condition(json.dumps(waiting | {"dead_letters": 1})).repeats != again
 
 
 def test_a_pipeline_tells_of_jobs_and_batches() -> None:

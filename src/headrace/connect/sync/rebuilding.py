@@ -7,15 +7,18 @@ step notices the switch at its next batch and goes on with the new one. An old t
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.client import admin
 from headrace.client.cluster import Cluster
+from headrace.client.errors import Refused
 from headrace.client.offsets import bounds
 from headrace.connect.sync.places import checked_place
 from headrace.connect.sync.runner import Runner
 from headrace.connect.sync.settings import SyncSettings
 from headrace.dead_letters import LetterBox, forget_letters
+from headrace.status import DERIVED, StatusWriter
 from headrace.stores.derived import Place, ReadableSink, RebuildableSink, Sink
 from headrace.stores.errors import SinkRefused
 
@@ -67,9 +70,11 @@ def rebuild(
             break
     sink.switch()
     outdated = before - runner.letters
-    if outdated:
-        with connect() as cluster:
+    with connect() as cluster:
+        if outdated:
             forget_letters(cluster, settings.dead_letters_topic, outdated)
+        with suppress(Refused):  # somebody else's cluster may not let us have a topic for it
+            StatusWriter(cluster, DERIVED).write_about(settings.name, {})  # what was compared was the old target
     return Rebuilt(place, runner.applied_records, len(runner.letters), len(outdated))
 
 

@@ -38,8 +38,11 @@ class SyncStatus:
 
     @property
     def is_fine(self) -> bool:
-        """Whether nobody has to look at it."""
-        return self.state != FAILED and not self.dead_letters
+        """Whether nobody has to look at it; it is not while `headrace sync verify` has nothing to compare.
+
+        That is so without a topic, and as long as its target has no place in it.
+        """
+        return self.state != FAILED and not self.dead_letters and bool(self.ends) and bool(self.offsets)
 
 
 def status_of(cluster: Cluster, settings: SyncSettings, now_ms: int) -> SyncStatus:
