@@ -1,19 +1,68 @@
-"""What every handler is given besides the request, and what it may answer."""
+"""What every handler is given besides the request, what it may answer, and what its caller has to be allowed.
+
+Each API says in `registry.py` what it needs. Of the request as a whole that is asked before its handler runs; of the
+single topics, groups and so on that a request names it is asked where the handler looks them up, by `Context`. There a
+handler can only ask for what the registry says: anything else is an error, and the client is hung up on. So what is not
+declared is not allowed.
+"""
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from headrace.broker.config import Address
+from headrace.broker.errors import BrokerError
 from headrace.broker.runtime import Runtime
+from headrace.broker.topics import Topic
 from headrace.broker.turns import Deferred, Steps
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Message
+from headrace.security.acl import CLUSTER_NAME, Operation, ResourceType
+from headrace.security.authorizer import every_operation
 from headrace.security.principal import ANONYMOUS, Principal
 
 DEFAULT_LISTENER = "PLAINTEXT"
 
+CLUSTER, TOPIC, GROUP = ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 
-@dataclass(frozen=True, slots=True)
+_DENIED = {
+    TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
+    GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+    CLUSTER: (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
+    TRANSACTIONAL_ID: (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "Transactional Id authorization failed.",
+    ),
+}
+
+
+def denial(resource_type: ResourceType) -> BrokerError:
+    return BrokerError(*_DENIED[resource_type])
+
+
+class Needs(NamedTuple):
+    """What the caller of an API has to be allowed; nothing, if nothing is said."""
+
+    # of the request as a whole
+    cluster: tuple[Operation, ...] = ()  # one of them
+    group: Operation | None = None  # on the group that `group_id` names
+    transactional_id: Operation | None = None  # on the one that `transactional_id` names, if it is not null
+    # of each resource that the request or its answer names
+    each: Mapping[ResourceType, Operation] = MappingProxyType({})
+    or_cluster: tuple[Operation, ...] = ()  # one of them on the cluster, instead of that
+    also: frozenset[tuple[Operation, ResourceType]] = frozenset()  # what else the handler asks about single resources
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self.cluster or self.group or self.transactional_id)
+
+
+NOTHING = Needs()
+
+
+@dataclass(slots=True)
 class Context:
     broker: Runtime
     version: int
@@ -23,11 +72,83 @@ class Context:
     local: Address  # where the client reached us, and so where it can come back to
     principal: Principal = ANONYMOUS  # who the client is
     listener: str = DEFAULT_LISTENER  # the name of the listener that it came through
+    needs: Needs = NOTHING
+    refused: BrokerError | None = None  # what each entry is answered, since the request as a whole is not allowed
 
     @property
     def advertised(self) -> Address:
         """The address that this client is told for this broker."""
         return self.broker.config.advertised or self.local
+
+    # --- what the client may do: everything, where nothing is authorised
+
+    def allows(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do to a resource what this API needs."""
+        if self.broker.authorizer is None:
+            return True
+        if self.refused is not None:
+            return False
+        return self._may(self.needs.each[resource_type], resource_type, name) or self._may_one(self.needs.or_cluster)
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do something else, which the registry lists for this API."""
+        self._check_declared(operation, resource_type)
+        return self._may(operation, resource_type, name)
+
+    def may_some(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the client may do it to some resource of the type."""
+        self._check_declared(operation, resource_type)
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.allows_any(self.principal, self.client_host, operation, resource_type)
+
+    def _check_declared(self, operation: Operation, resource_type: ResourceType) -> None:
+        if self.broker.authorizer and (operation, resource_type) not in self.needs.also:
+            raise AssertionError(f"{operation.name} on {resource_type.name} is not declared for this API")
+
+    def _may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.allows(self.principal, self.client_host, operation, resource_type, name)
+
+    def _may_one(self, operations: tuple[Operation, ...]) -> bool:
+        return any(self._may(operation, CLUSTER, CLUSTER_NAME) for operation in operations)
+
+    def require(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+        """Refuse what the client may not do to a resource."""
+        if self.broker.authorizer is not None and not self.allows(resource_type, name):
+            raise self.refused or denial(resource_type)
+
+    def topic(self, name: str, topic_id: bytes = b"", *, by_id: bool = False) -> Topic:
+        """The topic, if the client may do to it what this API does; if not, nobody learns whether it is there."""
+        broker = self.broker
+        if broker.authorizer is None:
+            return broker.topic(name, topic_id, by_id=by_id)
+        if by_id:
+            name = broker.topic(name, topic_id, by_id=True).name
+        self.require(TOPIC, name)
+        return broker.topic(name, topic_id, by_id=by_id)
+
+    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """What the client may do to a resource, as the bits of Kafka's operations."""
+        authorizer = self.broker.authorizer
+        if authorizer is None:
+            return every_operation(resource_type)
+        return authorizer.operations(self.principal, self.client_host, resource_type, name)
+
+    def deny_whole(self, request: Any) -> BrokerError | None:
+        """Why the request as a whole is not allowed, if it is not."""
+        needs = self.needs
+        if needs.cluster and not self._may_one(needs.cluster):
+            return denial(CLUSTER)
+        name = request.transactional_id if needs.transactional_id is not None else None
+        if (
+            needs.transactional_id
+            and name is not None
+            and not self._may(needs.transactional_id, TRANSACTIONAL_ID, name)
+        ):
+            return denial(TRANSACTIONAL_ID)
+        if needs.group is not None and not self._may(needs.group, GROUP, request.group_id):
+            return denial(GROUP)
+        return None
 
 
 # A handler answers at once, later, or (Produce with acks=0) not at all. A None that comes later hangs up on the client.
@@ -36,7 +157,36 @@ Answer = Message | Deferred[Message] | Deferred[Message | None] | Coroutine[Any,
 # One that goes through an array of the request does so in steps: it yields after each entry, since there may be many.
 Handled = Answer | Steps[Answer]
 
+Run = Callable[[Context, Any], Handled]
+
 
 class Handler(NamedTuple):
-    run: Callable[[Context, Any], Handled]
+    run: Run
     versions: range
+    needs: Needs
+
+
+def authorized(run: Run, needs: Needs, response: type[Message]) -> Run:
+    """The handler, behind what it needs.
+
+    A request that is not allowed as a whole is answered with the error alone; if its answer has no place for that, each
+    entry is refused: the handler runs, and whatever it looks up, `Context` refuses.
+    """
+    fields = {field.name: field for field in response.__schema__.fields}
+
+    def handle(ctx: Context, request: Any) -> Handled:
+        if ctx.broker.authorizer is None:
+            return run(ctx, request)
+        ctx.needs = needs
+        denied = ctx.deny_whole(request) if needs.is_whole else None
+        if denied is None:
+            return run(ctx, request)
+        if "error_code" not in fields or not fields["error_code"].exists(ctx.version):
+            ctx.refused = denied
+            return run(ctx, request)
+        answer: Any = response(error_code=denied.code)  # type: ignore[call-arg]  # it has one, as was seen
+        if "error_message" in fields and fields["error_message"].exists(ctx.version):
+            answer.error_message = str(denied)
+        return answer  # type: ignore[no-any-return]
+
+    return handle

@@ -1,13 +1,12 @@
-"""What the broker can do: one line per API. ApiVersions is derived from this list and from nothing else.
+"""What the broker can do: one line per API, with what its caller has to be allowed (`handler.Needs`).
 
-What a coordinator answers as it is has no file of its own in `handlers/`.
+ApiVersions is derived from this list and from nothing else. What a coordinator answers as it is has no file of its own
+in `handlers/`. The operations are those that Kafka's brokers ask for.
 """
 
-from collections.abc import Callable
-from typing import Any
-
-from headrace.broker.handler import Context, Handled, Handler
+from headrace.broker.handler import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Handler, Needs, Run, authorized
 from headrace.broker.handlers import (
+    acls,
     api_versions,
     configs,
     fetch,
@@ -20,59 +19,115 @@ from headrace.broker.handlers import (
     transactions,
 )
 from headrace.protocol.api import APIS, ApiKey
+from headrace.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from headrace.protocol.messages.delete_groups import DeletableGroupResult
+from headrace.protocol.messages.describe_groups import DescribedGroup
+from headrace.security.acl import Operation
 
-_RUN: dict[ApiKey, Callable[[Context, Any], Handled]] = {
+ALTER, ALTER_CONFIGS, CLUSTER_ACTION = Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION
+CREATE, DELETE, DESCRIBE = Operation.CREATE, Operation.DELETE, Operation.DESCRIBE
+DESCRIBE_CONFIGS, READ, WRITE = Operation.DESCRIBE_CONFIGS, Operation.READ, Operation.WRITE
+
+_ALTER_CLUSTER, _DESCRIBE_CLUSTER = Needs(cluster=(ALTER,)), Needs(cluster=(DESCRIBE,))
+_READ_GROUP = Needs(group=READ)
+_ALTER_ANY_CONFIGS = Needs(each={TOPIC: ALTER_CONFIGS, CLUSTER: ALTER_CONFIGS, GROUP: ALTER_CONFIGS})
+_SEE_CLUSTER = (DESCRIBE, CLUSTER)  # or the operations that are allowed on it are not told
+
+_APIS: dict[ApiKey, tuple[Run, Needs]] = {
     # records
-    ApiKey.PRODUCE: produce.handle,
-    ApiKey.FETCH: fetch.handle,
-    ApiKey.LIST_OFFSETS: partitions.list_offsets,
-    ApiKey.DELETE_RECORDS: partitions.delete_records,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: partitions.find_epoch_end,
+    ApiKey.PRODUCE: (produce.handle, Needs(transactional_id=WRITE, each={TOPIC: WRITE})),
+    ApiKey.FETCH: (fetch.handle, Needs(each={TOPIC: READ})),
+    ApiKey.LIST_OFFSETS: (partitions.list_offsets, Needs(each={TOPIC: DESCRIBE})),
+    ApiKey.DELETE_RECORDS: (partitions.delete_records, Needs(each={TOPIC: DELETE})),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
+        partitions.find_epoch_end,
+        Needs(each={TOPIC: DESCRIBE}, or_cluster=(CLUSTER_ACTION,)),
+    ),
     # the cluster and its topics
-    ApiKey.API_VERSIONS: api_versions.handle,
-    ApiKey.METADATA: metadata.describe_topics,
-    ApiKey.DESCRIBE_CLUSTER: metadata.describe_cluster,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
-    ApiKey.DESCRIBE_LOG_DIRS: partitions.describe_log_dirs,
-    ApiKey.CREATE_TOPICS: topics.create_topics,
-    ApiKey.DELETE_TOPICS: topics.delete_topics,
-    ApiKey.CREATE_PARTITIONS: topics.create_partitions,
-    ApiKey.ELECT_LEADERS: fixed.elect_leaders,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: fixed.reassign_partitions,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: fixed.list_reassignments,
+    ApiKey.API_VERSIONS: (api_versions.handle, Needs()),
+    ApiKey.METADATA: (
+        metadata.describe_topics,
+        Needs(each={TOPIC: DESCRIBE}, also=frozenset({(CREATE, CLUSTER), (CREATE, TOPIC), _SEE_CLUSTER})),
+    ),
+    ApiKey.DESCRIBE_CLUSTER: (metadata.describe_cluster, Needs(also=frozenset({_SEE_CLUSTER}))),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (metadata.describe_topic_partitions, Needs(each={TOPIC: DESCRIBE})),
+    ApiKey.DESCRIBE_LOG_DIRS: (partitions.describe_log_dirs, _DESCRIBE_CLUSTER),
+    ApiKey.CREATE_TOPICS: (
+        topics.create_topics,
+        Needs(each={TOPIC: CREATE}, or_cluster=(CREATE,), also=frozenset({(DESCRIBE_CONFIGS, TOPIC)})),
+    ),
+    ApiKey.DELETE_TOPICS: (
+        topics.delete_topics,
+        Needs(each={TOPIC: DELETE}, or_cluster=(DELETE,), also=frozenset({(DESCRIBE, TOPIC)})),
+    ),
+    ApiKey.CREATE_PARTITIONS: (topics.create_partitions, Needs(each={TOPIC: ALTER})),
+    ApiKey.ELECT_LEADERS: (fixed.elect_leaders, _ALTER_CLUSTER),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (fixed.reassign_partitions, _ALTER_CLUSTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (fixed.list_reassignments, _DESCRIBE_CLUSTER),
     # settings and access control
-    ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
-    ApiKey.ALTER_CONFIGS: configs.alter_configs,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.change_configs,
-    ApiKey.DESCRIBE_ACLS: fixed.describe_acls,
-    ApiKey.CREATE_ACLS: fixed.create_acls,
-    ApiKey.DELETE_ACLS: fixed.delete_acls,
+    ApiKey.DESCRIBE_CONFIGS: (
+        configs.describe_configs,
+        Needs(each={TOPIC: DESCRIBE_CONFIGS, CLUSTER: DESCRIBE_CONFIGS, GROUP: DESCRIBE_CONFIGS}),
+    ),
+    ApiKey.ALTER_CONFIGS: (configs.alter_configs, _ALTER_ANY_CONFIGS),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (configs.change_configs, _ALTER_ANY_CONFIGS),
+    ApiKey.DESCRIBE_ACLS: (acls.describe_acls, _DESCRIBE_CLUSTER),
+    ApiKey.CREATE_ACLS: (acls.create_acls, _ALTER_CLUSTER),
+    ApiKey.DELETE_ACLS: (acls.delete_acls, _ALTER_CLUSTER),
     # groups
-    ApiKey.FIND_COORDINATOR: groups.find_coordinator,
-    ApiKey.LIST_GROUPS: groups.ask_groups,
-    ApiKey.DESCRIBE_GROUPS: groups.ask_group_by_group("groups", "groups"),
-    ApiKey.DELETE_GROUPS: groups.ask_group_by_group("groups_names", "results"),
-    ApiKey.JOIN_GROUP: groups.ask_groups,  # answered when the round of joining is over
-    ApiKey.SYNC_GROUP: groups.ask_groups,
-    ApiKey.HEARTBEAT: groups.ask_groups,
-    ApiKey.LEAVE_GROUP: groups.ask_groups,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: groups.ask_groups,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: groups.ask_group_by_group("group_ids", "groups"),
-    ApiKey.OFFSET_COMMIT: groups.commit_offsets,
-    ApiKey.OFFSET_FETCH: groups.fetch_offsets,
-    ApiKey.OFFSET_DELETE: groups.ask_groups,
+    ApiKey.FIND_COORDINATOR: (groups.find_coordinator, Needs(each={GROUP: DESCRIBE, TRANSACTIONAL_ID: DESCRIBE})),
+    ApiKey.LIST_GROUPS: (groups.list_groups, Needs(each={GROUP: DESCRIBE}, or_cluster=(DESCRIBE,))),
+    ApiKey.DESCRIBE_GROUPS: (
+        groups.ask_group_by_group("groups", "groups", DescribedGroup),
+        Needs(each={GROUP: DESCRIBE}),
+    ),
+    ApiKey.DELETE_GROUPS: (
+        groups.ask_group_by_group("groups_names", "results", DeletableGroupResult),
+        Needs(each={GROUP: DELETE}),
+    ),
+    ApiKey.JOIN_GROUP: (groups.ask_groups, _READ_GROUP),  # answered when the round of joining is over
+    ApiKey.SYNC_GROUP: (groups.ask_groups, _READ_GROUP),
+    ApiKey.HEARTBEAT: (groups.ask_groups, _READ_GROUP),
+    ApiKey.LEAVE_GROUP: (groups.ask_groups, _READ_GROUP),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (groups.heartbeat, Needs(group=READ, each={TOPIC: DESCRIBE})),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (
+        groups.ask_group_by_group("group_ids", "groups", DescribedConsumerGroup),
+        Needs(each={GROUP: DESCRIBE}),
+    ),
+    ApiKey.OFFSET_COMMIT: (groups.commit_offsets, Needs(group=READ, each={TOPIC: READ})),
+    ApiKey.OFFSET_FETCH: (groups.fetch_offsets, Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE})),
+    ApiKey.OFFSET_DELETE: (groups.delete_offsets, Needs(group=DELETE, each={TOPIC: READ})),
     # transactions
-    ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
-    ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
-    ApiKey.ADD_OFFSETS_TO_TXN: transactions.ask_transactions,
-    ApiKey.TXN_OFFSET_COMMIT: transactions.commit_offsets,
-    ApiKey.END_TXN: transactions.ask_transactions,  # answered once the decision is durable, before the markers
-    ApiKey.WRITE_TXN_MARKERS: transactions.write_markers,
-    ApiKey.DESCRIBE_TRANSACTIONS: transactions.ask_transactions,
-    ApiKey.LIST_TRANSACTIONS: transactions.ask_transactions,
-    ApiKey.DESCRIBE_PRODUCERS: partitions.describe_producers,
+    ApiKey.INIT_PRODUCER_ID: (
+        transactions.init_producer_id,
+        Needs(transactional_id=WRITE, also=frozenset({(Operation.IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPIC)})),
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (
+        transactions.add_partitions,
+        Needs(each={TRANSACTIONAL_ID: WRITE, TOPIC: WRITE, CLUSTER: CLUSTER_ACTION}),
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: (transactions.ask_transactions, Needs(transactional_id=WRITE, group=READ)),
+    ApiKey.TXN_OFFSET_COMMIT: (
+        transactions.commit_offsets,
+        Needs(transactional_id=WRITE, group=READ, each={TOPIC: READ}),
+    ),
+    # answered once the decision is durable, before the markers
+    ApiKey.END_TXN: (transactions.ask_transactions, Needs(transactional_id=WRITE)),
+    ApiKey.WRITE_TXN_MARKERS: (
+        transactions.write_markers,
+        Needs(cluster=(ALTER, CLUSTER_ACTION), each={TOPIC: ALTER}, or_cluster=(ALTER, CLUSTER_ACTION)),
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        transactions.describe_transactions,
+        Needs(each={TRANSACTIONAL_ID: DESCRIBE, TOPIC: DESCRIBE}),
+    ),
+    ApiKey.LIST_TRANSACTIONS: (transactions.list_transactions, Needs(each={TRANSACTIONAL_ID: DESCRIBE})),
+    ApiKey.DESCRIBE_PRODUCERS: (partitions.describe_producers, Needs(each={TOPIC: READ})),
 }
 
-HANDLERS: dict[int, Handler] = {key: Handler(run, APIS[key].versions) for key, run in _RUN.items()}
+HANDLERS: dict[int, Handler] = {
+    key: Handler(authorized(run, needs, APIS[key].response), APIS[key].versions, needs)
+    for key, (run, needs) in _APIS.items()
+}
 
 SERVED: dict[int, range] = {key: handler.versions for key, handler in HANDLERS.items()}

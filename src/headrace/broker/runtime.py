@@ -24,6 +24,8 @@ from headrace.coordinator.group.settings import GroupSettings
 from headrace.coordinator.transaction.machine import TransactionConfig
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
+from headrace.security.authorizer import Authorizer
+from headrace.security.principal import Principal
 from headrace.storage.atomic_file import make_folder
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
@@ -156,6 +158,7 @@ class Runtime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
         self.metadata = MetadataLog(self, self.topics)
+        self.authorizer = self._make_authorizer()
         self.groups = Groups(
             self, self.topics, _group_settings(config), partitions=config.number("offsets.topic.num.partitions")
         )
@@ -166,6 +169,18 @@ class Runtime:
             _transaction_config(config, self.groups.log.partition_count),
             partitions=config.number("transaction.state.log.num.partitions"),
             next_producer_id=self.identity.next_producer_id,
+        )
+
+    def _make_authorizer(self) -> Authorizer | None:
+        """What decides who may do what; None if everybody may do everything."""
+        if self.config.text("authorization") == "off":
+            return None
+        return Authorizer(
+            lambda: self.metadata.image.acls,
+            super_users=frozenset(
+                Principal.parse(each.strip()) for each in self.config.text("super.users").split(";") if each.strip()
+            ),
+            allow_if_no_acl=self.config.flag("allow.everyone.if.no.acl.found"),
         )
 
     def start(self) -> None:

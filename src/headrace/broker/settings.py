@@ -217,6 +217,19 @@ BROKER_SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting(
+            "allow.everyone.if.no.acl.found",
+            _BOOLEAN,
+            "false",
+            "Whether everybody may do everything to a resource that no ACL bears on.",
+        ),
+        Setting(
+            "authorization",
+            _STRING,
+            "off",
+            "Whether ACLs decide who may do what (on); what none of them allows is denied.",
+            choices=("off", "on"),
+        ),
+        Setting(
             "auto.create.topics.enable", _BOOLEAN, "true", "Make a topic when a client asks for one that is not there."
         ),
         Setting("connections.max.idle.ms", _LONG, "600000", "After how long a silent connection is closed."),
@@ -271,6 +284,7 @@ BROKER_SETTINGS: dict[str, Setting] = {
         Setting(
             "producer.id.expiration.ms", _INT, "86400000", "After how long a silent producer is forgotten.", at_least=1
         ),
+        Setting("super.users", _STRING, "", "Who may do everything: principals with ; between them, as User:admin."),
         Setting("socket.request.max.bytes", _INT, "104857600", "The largest request that is read.", at_least=1),
     )
 } | {

@@ -35,9 +35,17 @@ from headrace.protocol.messages.incremental_alter_configs import (
 )
 from headrace.protocol.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
 from headrace.protocol.messages.shared import ResourceOutcome
+from headrace.security.acl import CLUSTER_NAME, ResourceType
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
+_AUTHORIZED_AS = {
+    TOPIC: ResourceType.TOPIC,
+    BROKER: ResourceType.CLUSTER,
+    8: ResourceType.CLUSTER,
+    16: ResourceType.CLUSTER,
+    32: ResourceType.GROUP,
+}
 _WITHOUT_SETTINGS = {8: "broker loggers", 16: "client metrics", 32: "groups"}
 
 
@@ -111,6 +119,13 @@ def _check_once(settings: Iterable[str]) -> None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
 
 
+def _require(ctx: Context, resource: DescribeConfigsResource | AlterConfigsResource | ChangedResource) -> None:
+    """Refuse what the client may not do to the settings of a resource."""
+    kind = _AUTHORIZED_AS.get(resource.resource_type)
+    if kind is not None:
+        ctx.require(kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)
+
+
 def _no_settings(resource_type: int) -> BrokerError:
     what = _WITHOUT_SETTINGS.get(resource_type)
     if what is None:
@@ -132,6 +147,7 @@ def describe_configs(ctx: Context, request: DescribeConfigsRequest) -> Steps[Ans
         try:
             if (resource.resource_type, resource.resource_name) in doubled:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _require(ctx, resource)
             wanted = frozenset(resource.configuration_keys or ())
             for config in _settings(ctx, resource):
                 if not wanted or config.name in wanted:
@@ -144,7 +160,7 @@ def describe_configs(ctx: Context, request: DescribeConfigsRequest) -> Steps[Ans
 def _settings(ctx: Context, resource: DescribeConfigsResource) -> list[DescribedConfig]:
     if resource.resource_type == TOPIC:
         check_topic_name(resource.resource_name)
-        topic = ctx.broker.topic(resource.resource_name)
+        topic = ctx.topic(resource.resource_name)
         return describe_topic(topic.settings, ctx.broker.config.settings)
     if resource.resource_type == BROKER:
         if resource.resource_name not in ("", str(ctx.broker.node_id)):
@@ -209,6 +225,7 @@ async def _alter_each(
         try:
             if (resource.resource_type, resource.resource_name) in doubled:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _require(ctx, resource)
             _check_once(config.name for config in resource.configs)
             if isinstance(resource, AlterConfigsResource) and any(config.value is None for config in resource.configs):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Null value not supported: leave the setting out")
@@ -233,7 +250,7 @@ async def _alter(
         )
     if resource.resource_type != TOPIC:
         raise _no_settings(resource.resource_type)
-    topic = ctx.broker.topic(resource.resource_name)
+    topic = ctx.topic(resource.resource_name)
 
     def work() -> None:
         ctx.broker.topics.alter(topic.name, change(topic.settings, resource.configs), validate_only=validate_only)

@@ -158,7 +158,7 @@ class _Fetch:
         return found.size
 
     def _log(self, key: PartitionKey) -> Log:
-        topic = self._ctx.broker.topic(key.topic, key.topic_id, by_id=self._ctx.version >= BY_ID_SINCE)
+        topic = self._ctx.topic(key.topic, key.topic_id, by_id=self._ctx.version >= BY_ID_SINCE)
         return self._ctx.broker.log(topic, key.partition)
 
     def _has_diverged(self, log: Log, partition: FetchPartition, data: PartitionData) -> bool:

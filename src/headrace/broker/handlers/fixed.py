@@ -1,7 +1,6 @@
-"""Leader elections, partition reassignments and ACLs: APIs that one broker has a fixed answer to.
+"""Leader elections and partition reassignments: APIs that one broker has a fixed answer to.
 
-It leads every partition already, is the only place for one, and answers about access control as a Kafka without an
-authorizer does.
+It leads every partition already, and is the only place for one.
 """
 
 from headrace.broker.errors import BrokerError, code_of
@@ -15,9 +14,6 @@ from headrace.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from headrace.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from headrace.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from headrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from headrace.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -99,20 +95,3 @@ def _check_move(ctx: Context, topic: str, partition: ReassignablePartition) -> N
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"a partition is on broker {ctx.broker.node_id}, the only one"
         )
-
-
-_NO_ACLS = "there is no access control: no authorizer is configured"
-
-
-def describe_acls(_: Context, __: DescribeAclsRequest) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
-
-
-def create_acls(_: Context, request: CreateAclsRequest) -> CreateAclsResponse:
-    refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
-    return CreateAclsResponse(results=[refused for _ in request.creations])
-
-
-def delete_acls(_: Context, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    refused = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
-    return DeleteAclsResponse(filter_results=[refused for _ in request.filters])

@@ -9,20 +9,42 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.broker.coordinator_log import CoordinatorLog
-from headrace.broker.handler import Answer, Context
+from headrace.broker.errors import code_of
+from headrace.broker.handler import GROUP, TOPIC, TRANSACTIONAL_ID, Answer, Context, denial
 from headrace.broker.turns import Deferred, Steps
+from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from headrace.protocol.messages.delete_groups import DeletableGroupResult
+from headrace.protocol.messages.describe_groups import DescribedGroup
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponseTopic,
 )
-from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-from headrace.protocol.messages.shared import PartitionOutcome
+from headrace.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from headrace.protocol.messages.shared import PartitionOutcome, TopicIndexes, TopicOutcome
 from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 from headrace.protocol.schema import ZERO_UUID, Message, Uuid
+
+RefusedGroup = DescribedGroup | DescribedConsumerGroup | DeletableGroupResult | OffsetFetchResponseGroup
 
 _OFFSETS_A_STEP = 500  # the coordinator decides on so many at once, in some milliseconds
 _GROUPS_A_STEP = 4
@@ -33,23 +55,46 @@ def ask_groups(ctx: Context, request: Message) -> Deferred[Message | None]:
     return ctx.broker.groups.ask(request, ctx.version, ctx.client_id, ctx.client_host)
 
 
-def ask_group_by_group(asked: str, answered: str) -> Callable[[Context, Message], Steps[Deferred[Message | None]]]:
+def ask_group_by_group(
+    asked: str, answered: str, refuse: type[RefusedGroup]
+) -> Callable[[Context, Message], Steps[Deferred[Message | None]]]:
     """A handler for a request with groups in the field `asked`, whose answer has as many in the field `answered`.
 
     The coordinator is asked about some groups at a time, each of which may have thousands of members or offsets, and
-    about each once: an answer is in proportion to what there is, not to how often it is asked for.
+    about each once: an answer is in proportion to what there is, not to how often it is asked for. It is not asked
+    about a group that the client may know nothing of.
     """
 
     def handle(ctx: Context, request: Message) -> Steps[Deferred[Message | None]]:
         groups = list({_key_of(group): group for group in getattr(request, asked)}.values())
-        starts = range(0, len(groups), _GROUPS_A_STEP)
-        parts = [{asked: groups[start : start + _GROUPS_A_STEP]} for start in starts]
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        denied = [name for name in map(_name_of, groups) if not ctx.allows(GROUP, name)]
+        allowed = [group for group in groups if _name_of(group) not in denied] if denied else groups
+        starts = range(0, len(allowed), _GROUPS_A_STEP)
+        parts = [{asked: allowed[start : start + _GROUPS_A_STEP]} for start in starts]
         pieces = [replace(request, **part) for part in parts]  # type: ignore[arg-type]  # of the field's own kind
-        if len(pieces) <= 1:
-            return ask_groups(ctx, pieces[0] if pieces else request)
-        return (yield from _ask_in_pieces(ctx, pieces, answered))
+        if len(pieces) > 1:
+            answer = yield from _ask_in_pieces(ctx, pieces, answered)
+        else:
+            nothing: dict[str, Any] = {asked: []} if groups else {}  # or it is of a version without that field
+            answer = ask_groups(ctx, pieces[0] if pieces else replace(request, **nothing))
+
+        def complete(response: Message | None) -> None:
+            if response is None:
+                return
+            if getattr(request, "include_authorized_operations", False):
+                for group in getattr(response, answered):
+                    if not group.error_code:
+                        group.authorized_operations = ctx.operations(GROUP, group.group_id)
+            getattr(response, answered).extend(refuse(group_id=name, error_code=code) for name in denied)
+
+        return answer.after(complete)
 
     return handle
+
+
+def _name_of(group: str | OffsetFetchRequestGroup) -> str:
+    return group if isinstance(group, str) else group.group_id
 
 
 def _key_of(group: str | OffsetFetchRequestGroup) -> object:
@@ -105,35 +150,92 @@ def _pieces(topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTo
         yield piece
 
 
-GROUP, TRANSACTION = 0, 1
+def list_groups(ctx: Context, request: ListGroupsRequest) -> Deferred[Message | None]:
+    """List the groups that the client may know of."""
+
+    def restrict(response: Message | None) -> None:
+        if isinstance(response, ListGroupsResponse):
+            response.groups = [group for group in response.groups if ctx.allows(GROUP, group.group_id)]
+
+    return ask_groups(ctx, request).after(restrict)
+
+
+def heartbeat(ctx: Context, request: ConsumerGroupHeartbeatRequest) -> Answer:
+    """Ask the coordinator, unless the member subscribes to a topic that it may know nothing of."""
+    if not all(ctx.allows(TOPIC, name) for name in request.subscribed_topic_names or ()):
+        return ConsumerGroupHeartbeatResponse(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=str(denial(TOPIC))
+        )
+    return ask_groups(ctx, request)
+
+
+def delete_offsets(ctx: Context, request: OffsetDeleteRequest) -> Answer:
+    """Have the coordinator forget what the client may read, and add what was refused to its answer."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = [
+        TopicOutcome(
+            name=topic.name,
+            partitions=[
+                PartitionOutcome(partition_index=partition.partition_index, error_code=code)
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+        if not ctx.allows(TOPIC, topic.name)
+    ]
+    request.topics = [topic for topic in request.topics if ctx.allows(TOPIC, topic.name)]
+
+    def add_refused(response: Message | None) -> None:
+        if isinstance(response, OffsetDeleteResponse) and not response.error_code:
+            response.topics += refused
+
+    return ask_groups(ctx, request).after(add_refused)
+
+
+GROUPS, TRANSACTIONS = 0, 1
 KEYS_SINCE = 4
+_COORDINATED = {GROUPS: GROUP, TRANSACTIONS: TRANSACTIONAL_ID}
 
 
 def find_coordinator(ctx: Context, request: FindCoordinatorRequest) -> Answer:
     """Name this broker; the first one to ask has the coordinator's topic made before it is answered."""
-    log = {GROUP: ctx.broker.groups.log, TRANSACTION: ctx.broker.transactions.log}.get(request.key_type)
-    return _make_and_name(ctx, request, log) if log and not log.is_made else _name_coordinator(ctx, request)
-
-
-async def _make_and_name(ctx: Context, request: FindCoordinatorRequest, log: CoordinatorLog) -> FindCoordinatorResponse:
-    await ctx.broker.in_thread(log.make)
-    return _name_coordinator(ctx, request)
-
-
-def _name_coordinator(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    is_known = request.key_type in (GROUP, TRANSACTION)
-    host, port = ctx.advertised if is_known else ("", -1)
-    node_id = ctx.broker.node_id if is_known else -1
-    error = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
-    message = None if is_known else f"coordinator type {request.key_type} is unknown"
+    log = {GROUPS: ctx.broker.groups.log, TRANSACTIONS: ctx.broker.transactions.log}.get(request.key_type)
+    keys = request.coordinator_keys if ctx.version >= KEYS_SINCE else [request.key]
+    named = [_name_coordinator(ctx, request.key_type, key) for key in keys]
+    response = FindCoordinatorResponse(coordinators=named)
     if ctx.version < KEYS_SINCE:
-        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=node_id, host=host, port=port)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message)
-            for key in request.coordinator_keys
-        ]
-    )
+        (only,) = named
+        response = FindCoordinatorResponse(
+            error_code=only.error_code,
+            error_message=only.error_message,
+            node_id=only.node_id,
+            host=only.host,
+            port=only.port,
+        )
+    if log and not log.is_made and not all(each.error_code for each in named):
+        return _make_and_answer(ctx, log, response)
+    return response
+
+
+async def _make_and_answer(ctx: Context, log: CoordinatorLog, response: FindCoordinatorResponse) -> Message:
+    await ctx.broker.in_thread(log.make)
+    return response
+
+
+def _name_coordinator(ctx: Context, key_type: int, key: str) -> Coordinator:
+    refused = Coordinator(key=key, node_id=-1, host="", port=-1)
+    resource_type = _COORDINATED.get(key_type)
+    if resource_type is None:
+        refused.error_code = ErrorCode.INVALID_REQUEST
+        refused.error_message = f"coordinator type {key_type} is unknown"
+        return refused
+    if not ctx.allows(resource_type, key):
+        denied = denial(resource_type)
+        refused.error_code = denied.code
+        refused.error_message = str(denied) if ctx.version < KEYS_SINCE else ""
+        return refused
+    host, port = ctx.advertised
+    return Coordinator(key=key, node_id=ctx.broker.node_id, host=host, port=port, error_message=None)
 
 
 BY_ID_SINCE = 10
@@ -149,7 +251,7 @@ def commit_offsets(ctx: Context, request: OffsetCommitRequest) -> Steps[Answer]:
             kept.append(known)
         yield
     request.topics = kept
-    if not kept and refused:
+    if not kept and (refused or ctx.refused):
         return OffsetCommitResponse(topics=refused)
     answer = yield from store_offsets(ctx, request)
 
@@ -165,13 +267,10 @@ def _split_known(
 ) -> OffsetCommitRequestTopic | None:
     """What of this topic can be stored; what cannot is added to `refused`."""
     by_id = ctx.version >= BY_ID_SINCE
-    topics = ctx.broker.topics
-    found = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name)
-    count = len(found.partitions) if found else 0
+    count, code = count_partitions(ctx, topic.name, topic.topic_id, by_id=by_id)
     known = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
     unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
     if unknown:
-        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         refused.append(
             OffsetCommitResponseTopic(
                 name=topic.name,
@@ -183,32 +282,97 @@ def _split_known(
             )
         )
     topic.partitions = known
-    if found:
-        topic.name = found.name
+    if by_id and known:
+        topic.name = ctx.broker.topics.by_id[topic.topic_id].name
     return topic if topic.partitions else None
 
 
-_ask_for_offsets = ask_group_by_group("groups", "groups")
+def count_partitions(ctx: Context, name: str, topic_id: bytes = b"", *, by_id: bool = False) -> tuple[int, ErrorCode]:
+    """How many partitions a topic has for this client, and what it is answered for any other."""
+    try:
+        topic = ctx.topic(name, topic_id, by_id=by_id)
+    except HeadraceError as error:
+        return 0, code_of(error)
+    return len(topic.partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+_ask_for_offsets = ask_group_by_group("groups", "groups", OffsetFetchResponseGroup)
+GROUPS_SINCE = 8
 
 
 def fetch_offsets(ctx: Context, request: OffsetFetchRequest) -> Steps[Answer]:
     """Give topics that came by id their names, ask the coordinator, and give what it found its ids."""
-    if ctx.version < BY_ID_SINCE:
-        return (yield from _ask_for_offsets(ctx, request))
     topics = ctx.broker.topics
-    for group in request.groups:
-        yield
-        for topic in group.topics or ():
-            known = topics.by_id.get(topic.topic_id)
-            topic.name = known.name if known else ""
+    if ctx.version >= BY_ID_SINCE:
+        for group in request.groups:
+            yield
+            for topic in group.topics or ():
+                known = topics.by_id.get(topic.topic_id)
+                topic.name = known.name if known else ""
+    restrict = _withhold_topics(ctx, request) if ctx.broker.authorizer else None
+    if ctx.version < GROUPS_SINCE and not ctx.allows(GROUP, request.group_id):
+        return _refuse_group(ctx, request)
 
-    def fill_in_ids(response: Message | None) -> None:
-        if isinstance(response, OffsetFetchResponse):
-            for group in response.groups:
-                for topic in group.topics:
-                    known = topics.by_name.get(topic.name)
-                    if topic.topic_id == ZERO_UUID and known:
-                        topic.topic_id = Uuid(known.id)
+    def fill_in(response: Message | None) -> None:
+        if not isinstance(response, OffsetFetchResponse):
+            return
+        if restrict:
+            restrict(response)
+        for group in response.groups if ctx.version >= BY_ID_SINCE else ():
+            for topic in group.topics:
+                known = topics.by_name.get(topic.name)
+                if topic.topic_id == ZERO_UUID and known:
+                    topic.topic_id = Uuid(known.id)
 
     answer = yield from _ask_for_offsets(ctx, request)
-    return answer.after(fill_in_ids)
+    return answer.after(fill_in) if restrict or ctx.version >= BY_ID_SINCE else answer
+
+
+def _refuse_group(ctx: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if ctx.version >= 2:
+        return OffsetFetchResponse(error_code=code)
+    return OffsetFetchResponse(topics=[_refuse_topic(topic, code) for topic in request.topics or ()])
+
+
+def _refuse_topic(topic: TopicIndexes, code: ErrorCode) -> OffsetFetchResponseTopic:
+    partitions = [
+        OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+        for index in topic.partition_indexes
+    ]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
+
+
+def _withhold_topics(ctx: Context, request: OffsetFetchRequest) -> Callable[[OffsetFetchResponse], None]:
+    """Take the topics that the client may know nothing of out of the request; what does so with the answer."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def is_denied(topic: str) -> bool:
+        return bool(topic) and not ctx.allows(TOPIC, topic)  # an id that is unknown has no name
+
+    single = [_refuse_topic(topic, code) for topic in request.topics or () if is_denied(topic.name)]
+    if request.topics is not None:
+        request.topics = [topic for topic in request.topics if not is_denied(topic.name)]
+    by_group: dict[str, list[OffsetFetchResponseTopics]] = {}
+    for group in request.groups:
+        if group.topics is None:
+            continue
+        for topic in filter(lambda topic: is_denied(topic.name), group.topics):
+            partitions = [
+                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+                for index in topic.partition_indexes
+            ]
+            withheld = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+            by_group.setdefault(group.group_id, []).append(withheld)
+        group.topics = [topic for topic in group.topics if not is_denied(topic.name)]
+
+    def restrict(response: OffsetFetchResponse) -> None:
+        response.topics = [topic for topic in response.topics if not is_denied(topic.name)]
+        if not response.error_code:
+            response.topics += single
+        for group in response.groups:
+            group.topics = [topic for topic in group.topics if not is_denied(topic.name)]
+            if not group.error_code:
+                group.topics += by_group.pop(group.group_id, [])
+
+    return restrict

@@ -8,7 +8,7 @@ import asyncio
 from functools import lru_cache
 
 from headrace.broker.errors import code_of
-from headrace.broker.handler import Answer, Context
+from headrace.broker.handler import CLUSTER, TOPIC, Answer, Context, denial
 from headrace.broker.topics import MAX_PARTITIONS, Topic
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
@@ -35,20 +35,7 @@ from headrace.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from headrace.protocol.schema import ZERO_UUID, Uuid
-
-# What a client may do, as the bits of Kafka's access-control operations: without access control, everything.
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
-
-
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-CLUSTER_OPERATIONS = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
+from headrace.security.acl import Operation
 
 
 def describe_topics(ctx: Context, request: MetadataRequest) -> Steps[Answer]:
@@ -62,10 +49,15 @@ def describe_topics(ctx: Context, request: MetadataRequest) -> Steps[Answer]:
     answers: list[MetadataResponseTopic] = []
     if asked is None or (ctx.version == 0 and not asked):
         for topic in list(topics.by_name.values()):
-            answers.append(_describe(ctx, request, topic))
+            if ctx.allows(TOPIC, topic.name):
+                answers.append(_describe(ctx, request, topic))
             yield
         return _response(ctx, request, answers)
-    missing = [name for name in (topic.name for topic in asked) if name is not None and name not in topics.by_name]
+    missing = [
+        name
+        for name in (topic.name for topic in asked)
+        if name is not None and name not in topics.by_name and ctx.allows(TOPIC, name)
+    ]
     if missing and request.allow_auto_topic_creation and ctx.broker.config.flag("auto.create.topics.enable"):
         return _create_and_answer(ctx, request, asked, missing)
     for named in asked:
@@ -86,6 +78,8 @@ async def _create_and_answer(
 
     for name in missing:
         try:
+            if not (ctx.may(Operation.CREATE, CLUSTER) or ctx.may(Operation.CREATE, TOPIC, name)):
+                raise denial(TOPIC)
             await ctx.broker.in_thread(lambda name=name: create(name))  # type: ignore[misc]  # bound now, not later
         except HeadraceError as error:
             refused[name] = code_of(error)
@@ -103,7 +97,11 @@ def _answer(
         topic = ctx.broker.topics.by_id.get(asked.topic_id)
         if topic is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+        if not ctx.allows(TOPIC, topic.name):
+            return MetadataResponseTopic(error_code=denial(TOPIC).code, name=None, topic_id=asked.topic_id)
         return _describe(ctx, request, topic)
+    if not ctx.allows(TOPIC, asked.name):  # and nobody learns whether it is there
+        return MetadataResponseTopic(error_code=denial(TOPIC).code, name=asked.name, topic_id=ZERO_UUID)
     topic = ctx.broker.topics.by_name.get(asked.name)
     if topic is not None:
         return _describe(ctx, request, topic)
@@ -124,7 +122,7 @@ def _describe(ctx: Context, request: MetadataRequest, topic: Topic) -> MetadataR
         partitions=[_partition(index, node_id, leader_epoch) for index in range(len(topic.partitions))],
     )
     if request.include_topic_authorized_operations:
-        described.topic_authorized_operations = TOPIC_OPERATIONS
+        described.topic_authorized_operations = ctx.operations(TOPIC, topic.name)
     return described
 
 
@@ -146,8 +144,12 @@ def _response(ctx: Context, request: MetadataRequest, topics: list[MetadataRespo
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = _cluster_operations(ctx)
     return response
+
+
+def _cluster_operations(ctx: Context) -> int:
+    return ctx.operations(CLUSTER) if ctx.may(Operation.DESCRIBE, CLUSTER) else 0
 
 
 PAGE_PARTITIONS = 2000
@@ -156,7 +158,8 @@ PAGE_PARTITIONS = 2000
 def describe_topic_partitions(ctx: Context, request: DescribeTopicPartitionsRequest) -> Steps[Answer]:
     """A page of partitions, in the order of their topics' names, and where the next one begins."""
     topics = ctx.broker.topics.by_name
-    names = sorted({topic.name for topic in request.topics} or set(topics))
+    asked = {topic.name for topic in request.topics}
+    names = sorted(name for name in asked or set(topics) if ctx.allows(TOPIC, name))
     if request.cursor and not _is_valid(request, request.cursor):
         return DescribeTopicPartitionsResponse(
             next_cursor=None,
@@ -179,7 +182,9 @@ def describe_topic_partitions(ctx: Context, request: DescribeTopicPartitionsRequ
         if topic is None:
             response.topics.append(
                 DescribeTopicPartitionsResponseTopic(
-                    error_code=_why_missing(name), name=name, topic_authorized_operations=TOPIC_OPERATIONS
+                    error_code=_why_missing(name),
+                    name=name,
+                    topic_authorized_operations=ctx.operations(TOPIC, name),
                 )
             )
             continue
@@ -192,12 +197,17 @@ def describe_topic_partitions(ctx: Context, request: DescribeTopicPartitionsRequ
                 topic_id=Uuid(topic.id),
                 is_internal=topic.is_internal,
                 partitions=[_describe_partition(ctx, index) for index in range(first, last)],
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=ctx.operations(TOPIC, name),
             )
         )
         if last < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=last)
             break
+    response.topics += [
+        DescribeTopicPartitionsResponseTopic(error_code=denial(TOPIC).code, name=name)
+        for name in sorted(asked)
+        if name >= start[0] and not ctx.allows(TOPIC, name)
+    ]
     return response
 
 
@@ -250,5 +260,5 @@ def describe_cluster(ctx: Context, request: DescribeClusterRequest) -> DescribeC
         brokers=[DescribeClusterBroker(broker_id=ctx.broker.node_id, host=host, port=port)],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = _cluster_operations(ctx)
     return response

@@ -95,7 +95,7 @@ def _look_up(
         raise BrokerError(
             ErrorCode.UNSUPPORTED_VERSION, f"version {ctx.version} knows no special time {partition.timestamp}"
         )
-    log = broker.log(broker.topic(topic), partition.partition_index)
+    log = broker.log(ctx.topic(topic), partition.partition_index)
     broker.check_epoch(partition.current_leader_epoch)
     end = broker.last_stable_offset(log) if committed else broker.high_watermark(log)
     if partition.timestamp == LATEST:
@@ -135,7 +135,7 @@ async def delete_records(ctx: Context, request: DeleteRecordsRequest) -> DeleteR
             result = DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=-1)
             results.partitions.append(result)
             try:
-                known = ctx.broker.topic(topic.name)
+                known = ctx.topic(topic.name)
                 log = ctx.broker.log(known, partition.partition_index)
                 if known.is_internal:
                     raise BrokerError(
@@ -164,7 +164,7 @@ def find_epoch_end(ctx: Context, request: OffsetForLeaderEpochRequest) -> Steps[
             answer = EpochEndOffset(partition=partition.partition)
             answers.partitions.append(answer)
             try:
-                log = broker.log(broker.topic(topic.topic), partition.partition)
+                log = broker.log(ctx.topic(topic.topic), partition.partition)
                 broker.check_epoch(partition.current_leader_epoch)
                 answer.leader_epoch, answer.end_offset = broker.end_of_epoch(log, partition.leader_epoch)
             except HeadraceError as error:
@@ -188,7 +188,7 @@ def describe_producers(ctx: Context, request: DescribeProducersRequest) -> Steps
             answer = PartitionResponse(partition_index=index)
             answers.partitions.append(answer)
             try:
-                log = ctx.broker.log(ctx.broker.topic(topic.name), index)
+                log = ctx.broker.log(ctx.topic(topic.name), index)
             except HeadraceError as error:
                 answer.error_code, answer.error_message = code_of(error), str(error)
                 continue

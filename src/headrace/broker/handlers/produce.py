@@ -129,7 +129,7 @@ def _append_all(ctx: Context, request: ProduceRequest) -> Steps[Asked]:
             answer = PartitionProduceResponse(index=partition.index)
             answers.partition_responses.append(answer)
             try:
-                topic = ctx.broker.topic(data.name, data.topic_id, by_id=by_id)
+                topic = ctx.topic(data.name, data.topic_id, by_id=by_id)
                 steps = _append(ctx, topic, partition, answer, request, now_ms, produce)
                 if steps is not None:
                     yield from steps

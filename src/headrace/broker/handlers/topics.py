@@ -8,9 +8,9 @@ import asyncio
 from collections import Counter
 
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Context
+from headrace.broker.handler import TOPIC, Context
 from headrace.broker.handlers.configs import describe_topic
-from headrace.broker.topics import Topic
+from headrace.broker.topics import HIDDEN_TOPICS, Topic
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_partitions import (
@@ -32,6 +32,7 @@ from headrace.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from headrace.protocol.schema import Uuid
+from headrace.security.acl import Operation
 
 
 async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -45,6 +46,8 @@ async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTop
         try:
             if names[topic.name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
+            if topic.name not in HIDDEN_TOPICS and not ctx.allows(TOPIC, topic.name):
+                raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             partitions = _partitions(ctx, topic)
             settings = _settings(topic)
             created = await ctx.broker.in_thread(
@@ -94,6 +97,9 @@ def _partitions(ctx: Context, topic: CreatableTopic) -> int:
 
 def _describe(ctx: Context, result: CreatableTopicResult, topic: Topic, partitions: int) -> None:
     result.topic_id = Uuid(topic.id)
+    if not ctx.may(Operation.DESCRIBE_CONFIGS, TOPIC, topic.name):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return
     result.num_partitions, result.replication_factor = partitions, 1
     result.configs = [
         CreatableTopicConfigs(
@@ -117,7 +123,7 @@ async def delete_topics(ctx: Context, request: DeleteTopicsRequest) -> DeleteTop
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
             if not ctx.broker.config.flag("delete.topic.enable"):
                 raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
-            topic = ctx.broker.topic(state.name or "", state.topic_id, by_id=state.name is None)
+            topic = _find_deletable(ctx, state, result)
             result.name, result.topic_id = topic.name, Uuid(topic.id)
             await ctx.broker.delete_topic(topic)
         except HeadraceError as error:
@@ -125,6 +131,17 @@ async def delete_topics(ctx: Context, request: DeleteTopicsRequest) -> DeleteTop
         except KeyError:  # another request removed it first
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return response
+
+
+def _find_deletable(ctx: Context, state: DeleteTopicState, result: DeletableTopicResult) -> Topic:
+    """The topic; who may not delete it learns of it what he may know: its name, whether it exists, or nothing."""
+    if state.name is None:
+        topic = ctx.broker.topic("", state.topic_id, by_id=True)
+        if not ctx.allows(TOPIC, topic.name) and ctx.may(Operation.DESCRIBE, TOPIC, topic.name):
+            result.name = topic.name
+    elif not ctx.allows(TOPIC, state.name) and ctx.may(Operation.DESCRIBE, TOPIC, state.name):
+        ctx.broker.topic(state.name)
+    return ctx.topic(state.name or "", state.topic_id, by_id=state.name is None)
 
 
 async def create_partitions(ctx: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -138,7 +155,7 @@ async def create_partitions(ctx: Context, request: CreatePartitionsRequest) -> C
         try:
             if names[asked.name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic = ctx.broker.topic(asked.name)
+            topic = ctx.topic(asked.name)
             if topic.is_internal:  # a group's records would be in two partitions, and which is the later nobody knows
                 raise BrokerError(
                     ErrorCode.INVALID_REQUEST,

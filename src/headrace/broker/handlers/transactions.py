@@ -6,12 +6,12 @@ TxnOffsetCommit the group's partition of `__consumer_offsets`, named with AddOff
 a transaction that nobody ends any more with it (`kafka-transactions abort`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headrace.broker.errors import code_of
 from headrace.broker.groups import OFFSETS_TOPIC
-from headrace.broker.handler import Answer, Context
-from headrace.broker.handlers.groups import store_offsets
+from headrace.broker.handler import CLUSTER, TOPIC, TRANSACTIONAL_ID, Answer, Context, denial
+from headrace.broker.handlers.groups import count_partitions, store_offsets
 from headrace.broker.transactions import Asked
 from headrace.broker.turns import Deferred, Steps
 from headrace.coordinator.transaction.events import TransactionRequest, WriterSupport
@@ -26,7 +26,13 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
+from headrace.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from headrace.protocol.messages.shared import PartitionOutcome, TopicOutcome
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -39,17 +45,28 @@ from headrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from headrace.protocol.schema import Message
+from headrace.security.acl import Operation
 
 
-def ask_transactions(ctx: Context, request: TransactionRequest) -> Answer:
+def ask_transactions(ctx: Context, request: TransactionRequest) -> Asked:
     """Ask the transaction coordinator; its answer waits for the disk."""
     return ctx.broker.transactions.ask(request, ctx.version)
+
+
+def _amend(answer: Asked, change: Callable[[Message | None], None]) -> Asked:
+    if isinstance(answer, Deferred):
+        return answer.after(change)
+    change(answer)
+    return answer
 
 
 def init_producer_id(ctx: Context, request: InitProducerIdRequest) -> Answer:
     """Give out the next id; which ids are given out is on disk before they are."""
     if request.transactional_id is not None:
         return ask_transactions(ctx, request)
+    # Whoever may write to some topic may do so without doubles (KIP-679).
+    if not ctx.may(Operation.IDEMPOTENT_WRITE, CLUSTER) and not ctx.may_some(Operation.WRITE, TOPIC):
+        return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return _reserve_producer_id(ctx)
 
 
@@ -57,13 +74,17 @@ async def _reserve_producer_id(ctx: Context) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=await ctx.broker.next_producer_id(), producer_epoch=0)
 
 
-MANY_SINCE = 4
+MANY_SINCE = 4  # and then for brokers among themselves
 
 
 def add_partitions(ctx: Context, request: AddPartitionsToTxnRequest) -> Answer:
+    if ctx.version >= MANY_SINCE and not ctx.allows(CLUSTER):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if ctx.version < MANY_SINCE and not ctx.allows(TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        ctx.refused = denial(TRANSACTIONAL_ID)
     named = [topic for transaction in request.transactions for topic in transaction.topics]
     named += request.v3_and_below_topics
-    if all(_exists(ctx, topic.name, index) for topic in named for index in topic.partitions):
+    if not any(_refuse_partition(ctx, topic.name, index) for topic in named for index in topic.partitions):
         return ask_transactions(ctx, request)
     if ctx.version < MANY_SINCE:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_refuse_all(ctx, request.v3_and_below_topics))
@@ -77,9 +98,14 @@ def add_partitions(ctx: Context, request: AddPartitionsToTxnRequest) -> Answer:
     )
 
 
-def _exists(ctx: Context, name: str, index: int) -> bool:
-    topic = ctx.broker.topics.by_name.get(name)
-    return topic is not None and 0 <= index < len(topic.partitions)
+def _refuse_partition(ctx: Context, name: str, index: int) -> ErrorCode | None:
+    """Why a partition cannot be written to; what a broker asks for, a client was allowed by that broker."""
+    try:
+        topic = ctx.topic(name) if ctx.version < MANY_SINCE else ctx.broker.topic(name)
+        ctx.broker.log(topic, index)
+    except HeadraceError as error:
+        return code_of(error)
+    return None
 
 
 def _refuse_all(ctx: Context, topics: Iterable[AddPartitionsToTxnTopic]) -> list[AddPartitionsToTxnTopicResult]:
@@ -89,9 +115,7 @@ def _refuse_all(ctx: Context, topics: Iterable[AddPartitionsToTxnTopic]) -> list
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
                     partition_index=index,
-                    partition_error_code=ErrorCode.OPERATION_NOT_ATTEMPTED
-                    if _exists(ctx, topic.name, index)
-                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    partition_error_code=_refuse_partition(ctx, topic.name, index) or ErrorCode.OPERATION_NOT_ATTEMPTED,
                 )
                 for index in topic.partitions
             ],
@@ -107,7 +131,7 @@ def commit_offsets(ctx: Context, request: TxnOffsetCommitRequest) -> Answer:
 
 def _commit_offsets(ctx: Context, request: TxnOffsetCommitRequest) -> Asked:
     unknown = _without_unknown(ctx, request)
-    if unknown and not request.topics:
+    if (unknown and not request.topics) or ctx.refused:
         return TxnOffsetCommitResponse(topics=unknown)
     groups = ctx.broker.groups
     groups.log.make()
@@ -131,14 +155,13 @@ def _commit_offsets(ctx: Context, request: TxnOffsetCommitRequest) -> Asked:
 
 
 def _without_unknown(ctx: Context, request: TxnOffsetCommitRequest) -> list[TopicOutcome]:
-    """Take what does not exist out of the request; the answers to that."""
+    """Take what does not exist, or is not allowed, out of the request; the answers to that."""
     refused = []
     for topic in request.topics:
-        known = ctx.broker.topics.by_name.get(topic.name)
-        count = len(known.partitions) if known else 0
+        count, code = count_partitions(ctx, topic.name)
         unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
         if unknown:
-            refused.append(_refuse(topic.name, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            refused.append(_refuse(topic.name, unknown, code))
             topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
     request.topics = [topic for topic in request.topics if topic.partitions]
     return refused
@@ -149,6 +172,36 @@ def _refuse(name: str, partitions: list[TxnOffsetCommitRequestPartition], error:
         PartitionOutcome(partition_index=partition.partition_index, error_code=error) for partition in partitions
     ]
     return TopicOutcome(name=name, partitions=outcomes)
+
+
+def describe_transactions(ctx: Context, request: DescribeTransactionsRequest) -> Answer:
+    """Describe those that the client may know of, and of each the partitions that it may know of."""
+    asked = request.transactional_ids
+    request.transactional_ids = [name for name in asked if ctx.allows(TRANSACTIONAL_ID, name)]
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    denied = [
+        TransactionState(transactional_id=name, error_code=code)
+        for name in asked
+        if not ctx.allows(TRANSACTIONAL_ID, name)
+    ]
+
+    def restrict(response: Message | None) -> None:
+        if isinstance(response, DescribeTransactionsResponse):
+            for state in response.transaction_states:
+                state.topics = [topic for topic in state.topics if ctx.allows(TOPIC, topic.topic)]
+            response.transaction_states += denied
+
+    return _amend(ask_transactions(ctx, request), restrict)
+
+
+def list_transactions(ctx: Context, request: ListTransactionsRequest) -> Answer:
+    def restrict(response: Message | None) -> None:
+        if isinstance(response, ListTransactionsResponse):
+            response.transaction_states = [
+                state for state in response.transaction_states if ctx.allows(TRANSACTIONAL_ID, state.transactional_id)
+            ]
+
+    return _amend(ask_transactions(ctx, request), restrict)
 
 
 def write_markers(ctx: Context, request: WriteTxnMarkersRequest) -> Steps[Answer]:
@@ -164,7 +217,7 @@ def write_markers(ctx: Context, request: WriteTxnMarkersRequest) -> Steps[Answer
                 answer = PartitionOutcome(partition_index=index)
                 answers.partitions.append(answer)
                 try:
-                    log = ctx.broker.log(ctx.broker.topic(topic.name), index)
+                    log = ctx.broker.log(ctx.topic(topic.name), index)
                     ctx.broker.transactions.append_marker(
                         log,
                         marker.producer_id,
