@@ -25,11 +25,9 @@ def _at(scenario: str, client: str, path: str) -> str:
 # Kafka's APIs that our broker does not announce; those with a number are not in `headrace.protocol` either.
 NOT_SERVED = (
     *("SASL_HANDSHAKE", "SASL_AUTHENTICATE"),
-    "api 34",  # moving replicas between disks
     *(f"api {key}" for key in (38, 39, 40, 41)),  # delegation tokens
     *(f"api {key}" for key in (48, 49, 50, 51)),  # quotas, SCRAM credentials
-    *(f"api {key}" for key in (55, 57, 64, 80, 81)),  # KRaft's quorum and features, brokers that leave
-    "api 74",  # names of client-metrics resources
+    "LIST_CONFIG_RESOURCES",
     *(f"api {key}" for key in (*range(76, 80), *range(83, 88), 90, 91, 92)),  # share groups
     *(f"api {key}" for key in (88, 89)),  # Kafka Streams groups
 )
@@ -37,11 +35,28 @@ NOT_SERVED = (
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some APIs are not served",
-        "A client learns at its connect which APIs there are. Quotas and share groups are on their way. What is about "
-        "many brokers or disks (KRaft's quorum, features, replicas moved between disks) has no meaning on one, and "
-        "delegation tokens, client metrics and Kafka Streams' groups are not planned. Access control is on its way "
+        "A client learns at its connect which APIs there are. Quotas and share groups are on their way. "
+        "Delegation tokens, client metrics and Kafka Streams' groups are not planned. Access control is on its way "
         "too; until then its requests are answered as by a Kafka without an authorizer, with SECURITY_DISABLED.",
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
+    ),
+    Difference(
+        "A feature has one level",
+        "Kafka can lower `group.version` and `transaction.version`, so that clients of other days find what they knew, "
+        "and has features of its own (`metadata.version`, `kraft.version`). Here the two have the level that is built "
+        "in, `kafka-features` describes that one alone, and an update to any other is refused with "
+        "INVALID_UPDATE_VERSION.",
+        (
+            _at("feature_updates", "wire", "down[[]0]"),
+            _at("feature_updates", "wire", "transactions down[[]0]"),
+            _at("feature_updates", "wire", "of the metadata[[]0]"),
+        ),
+    ),
+    Difference(
+        "The only broker stays registered",
+        "Kafka lets UnregisterBroker remove a broker that runs. Here there is no other, and it is refused with "
+        "INVALID_REQUEST.",
+        (),
     ),
     Difference(
         "A topic that is made on demand is there in the first answer",

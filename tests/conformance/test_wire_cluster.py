@@ -8,10 +8,16 @@ import pytest
 
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.frame import decode_response
+from headrace.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from headrace.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
+)
+from headrace.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
 )
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -19,11 +25,15 @@ from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsR
 from headrace.protocol.messages.describe_acls import DescribeAclsRequest
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from headrace.protocol.messages.describe_quorum import DescribeQuorumRequest, QuorumPartition, QuorumTopic
 from headrace.protocol.messages.elect_leaders import ElectLeadersRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from headrace.protocol.messages.metadata import MetadataRequest
-from headrace.protocol.messages.shared import TopicIndexes, TopicPartitions
+from headrace.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from headrace.protocol.messages.shared import Listener, TopicIndexes, TopicPartitions
+from headrace.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from headrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.conformance.clients.wire import Wire, batch_of, error_name, plain
 
 pytestmark = pytest.mark.java
@@ -282,3 +292,104 @@ def disks(wire, topic):
 
 def test_disks(brokers):
     brokers.compare(disks, Wire)
+
+
+def quorum(wire, topic):
+    """The one voter of the metadata log, in each version; and whatever else is asked for with it."""
+
+    def ask(name, *partitions, version=2):
+        asked = QuorumTopic(topic_name=name, partitions=[QuorumPartition(partition_index=each) for each in partitions])
+        response = plain(wire.ask(DescribeQuorumRequest(topics=[asked]), version))
+        for described in (state for topic in response["topics"] for state in topic["partitions"].values()):
+            described |= {"leader_epoch": "some", "high_watermark": "some"}
+            for voter in described["current_voters"]:
+                times = voter.pop("last_fetch_timestamp"), voter.pop("last_caught_up_timestamp")
+                voter |= {"log_end_offset": "some", "has times": min(times) > 0, "replica_directory_id": "some"}
+        response["nodes"] = [each["node_id"] for each in response["nodes"].values()] if response["nodes"] else []
+        return response
+
+    metadata = "__cluster_metadata"
+    return {f"version {version}": ask(metadata, 0, version=version) for version in range(3)} | {
+        "another topic": ask(topic, 0),
+        "another partition": ask(metadata, 1),
+        "one too many": ask(metadata, 0, 1),
+        "nothing": plain(wire.ask(DescribeQuorumRequest())),
+        "a voter more": _voters(wire, AddRaftVoterRequest, voter_id=9),
+        "a voter less": _voters(wire, RemoveRaftVoterRequest, voter_id=1),
+        "a voter without an id": _voters(wire, RemoveRaftVoterRequest, voter_id=-1),
+        "a voter without a directory": _voters(wire, RemoveRaftVoterRequest, voter_id=1, directory_id=bytes(16)),
+        "a voter of another cluster": _voters(wire, AddRaftVoterRequest, voter_id=9, cluster_id="another"),
+        "a broker that never was": plain(wire.ask(UnregisterBrokerRequest(broker_id=9)))["error_code"],
+    }
+
+
+def _voters(wire, request, *, voter_id, cluster_id=None, directory_id=b"directory-of-one"):
+    asked = request(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
+    if isinstance(asked, AddRaftVoterRequest):
+        asked.listeners = [Listener(name="CONTROLLER", host="127.0.0.1", port=1)]
+    return plain(wire.ask(asked))["error_code"]
+
+
+def test_quorum(brokers):
+    told = brokers.compare(quorum, Wire)
+    (described,) = told["version 2"]["topics"]
+    assert described["partitions"][0]["leader_id"] == 1
+    assert [voter["replica_id"] for voter in described["partitions"][0]["current_voters"]] == [1]
+
+
+def feature_updates(wire, topic):
+    """Updates of features, checked and not made: Kafka could take back none of them while others test it."""
+
+    def update(*updates, version=2):
+        asked = [
+            FeatureUpdateKey(feature=name, max_version_level=level, **({"upgrade_type": kind} if version else {}))
+            for name, level, kind in updates
+        ]
+        request = UpdateFeaturesRequest(feature_updates=asked, validate_only=version > 0)
+        response = wire.ask(request, version)
+        return error_name(response.error_code), plain(response.results)
+
+    return {
+        "nothing": update(),
+        "as it is": [update(("group.version", 1, 1), version=version) for version in range(3)],
+        "as it is, down": update(("transaction.version", 2, 2)),
+        "beyond": [update(("group.version", 2, 1), version=version) for version in range(3)],
+        "unknown": update(("no.such.feature", 1, 1)),
+        "unknown and as it is": update(("group.version", 1, 1), ("no.such.feature", 1, 1), version=1),
+        "of no type": update(("group.version", 1, 9)),
+        "below zero": update(("group.version", -1, 2)),
+        "down as an upgrade": update(("group.version", 0, 1)),
+        "down": update(("group.version", 0, 2)),
+        "transactions down": update(("transaction.version", 1, 3)),
+        "of the metadata": update(("metadata.version", 30, 1)),
+    }
+
+
+def test_feature_updates(brokers):
+    told = brokers.compare(feature_updates, Wire)
+    assert told["as it is"][1] == ("NONE", [{"feature": "group.version", "error_code": "NONE"}])
+
+
+def moved_logs(wire, topic):
+    """Partitions moved to where they are, to nowhere, and those that are not there."""
+    wire.create(topic, 2)
+    (described,) = wire.ask(DescribeLogDirsRequest()).results
+
+    def move(path, name, *partitions, version=2):
+        moved = AlterReplicaLogDirTopic(name=name, partitions=list(partitions))
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[moved])])
+        return plain(wire.ask(request, version).results)
+
+    return {
+        "where it is": [move(described.log_dir, topic, 0, version=version) for version in (1, 2)],
+        "no such partition": move(described.log_dir, topic, 1, 9),
+        "no such topic": move(described.log_dir, f"{topic}-none", 0),
+        "no such directory": move("/none", topic, 0, 9),
+        "no directory": move("", topic, 0),
+        "nothing": plain(wire.ask(AlterReplicaLogDirsRequest()).results),
+    }
+
+
+def test_moved_logs(brokers):
+    told = brokers.compare(moved_logs, Wire)
+    assert [each["partitions"][0]["error_code"] for (each,) in told["where it is"]] == ["NONE", "NONE"]

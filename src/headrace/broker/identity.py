@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from headrace.broker.errors import BrokerError
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.schema import Uuid
 from headrace.storage.atomic_file import write_atomically
 from headrace.storage.errors import refusal
 from headrace.storage.filesystem import FileSystem
@@ -42,6 +43,11 @@ class Identity:
     def cluster_id(self) -> str:
         """The cluster's id, made once."""
         return self._state.cluster_id
+
+    @property
+    def directory_id(self) -> Uuid:
+        """The data directory's id, made once."""
+        return Uuid(base64.urlsafe_b64decode(self._state.directory_id + "=="))
 
     @property
     def leader_epoch(self) -> int:

@@ -8,6 +8,7 @@ from headrace.broker.handler import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Han
 from headrace.broker.handlers import (
     acls,
     api_versions,
+    cluster,
     configs,
     fetch,
     fixed,
@@ -52,6 +53,12 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.DESCRIBE_CLUSTER: (metadata.describe_cluster, Needs(also=frozenset({_SEE_CLUSTER}))),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (metadata.describe_topic_partitions, Needs(each={TOPIC: DESCRIBE})),
     ApiKey.DESCRIBE_LOG_DIRS: (partitions.describe_log_dirs, _DESCRIBE_CLUSTER),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (partitions.move_logs, _ALTER_CLUSTER),
+    ApiKey.DESCRIBE_QUORUM: (cluster.describe_quorum, _DESCRIBE_CLUSTER),
+    ApiKey.ADD_RAFT_VOTER: (cluster.add_voter, _ALTER_CLUSTER),
+    ApiKey.REMOVE_RAFT_VOTER: (cluster.remove_voter, _ALTER_CLUSTER),
+    ApiKey.UNREGISTER_BROKER: (cluster.unregister_broker, _ALTER_CLUSTER),
+    ApiKey.UPDATE_FEATURES: (cluster.update_features, _ALTER_CLUSTER),
     ApiKey.CREATE_TOPICS: (
         topics.create_topics,
         Needs(each={TOPIC: CREATE}, or_cluster=(CREATE,), also=frozenset({(DESCRIBE_CONFIGS, TOPIC)})),

@@ -64,6 +64,7 @@ class Primitive(Generic[T]):
 BOOLEAN = Primitive("bool", default=False, format="?", size=1)
 INT8 = Primitive("int8", 0, "b", 1)
 INT16 = Primitive("int16", 0, "h", 2)
+UINT16 = Primitive("uint16", 0, "H", 2)
 INT32 = Primitive("int32", 0, "i", 4)
 INT64 = Primitive("int64", 0, "q", 8)
 UUID = Primitive("uuid", ZERO_UUID, "16s", 16)
@@ -208,6 +209,11 @@ def int8(*, default: int = 0, **where: "Unpack[Where]") -> int:
 def int16(*, default: int = 0, **where: "Unpack[Where]") -> int:
     """A signed integer of two bytes, big-endian as all of them."""
     return cast("int", _Pending(type=INT16, default=default, **where))
+
+
+def uint16(*, default: int = 0, **where: "Unpack[Where]") -> int:
+    """An unsigned integer of two bytes: a port."""
+    return cast("int", _Pending(type=UINT16, default=default, **where))
 
 
 def int32(*, default: int = 0, **where: "Unpack[Where]") -> int:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 
 from headrace.broker.handler import Context
+from headrace.broker.handlers.cluster import FEATURES
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import (
@@ -18,8 +19,6 @@ from headrace.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-# What a client may count on beyond the versions of single APIs: groups by KIP-848, transactions by KIP-890.
-FEATURES = {"group.version": 1, "transaction.version": 2}
 NAMED_SINCE = 3  # since then a client says what software it is (KIP-511)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -32,7 +31,7 @@ def handle(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=_announce(ctx.served),
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
+            SupportedFeatureKey(name=name, min_version=level, max_version=level) for name, level in FEATURES.items()
         ],
         finalized_features_epoch=0,
         finalized_features=[

@@ -1,4 +1,4 @@
-"""ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeLogDirs: what single logs are asked.
+"""ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeLogDirs …: what single logs are asked.
 
 Looking for a time reads indexes and batches, so ListOffsets does that in a thread, for all partitions of the request
 together. DeleteRecords makes everything before an offset unreadable, for good; -1 stands for all there is. One
@@ -14,6 +14,11 @@ from headrace.broker.handler import Answer, Context
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -47,6 +52,7 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from headrace.protocol.messages.shared import PartitionOutcome
 from headrace.protocol.schema import Message
 from headrace.storage.log import Log
 from headrace.storage.reading import first_at_or_after, youngest
@@ -223,3 +229,32 @@ def describe_log_dirs(ctx: Context, request: DescribeLogDirsRequest) -> Steps[An
         if partitions:
             result.topics.append(DescribeLogDirsTopic(name=topic.name, partitions=partitions))
     return DescribeLogDirsResponse(results=[result])
+
+
+def move_logs(ctx: Context, request: AlterReplicaLogDirsRequest) -> Steps[Answer]:
+    """Check that each partition is to be where it is: there is one directory. A topic is answered for once."""
+    outcomes: dict[str, dict[int, ErrorCode]] = {}
+    for directory in request.dirs:
+        is_ours = directory.path == ctx.broker.directory.path
+        for topic in directory.topics:
+            yield
+            known = ctx.broker.topics.by_name.get(topic.name)
+            count = len(known.partitions) if known else 0
+            outcome = outcomes.setdefault(topic.name, {})
+            for partition in topic.partitions:
+                if ctx.refused:
+                    outcome[partition] = ctx.refused.code
+                elif not is_ours:
+                    outcome[partition] = ErrorCode.LOG_DIR_NOT_FOUND
+                elif not 0 <= partition < count:
+                    outcome[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    outcome[partition] = ErrorCode.NONE
+    results = [
+        AlterReplicaLogDirTopicResult(
+            topic_name=name,
+            partitions=[PartitionOutcome(partition_index=index, error_code=code) for index, code in outcome.items()],
+        )
+        for name, outcome in outcomes.items()
+    ]
+    return AlterReplicaLogDirsResponse(results=results)

@@ -47,3 +47,11 @@ class NodeEndpoint(wire.Struct):
     host: str = wire.string()
     port: int = wire.int32()
     rack: str | None = wire.nullable_string(default=None)
+
+
+class Listener(wire.Struct):
+    """A listener of a node that keeps the metadata log."""
+
+    name: str = wire.string()
+    host: str = wire.string()
+    port: int = wire.uint16()
