@@ -16,6 +16,7 @@ BROKER: Mapping[str, str] = {
     "durability": "`fsync`: what is acknowledged has been synced to disk; `os`: it has been handed to the kernel.",
     "settings": "Kafka's settings by their [names](settings.md), as text: `{'num.partitions': '4'}`.",
     "own_process": "Run it in a process of its own: its work does not hold up yours, and it can be killed.",
+    "is_insecure": "Let anybody in who can reach a public address.",
 }
 
 _EXAMPLE = """

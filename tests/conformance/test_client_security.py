@@ -2,7 +2,6 @@
 
 import math
 import sqlite3
-import subprocess
 import time
 import urllib.request
 import uuid
@@ -12,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.client import admin
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.errors import (
@@ -23,15 +21,14 @@ from headrace.client.errors import (
     NotKafka,
     TlsRefused,
 )
-from headrace.client.offsets import Start, StartKind, find_stretch
-from headrace.client.reader import read_records
 from headrace.client.security import settings_from
-from headrace.client.writer import NewRecord, Writer
 from headrace.pipelines.clusters import cluster_at
 from peers.kafka.broker import running_kafka
+from tests.certificates import make_authority, make_certificate, openssl
 from tests.integration.cli_runs import run_cli
 from tests.integration.running_stack import RunningStack
 from tests.integration.waiting import wait_until
+from tests.integration.writing import write_and_read
 
 pytestmark = pytest.mark.java
 
@@ -39,29 +36,6 @@ LISTENERS = {"SASL_PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SSL", "SASL_SSL": "SASL
 PLAIN_USER = ("alice", 'in "the" open=;')
 SCRAM_USER = ("bob=1", "Ⅸ-geheim")  # a name that SCRAM has to escape, and a password that SASLprep would change
 LOGIN_MS = 1500  # Kafka takes no renewal in a login's first second
-
-
-def openssl(*args, folder):
-    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, cwd=folder)
-
-
-def make_authority(folder, name):
-    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
-    extensions = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=keyCertSign,cRLSign")
-    openssl("req", "-x509", *new_key, "-out", f"{name}.pem", "-subj", f"/CN={name}", *extensions, folder=folder)
-    return folder / f"{name}.pem"
-
-
-def make_certificate(folder, name, authority, *, alternative):
-    """A certificate with its key in one file, as a PEM store has them."""
-    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
-    openssl("req", *new_key, "-out", f"{name}.csr", "-subj", f"/CN={name}", folder=folder)
-    (folder / f"{name}.ext").write_text(f"subjectAltName={alternative}\n")
-    signing = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-extfile", f"{name}.ext")
-    openssl("x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.crt", folder=folder)
-    both = folder / f"{name}.pem"
-    both.write_text((folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text())
-    return both
 
 
 @pytest.fixture(scope="module")
@@ -121,20 +95,6 @@ def open_cluster(kafka, listener, options):
     return Cluster(parse_bootstrap(kafka.servers_of(listener)), settings_from(options))
 
 
-def write_and_read(cluster, count=500):
-    """Through several batches, so that answers are longer than one TLS record."""
-    name = f"secure-{uuid.uuid4().hex[:8]}"
-    admin.create_topic(cluster, name, partitions=3)
-    writer = Writer(cluster, name, batch_bytes=20_000)
-    for number in range(count):
-        writer.add(NewRecord(b"%d" % number, b"%d," % number * 50, 1_700_000_000_000))
-    writer.flush()
-    stretch = find_stretch(cluster, cluster.partitions(name), Start(StartKind.EARLIEST))
-    groups = read_records(cluster, stretch.starts, until=stretch.ends)
-    read = {int(found.record.key): found.record.value for group in groups for found in group}
-    assert read == {number: b"%d," % number * 50 for number in range(count)}
-
-
 def sentence_of(kafka, listener, options, error=ClientError):
     with open_cluster(kafka, listener, options) as cluster, pytest.raises(error) as caught:
         cluster.brokers()
@@ -150,13 +110,13 @@ def sentence_of(kafka, listener, options, error=ClientError):
 
 def test_plain(kafka):
     with open_cluster(kafka, "SASL_PLAINTEXT", sasl("SASL_PLAINTEXT", "PLAIN", PLAIN_USER)) as cluster:
-        write_and_read(cluster)
+        write_and_read(cluster, f"secure-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_scram(kafka, mechanism):
     with open_cluster(kafka, "SASL_PLAINTEXT", sasl("SASL_PLAINTEXT", mechanism, SCRAM_USER)) as cluster:
-        write_and_read(cluster)
+        write_and_read(cluster, f"secure-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
@@ -167,7 +127,7 @@ def test_tls(kafka, files, version):
         "ssl.enabled.protocols": version,
     }
     with open_cluster(kafka, "SSL", options) as cluster:
-        write_and_read(cluster)
+        write_and_read(cluster, f"secure-{uuid.uuid4().hex[:8]}")
 
 
 def test_java_names_in_a_pipeline(kafka, files):
@@ -183,7 +143,7 @@ def test_java_names_in_a_pipeline(kafka, files):
         "session.timeout.ms": "10000",
     }
     cluster = cluster_at(kafka.servers_of("SASL_SSL"), options)
-    write_and_read(cluster)
+    write_and_read(cluster, f"secure-{uuid.uuid4().hex[:8]}")
     assert cluster_at(kafka.servers_of("SASL_SSL"), dict(reversed(options.items()))) is cluster
     cluster.close()
 

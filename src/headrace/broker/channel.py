@@ -27,7 +27,7 @@ MAX_UNDER_WAY = 128  # requests of one connection; Kafka's clients have five
 MAX_UNSENT_BYTES = 1024 * 1024
 KEPT_BUFFER_BYTES = 4 * 1024 * 1024  # a larger one is made for a single frame, and goes with it
 _FIRST_BUFFER_BYTES = 16 * 1024
-_MAX_PARTS = 64  # in one call of sendmsg
+MAX_PARTS = 64  # in one call of sendmsg
 
 _SIZE = Struct(">i")
 
@@ -51,7 +51,8 @@ class Channel:
 
     def __init__(self, shared: bytearray, max_frame_bytes: int) -> None:
         self._shared = shared
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
+        self.max_under_way = MAX_UNDER_WAY
         self._own: bytearray | None = None
         self._start = 0  # the bytes that are not served yet are from here …
         self._end = 0  # … to here, in our own buffer if there is one, else in the shared one
@@ -62,7 +63,7 @@ class Channel:
     @property
     def is_full(self) -> bool:
         """Whether the client has to take answers before anything more is served."""
-        return len(self._slots) >= MAX_UNDER_WAY or self.unsent_bytes > MAX_UNSENT_BYTES
+        return len(self._slots) >= self.max_under_way or self.unsent_bytes > MAX_UNSENT_BYTES
 
     @property
     def buffer_bytes(self) -> int:
@@ -113,8 +114,8 @@ class Channel:
         (size,) = _SIZE.unpack_from(buffer, self._start)
         if size < 0:
             raise MalformedMessage(f"a frame's size is {size}", self._start)
-        if size > self._max_frame_bytes:
-            raise FrameTooLarge(size, self._max_frame_bytes)
+        if size > self.max_frame_bytes:
+            raise FrameTooLarge(size, self.max_frame_bytes)
         end = start + size
         if end > self._end:
             return None
@@ -170,14 +171,14 @@ class Channel:
     def has_unsent(self) -> bool:
         return bool(self._out)
 
-    def gather(self, view_of: Callable[[FileSlice], memoryview]) -> list[Sendable]:
+    def gather(self, view_of: Callable[[FileSlice], memoryview], max_parts: int = MAX_PARTS) -> list[Sendable]:
         """What one system call is to send: as many parts as it takes, up to the beginning of a large slice.
 
         They are to be given back with `sent`.
         """
         out = self._out
         parts: list[Sendable] = []
-        while out and len(parts) < _MAX_PARTS:
+        while out and len(parts) < max_parts:
             part = out.popleft()
             if not isinstance(part, FileSlice):
                 parts.append(part)

@@ -7,6 +7,7 @@ What always holds:
 - a client that does not read its answers, or has too many requests under way, is not read from until it does: it holds
   up nobody else and costs no more memory;
 - one connection holds the loop for a turn at most, whatever it has sent, and is never served within another's turn;
+- a client that has to log in is answered nothing before it has, and one request at a time until then;
 - whatever goes wrong while a request is handled, a malformed frame or a mistake of ours, closes this connection, with a
   log line, and touches nothing else.
 """
@@ -14,15 +15,15 @@ What always holds:
 import asyncio
 import errno
 import mmap
-import socket
 import time
 from collections.abc import Callable, Coroutine
 from time import monotonic
 from types import GeneratorType
-from typing import Any
+from typing import Any, Protocol
 
-from headrace.broker.channel import SHARED_BUFFER_BYTES, Channel, Slot
-from headrace.broker.config import Address
+from headrace.broker.channel import MAX_PARTS, SHARED_BUFFER_BYTES, Channel, Sendable, Slot
+from headrace.broker.config import PLAINTEXT, Address
+from headrace.broker.endpoint import Endpoint
 from headrace.broker.handler import Answer, Context, Handled
 from headrace.broker.handlers.api_versions import fallback
 from headrace.broker.registry import HANDLERS, SERVED
@@ -31,9 +32,10 @@ from headrace.broker.turns import TURN_S, Deferred, Steps, run_until
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.codec import decode_prefix, decoding_prefix
-from headrace.protocol.errors import UnsupportedVersion
+from headrace.protocol.errors import FrameTooLarge, UnsupportedVersion
 from headrace.protocol.frame import RequestHeader, decode_request_header, encoding_response_parts
 from headrace.protocol.schema import Message
+from headrace.security.principal import ANONYMOUS
 from headrace.storage.segment import FileSlice
 from headrace.telemetry.logs import get_logger
 
@@ -42,11 +44,27 @@ _log = get_logger(__name__)
 # A frame up to this size is decoded in one step: a few milliseconds, if it is nothing but tiny entries.
 _DECODED_AT_ONCE_BYTES = 16 * 1024
 
+_TLS_BEGINS = 0x1603  # the first bytes of a TLS handshake, where a frame has its size
+
+
+class Stream(Protocol):
+    """What a connection needs of a socket, whether it is one or TLS over one."""
+
+    def fileno(self) -> int: ...
+    def recv_into(self, buffer: memoryview, /) -> int: ...
+    def sendmsg(self, parts: list[Sendable], /) -> int: ...
+    def getsockname(self) -> Any: ...
+    def getpeername(self) -> Any: ...
+    def close(self) -> None: ...
+
 
 class Connection:
+    max_parts = MAX_PARTS  # in one call that sends
+
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Stream,
+        endpoint: Endpoint,
         runtime: Runtime,
         loop: asyncio.AbstractEventLoop,
         shared: bytearray,
@@ -59,9 +77,13 @@ class Connection:
         self._loop = loop
         self._on_close = on_close
         self._channel = Channel(shared, runtime.config.number("socket.request.max.bytes"))
+        self._endpoint = endpoint
         host, port = sock.getsockname()[:2]
-        self._local = Address(host.removeprefix("::ffff:"), port)
+        self._advertised = endpoint.advertise(Address(host.removeprefix("::ffff:"), port))
         self._client = sock.getpeername()[:2]
+        self._listener = endpoint.listener.name
+        self._principal = ANONYMOUS
+        self._view_of = view_of
         self._steps: Steps[None] | None = None  # of the request that is being handled
         self._is_reading = False
         self._is_writing = False
@@ -70,6 +92,9 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.last_active = time.monotonic()
+        self._setup: asyncio.TimerHandle | None = None
+        if endpoint.listener.protocol != PLAINTEXT:
+            self._setup = loop.call_later(endpoint.setup_s, self._refuse, "TLS or the login took too long")
         self._read()
 
     def __repr__(self) -> str:
@@ -168,7 +193,16 @@ class Connection:
                 raise
             # A client newer than us asks with the newest version it knows, and falls back on this (KIP-511).
             return self._answer(self._channel.open_slot(), fallback(SERVED), 0, error.correlation_id)
-        context = Context(self._runtime, version, header.client_id, SERVED, str(self._client[0]), self._local)
+        context = Context(
+            self._runtime,
+            version,
+            header.client_id,
+            SERVED,
+            str(self._client[0]),
+            self._advertised,
+            self._principal,
+            self._listener,
+        )
         run = handler.run
         if len(frame) > _DECODED_AT_ONCE_BYTES and (api.key != ApiKey.PRODUCE or len(frame) > SHARED_BUFFER_BYTES):
             decoding = decoding_prefix(api.request, version, frame, position)
@@ -268,7 +302,7 @@ class Connection:
         channel = self._channel
         try:
             while channel.has_unsent:
-                parts = channel.gather(view_of)
+                parts = channel.gather(self._view_of, self.max_parts)
                 try:
                     sent = self._socket.sendmsg(parts)
                 except (BlockingIOError, InterruptedError):
@@ -304,11 +338,29 @@ class Connection:
         if self._steps is None:
             self._channel.release_buffer()
 
+    def _end_setup(self) -> None:
+        if self._setup:
+            self._setup.cancel()
+            self._setup = None
+
+    def _refuse(self, reason: str) -> None:
+        """Close on somebody who does not get in; there may be many of them, so not each has a line in the log."""
+        if not self.is_closed:
+            listener = self._endpoint.listener.name
+            self._endpoint.refusals.warning("connection refused", client=repr(self), listener=listener, reason=reason)
+            self.close()
+
     def _fail(self, error: Exception) -> None:
         """Close because of an error: the client's own, which it is told in the log, or a mistake of ours."""
         if self.is_closed:
             return
-        if isinstance(error, HeadraceError):
+        if isinstance(error, FrameTooLarge) and error.size >> 16 == _TLS_BEGINS:
+            self._endpoint.refusals.warning(
+                "connection closed: the client speaks TLS, and this listener does not",
+                client=repr(self),
+                hint="have it use the port of an SSL or SASL_SSL listener",
+            )
+        elif isinstance(error, HeadraceError):
             _log.warning("connection closed", client=repr(self), reason=str(error))
         else:
             _log.failure("connection closed: a request failed", error, client=repr(self))
@@ -319,6 +371,7 @@ class Connection:
         if self.is_closed:
             return
         self.is_closed = True
+        self._end_setup()
         self._pause()
         if self._is_writing:
             self._loop.remove_writer(self._fd)
@@ -349,7 +402,7 @@ def view_of(part: FileSlice) -> memoryview:
     size = min(part.size, WINDOW)
     descriptor = part.file.fileno()
     if size <= READ_UP_TO or descriptor < 0:
-        return _read(part, size)
+        return read_slice(part, size)
     before = part.position % _PAGE
     try:
         mapped = mmap.mmap(
@@ -364,11 +417,12 @@ def view_of(part: FileSlice) -> memoryview:
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        return _read(part, size)  # Python takes a descriptor for each mapping, and there may be none left
+        return read_slice(part, size)  # Python takes a descriptor for each mapping, and there may be none left
     return memoryview(mapped)[before:]
 
 
-def _read(part: FileSlice, size: int) -> memoryview:
+def read_slice(part: FileSlice, size: int) -> memoryview:
+    """The first bytes of a slice, copied; an `OSError` if the file was cut."""
     data = part.file.read_at(size, part.position)
     if len(data) < size:
         raise _cut(part)

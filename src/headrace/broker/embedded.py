@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import uvloop
 
-from headrace.broker.config import Address, BrokerConfig
+from headrace.broker.config import Address, BrokerConfig, parse_listeners
 from headrace.broker.errors import BrokerError
 from headrace.broker.server import BrokerServer
 from headrace.protocol.errors import ErrorCode
@@ -37,17 +37,21 @@ class Broker:
         durability: str = "fsync",
         settings: Mapping[str, str] | None = None,
         own_process: bool = False,
+        is_insecure: bool = False,
     ) -> None:
         """Describe the broker; `start` or a `with` block starts it.
 
-        `settings` has Kafka's names, such as `num.partitions`; `own_process` keeps its work out of this process.
+        `listen` is `HOST:PORT`, or with a protocol `SASL_SSL://HOST:PORT`; `settings` has Kafka's names, such as
+        `num.partitions`; `own_process` keeps its work out of this process; `is_insecure` lets anybody in at a public
+        address.
         """
         self._is_temporary = data_dir is None
         listen = [listen] if isinstance(listen, str) else listen
         self._config = BrokerConfig(
             os.fspath(data_dir) if data_dir is not None else f"{tempfile.gettempdir()}/headrace-{uuid4().hex}",
-            tuple(Address.parse(address) for address in listen),
-            settings={**(settings or {}), "durability": durability},
+            parse_listeners(listen, settings=settings),
+            {**(settings or {}), "durability": durability},
+            is_insecure,
         )
         self._starter = os.getpid()
         self._host: _Thread | _Process = _Process(self._config) if own_process else _Thread(self._config)
@@ -204,8 +208,9 @@ class _Process:
     def start(self) -> list[Address]:
         command = [sys.executable, "-m", "headrace.cli.main", "broker", "start", "--json"]
         command += ["--data-dir", self._config.data_dir]
-        for address in self._config.listeners:
-            command += ["--listen", str(address)]
+        for listener in self._config.listeners:
+            command += ["--listen", str(listener)]
+        command += ["--insecure"] if self._config.is_insecure else []
         for name, value in self._config.settings.items():
             command += ["--set", f"{name}={value}"]
         # The pipe is never written to: when this process ends, however it ends, it closes, and the broker ends too.

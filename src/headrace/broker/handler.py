@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from headrace.broker.config import Address
+from headrace.broker.config import PLAINTEXT, Address
 from headrace.broker.errors import BrokerError
 from headrace.broker.runtime import Runtime
 from headrace.broker.topics import Topic
@@ -21,8 +21,6 @@ from headrace.protocol.schema import Message
 from headrace.security.acl import CLUSTER_NAME, Operation, ResourceType
 from headrace.security.authorizer import every_operation
 from headrace.security.principal import ANONYMOUS, Principal
-
-DEFAULT_LISTENER = "PLAINTEXT"
 
 CLUSTER, TOPIC, GROUP = ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
@@ -69,16 +67,11 @@ class Context:
     client_id: str | None
     served: Mapping[int, range]  # every API that is served, and its versions
     client_host: str
-    local: Address  # where the client reached us, and so where it can come back to
+    advertised: Address  # what this client is told of where this broker is
     principal: Principal = ANONYMOUS  # who the client is
-    listener: str = DEFAULT_LISTENER  # the name of the listener that it came through
+    listener: str = PLAINTEXT  # the name of the listener that it came through
     needs: Needs = NOTHING
     refused: BrokerError | None = None  # what each entry is answered, since the request as a whole is not allowed
-
-    @property
-    def advertised(self) -> Address:
-        """The address that this client is told for this broker."""
-        return self.broker.config.advertised or self.local
 
     # --- what the client may do: everything, where nothing is authorised
 

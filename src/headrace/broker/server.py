@@ -11,35 +11,37 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.broker.channel import SHARED_BUFFER_BYTES
-from headrace.broker.config import Address, BrokerConfig
+from headrace.broker.config import Address, BrokerConfig, Listener
 from headrace.broker.connection import Connection
+from headrace.broker.endpoint import Endpoint
 from headrace.broker.errors import BrokerError
 from headrace.broker.runtime import Runtime
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.filesystem import FileSystem
-from headrace.telemetry.logs import get_logger
+from headrace.telemetry.logs import RareLines, get_logger
 
 _log = get_logger(__name__)
 _BACKLOG = 1024
 _ACCEPTS_AT_ONCE = 64
 _ACCEPT_AGAIN_S = 0.5  # after the system refused a connection: too many open files, or no memory
-_SAY_AGAIN_S = 30.0
+_QUIET_S = 30.0
 _SWEEP_S = 30.0
 
 
 class Server:
     """Accepts connections for a runtime, on the running event loop."""
 
-    def __init__(self, runtime: Runtime, listeners: tuple[Address, ...]) -> None:
+    def __init__(self, runtime: Runtime, listeners: tuple[Listener, ...]) -> None:
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._shared = bytearray(SHARED_BUFFER_BYTES)
         self._connections: set[Connection] = set()
         self._idle_s = runtime.config.number("connections.max.idle.ms") / 1000
-        self._said_at = -_SAY_AGAIN_S
+        self._rare = RareLines(_log, _QUIET_S)
+        self._endpoints = [Endpoint(listener, runtime.config) for listener in listeners]
         self._sockets = open_listeners(listeners)
-        for sock in self._sockets:
-            self._listen(sock)
+        for sock, endpoint in zip(self._sockets, self._endpoints, strict=True):
+            self._listen(sock, endpoint)
         self._sweep = self._loop.call_later(min(self._idle_s, _SWEEP_S), self._look_after_idle)
 
     @property
@@ -47,43 +49,54 @@ class Server:
         """Where it listens, with the ports that were chosen."""
         return [Address(*sock.getsockname()[:2]) for sock in self._sockets]
 
-    def _listen(self, listener: socket.socket) -> None:
-        if listener.fileno() >= 0:  # else closed in the meantime
-            self._loop.add_reader(listener.fileno(), self._accept, listener)
+    def reload(self) -> None:
+        """Read again what may change while the broker runs: certificates and users."""
+        for endpoint in self._endpoints:
+            endpoint.reload()
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _listen(self, listener: socket.socket, endpoint: Endpoint) -> None:
+        if listener.fileno() >= 0:  # else closed in the meantime
+            self._loop.add_reader(listener.fileno(), self._accept, listener, endpoint)
+
+    def _accept(self, listener: socket.socket, endpoint: Endpoint) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
             try:
                 sock, _address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                self._wait_to_accept(listener, error)
+                self._wait_to_accept(listener, endpoint, error)
                 return
             try:
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                connection = Connection(sock, self._runtime, self._loop, self._shared, self._connections.discard)
+                connection = self._connect(sock, endpoint)
             except OSError:  # it has left already
                 sock.close()
                 continue
             self._connections.add(connection)
 
-    def _wait_to_accept(self, listener: socket.socket, error: OSError) -> None:
+    def _connect(self, sock: socket.socket, endpoint: Endpoint) -> Connection:
+        rest = (endpoint, self._runtime, self._loop, self._shared, self._connections.discard)
+        if endpoint.certificates is None:
+            return Connection(sock, *rest)
+        from headrace.broker.tls import TlsConnection, TlsSocket  # whoever serves in the open does not load OpenSSL
+
+        return TlsConnection(TlsSocket(sock, endpoint.certificates.context), *rest)
+
+    def _wait_to_accept(self, listener: socket.socket, endpoint: Endpoint, error: OSError) -> None:
         """Leave those who want to connect waiting for a while; those who are connected go on.
 
         The listener stays readable, so the loop would come back here at once, again and again.
         """
         self._loop.remove_reader(listener.fileno())
-        self._loop.call_later(_ACCEPT_AGAIN_S, self._listen, listener)
-        if time.monotonic() - self._said_at >= _SAY_AGAIN_S:
-            self._said_at = time.monotonic()
-            _log.error(
-                "cannot accept connections",
-                error=str(error),
-                connections=len(self._connections),
-                hint="those who are connected go on; raise the limit of open files (ulimit -n), or close connections",
-            )
+        self._loop.call_later(_ACCEPT_AGAIN_S, self._listen, listener, endpoint)
+        self._rare.warning(
+            "cannot accept connections",
+            error=str(error),
+            connections=len(self._connections),
+            hint="those who are connected go on; raise the limit of open files (ulimit -n), or close connections",
+        )
 
     def _look_after_idle(self) -> None:
         now = time.monotonic()
@@ -103,10 +116,10 @@ class Server:
             connection.close()
 
 
-def open_listeners(addresses: tuple[Address, ...]) -> list[socket.socket]:
+def open_listeners(listeners: tuple[Listener, ...]) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
-        for address in addresses:
+        for address in (listener.address for listener in listeners):
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             sock = socket.socket(family, socket.SOCK_STREAM)
             sockets.append(sock)
@@ -148,6 +161,11 @@ class BrokerServer:
             raise
         self._stop_watching = watch_loop(asyncio.get_running_loop())
         return self.server.addresses
+
+    def reload(self) -> None:
+        """Read certificates and users again."""
+        if self.server:
+            self.server.reload()
 
     def stop(self) -> None:
         """Close the doors, then the data: everything that was acknowledged is on disk."""

@@ -26,6 +26,7 @@ class SettingType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9  # never shown, and not to be given on a command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,14 @@ class Setting:
     choices: tuple[str, ...] = ()
     stand_in: tuple[str, str] | None = None  # on the broker it is null by default, and this setting counts instead
 
-    def shown(self, value: str) -> str:
-        """The value as DescribeConfigs tells it: parsed and written again."""
+    @property
+    def is_secret(self) -> bool:
+        return self.type is SettingType.PASSWORD
+
+    def shown(self, value: str) -> str | None:
+        """The value as DescribeConfigs tells it: parsed and written again; None for a secret."""
+        if self.is_secret:
+            return None
         value = value.strip()
         if self.type is SettingType.BOOLEAN:
             return value.lower()
@@ -213,91 +220,180 @@ TOPIC_SETTINGS: dict[str, Setting] = {
 # Taken but not shown, as in Kafka: for tests that want small segments.
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 
-BROKER_SETTINGS: dict[str, Setting] = {
+# What a listener may have for itself, as `listener.name.NAME.SETTING`; without the prefix it is for all of them.
+PREFIX_OF_LISTENERS = "listener.name."
+_ONLY_PEM = "Kept and shown; without effect: only PEM is read."
+LISTENER_SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting(
-            "allow.everyone.if.no.acl.found",
-            _BOOLEAN,
-            "false",
-            "Whether everybody may do everything to a resource that no ACL bears on.",
-        ),
-        Setting(
-            "authorization",
+            "ssl.client.auth",
             _STRING,
-            "off",
-            "Whether ACLs decide who may do what (on); what none of them allows is denied.",
-            choices=("off", "on"),
+            "none",
+            "Whether clients show a certificate.",
+            choices=("required", "requested", "none"),
         ),
+        Setting("ssl.enabled.protocols", _LIST, "TLSv1.2,TLSv1.3", "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")),
+        Setting("ssl.key.password", SettingType.PASSWORD, "", "Opens the private key, if it is encrypted."),
+        Setting("ssl.keystore.location", _STRING, "", "A PEM file of the broker's private key and its certificates."),
+        Setting("ssl.keystore.type", _STRING, "PEM", _ONLY_PEM, choices=("PEM",)),
         Setting(
-            "auto.create.topics.enable", _BOOLEAN, "true", "Make a topic when a client asks for one that is not there."
-        ),
-        Setting("connections.max.idle.ms", _LONG, "600000", "After how long a silent connection is closed."),
-        Setting("delete.topic.enable", _BOOLEAN, "true", "Whether topics may be deleted."),
-        Setting(
-            "durability",
+            "ssl.principal.mapping.rules",
             _STRING,
-            "fsync",
-            "When acks=all is answered: after fsync, or after the write (os).",
-            choices=("fsync", "os"),
+            "DEFAULT",
+            "A user's name from the name in its certificate: RULE:pattern/replacement/[LU] or DEFAULT.",
         ),
-        Setting("fetch.max.bytes", _INT, "57671680", "The most that one fetch answers.", at_least=1024),
-        Setting(
-            "group.consumer.heartbeat.interval.ms",
-            _INT,
-            "5000",
-            "How often new-style members are heard of.",
-            at_least=1,
-        ),
-        Setting(
-            "group.consumer.session.timeout.ms", _INT, "45000", "How long a new-style member may be silent.", at_least=1
-        ),
-        Setting(
-            "group.initial.rebalance.delay.ms", _INT, "3000", "How long a new group waits for more members.", at_least=0
-        ),
-        Setting(
-            "group.max.session.timeout.ms", _INT, "1800000", "The longest session a member may ask for.", at_least=1
-        ),
-        Setting("group.max.size", _INT, "2147483647", "How many members a group may have.", at_least=1),
-        Setting("group.min.session.timeout.ms", _INT, "6000", "The shortest session a member may ask for.", at_least=1),
-        Setting(
-            "offset.metadata.max.bytes", _INT, "4096", "How long the text beside a committed offset may be.", at_least=0
-        ),
-        Setting("offsets.retention.minutes", _INT, "10080", "How long offsets that nobody needs are kept.", at_least=1),
-        Setting("offsets.topic.num.partitions", _INT, "1", "Partitions of __consumer_offsets.", at_least=1),
-        Setting("transaction.max.timeout.ms", _INT, "900000", "How long a transaction may stay open.", at_least=1),
-        Setting("transaction.state.log.num.partitions", _INT, "1", "Partitions of __transaction_state.", at_least=1),
-        Setting(
-            "transactional.id.expiration.ms",
-            _INT,
-            "604800000",
-            "How long a silent transactional id is kept.",
-            at_least=1,
-        ),
-        Setting("log.cleaner.backoff.ms", _LONG, "15000", "How often compaction looks for work.", at_least=0),
-        Setting("log.retention.check.interval.ms", _LONG, "300000", "How often retention looks for work.", at_least=1),
-        Setting(
-            "max.incremental.fetch.session.cache.slots", _INT, "1000", "How many fetch sessions are kept.", at_least=0
-        ),
-        Setting("node.id", _INT, "1", "The broker's number.", at_least=0),
-        Setting("num.partitions", _INT, "1", "Partitions of a topic that does not say.", at_least=1),
-        Setting(
-            "producer.id.expiration.ms", _INT, "86400000", "After how long a silent producer is forgotten.", at_least=1
-        ),
-        Setting("super.users", _STRING, "", "Who may do everything: principals with ; between them, as User:admin."),
-        Setting("socket.request.max.bytes", _INT, "104857600", "The largest request that is read.", at_least=1),
+        Setting("ssl.truststore.location", _STRING, "", "A PEM file of the authorities whose clients are trusted."),
+        Setting("ssl.truststore.type", _STRING, "PEM", _ONLY_PEM, choices=("PEM",)),
     )
-} | {
-    topic.broker_name: replace(topic, name=topic.broker_name, broker_name="")
-    for topic in TOPIC_SETTINGS.values()
-    if topic.broker_name
 }
+
+BROKER_SETTINGS: dict[str, Setting] = (
+    {
+        setting.name: setting
+        for setting in (
+            Setting(
+                "allow.everyone.if.no.acl.found",
+                _BOOLEAN,
+                "false",
+                "Whether everybody may do everything to a resource that no ACL bears on.",
+            ),
+            Setting(
+                "authorization",
+                _STRING,
+                "off",
+                "Whether ACLs decide who may do what (on); what none of them allows is denied.",
+                choices=("off", "on"),
+            ),
+            Setting(
+                "auto.create.topics.enable",
+                _BOOLEAN,
+                "true",
+                "Make a topic when a client asks for one that is not there.",
+            ),
+            Setting("connections.max.idle.ms", _LONG, "600000", "After how long a silent connection is closed."),
+            Setting("delete.topic.enable", _BOOLEAN, "true", "Whether topics may be deleted."),
+            Setting(
+                "durability",
+                _STRING,
+                "fsync",
+                "When acks=all is answered: after fsync, or after the write (os).",
+                choices=("fsync", "os"),
+            ),
+            Setting("fetch.max.bytes", _INT, "57671680", "The most that one fetch answers.", at_least=1024),
+            Setting(
+                "group.consumer.heartbeat.interval.ms",
+                _INT,
+                "5000",
+                "How often new-style members are heard of.",
+                at_least=1,
+            ),
+            Setting(
+                "group.consumer.session.timeout.ms",
+                _INT,
+                "45000",
+                "How long a new-style member may be silent.",
+                at_least=1,
+            ),
+            Setting(
+                "group.initial.rebalance.delay.ms",
+                _INT,
+                "3000",
+                "How long a new group waits for more members.",
+                at_least=0,
+            ),
+            Setting(
+                "group.max.session.timeout.ms", _INT, "1800000", "The longest session a member may ask for.", at_least=1
+            ),
+            Setting("group.max.size", _INT, "2147483647", "How many members a group may have.", at_least=1),
+            Setting(
+                "group.min.session.timeout.ms", _INT, "6000", "The shortest session a member may ask for.", at_least=1
+            ),
+            Setting(
+                "offset.metadata.max.bytes",
+                _INT,
+                "4096",
+                "How long the text beside a committed offset may be.",
+                at_least=0,
+            ),
+            Setting(
+                "offsets.retention.minutes", _INT, "10080", "How long offsets that nobody needs are kept.", at_least=1
+            ),
+            Setting("offsets.topic.num.partitions", _INT, "1", "Partitions of __consumer_offsets.", at_least=1),
+            Setting("transaction.max.timeout.ms", _INT, "900000", "How long a transaction may stay open.", at_least=1),
+            Setting(
+                "transaction.state.log.num.partitions", _INT, "1", "Partitions of __transaction_state.", at_least=1
+            ),
+            Setting(
+                "transactional.id.expiration.ms",
+                _INT,
+                "604800000",
+                "How long a silent transactional id is kept.",
+                at_least=1,
+            ),
+            Setting(
+                "listener.security.protocol.map",
+                _LIST,
+                "",
+                "Protocols of listeners with names of their own, as INTERNAL:SASL_PLAINTEXT,PUBLIC:SASL_SSL.",
+            ),
+            Setting("log.cleaner.backoff.ms", _LONG, "15000", "How often compaction looks for work.", at_least=0),
+            Setting(
+                "log.retention.check.interval.ms", _LONG, "300000", "How often retention looks for work.", at_least=1
+            ),
+            Setting(
+                "max.incremental.fetch.session.cache.slots",
+                _INT,
+                "1000",
+                "How many fetch sessions are kept.",
+                at_least=0,
+            ),
+            Setting("node.id", _INT, "1", "The broker's number.", at_least=0),
+            Setting("num.partitions", _INT, "1", "Partitions of a topic that does not say.", at_least=1),
+            Setting(
+                "producer.id.expiration.ms",
+                _INT,
+                "86400000",
+                "After how long a silent producer is forgotten.",
+                at_least=1,
+            ),
+            Setting(
+                "super.users", _STRING, "", "Who may do everything: principals with ; between them, as User:admin."
+            ),
+            Setting(
+                "socket.connection.setup.timeout.ms",
+                _LONG,
+                "10000",
+                "How long a client may take for TLS and its login.",
+                at_least=1,
+            ),
+            Setting("socket.request.max.bytes", _INT, "104857600", "The largest request that is read.", at_least=1),
+        )
+    }
+    | LISTENER_SETTINGS
+    | {
+        topic.broker_name: replace(topic, name=topic.broker_name, broker_name="")
+        for topic in TOPIC_SETTINGS.values()
+        if topic.broker_name
+    }
+)
+
+
+def _find_of_listener(name: str) -> Setting | None:
+    if not name.startswith(PREFIX_OF_LISTENERS):
+        return None
+    return LISTENER_SETTINGS.get(name.removeprefix(PREFIX_OF_LISTENERS).partition(".")[2])
+
+
+def is_secret(name: str) -> bool:
+    setting = BROKER_SETTINGS.get(name) or _find_of_listener(name)
+    return setting is not None and setting.is_secret
 
 
 def check_settings(known: Mapping[str, Setting], values: Mapping[str, str]) -> None:
     """Refuse what is not in the table, with the nearest name that is, and what cannot have its value."""
     for name, value in values.items():
-        setting = known.get(name)
+        setting = known.get(name) or (_find_of_listener(name) if known is BROKER_SETTINGS else None)
         if setting is not None:
             setting.check(value)
         elif name != INTERNAL_SEGMENT_BYTES:

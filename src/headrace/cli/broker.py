@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 import uvloop
 
-from headrace.broker.config import Address, BrokerConfig, read_properties
+from headrace.broker.config import BrokerConfig, parse_listeners, read_properties
 from headrace.broker.server import BrokerServer, open_listeners
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings import InvalidSetting, is_secret
 from headrace.cli.output import json_option, print_json
+from headrace.secret_files import check_private
 from headrace.storage.filesystem import raise_open_files
 
 
@@ -34,13 +35,19 @@ def _hint_at_listen(_ctx: click.Context, param: click.Parameter, value: str | No
     multiple=True,
     default=["127.0.0.1:9092"],
     show_default=True,
-    metavar="HOST:PORT",
-    help="Where to listen; port 0 takes a free one. May be given several times.",
+    metavar="[NAME://]HOST:PORT",
+    help="Where to listen; port 0 takes a free one. A name is a protocol (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL) or "
+    "mapped to one by listener.security.protocol.map. May be given several times.",
 )
 @click.option("--port", "--host", hidden=True, expose_value=False, callback=_hint_at_listen)
 @click.option(
-    "--advertise", metavar="HOST:PORT", help="The address that clients are given, if not the one they connected to."
+    "--advertise",
+    "advertised",
+    multiple=True,
+    metavar="[NAME://]HOST:PORT",
+    help="The address that clients are given, if not the one they connected to; with a name, those of that listener.",
 )
+@click.option("--insecure", is_flag=True, help="Let anybody in who can reach a public address.")
 @click.option(
     "--durability",
     type=click.Choice(["fsync", "os"]),
@@ -55,7 +62,8 @@ def _hint_at_listen(_ctx: click.Context, param: click.Parameter, value: str | No
 def start(
     data_dir: str,
     listeners: tuple[str, ...],
-    advertise: str | None,
+    advertised: tuple[str, ...],
+    insecure: bool,
     durability: str | None,
     config_file: str | None,
     pairs: tuple[str, ...],
@@ -69,19 +77,21 @@ def start(
       headrace broker start --data-dir data --listen 127.0.0.1:0 --set num.partitions=4
     """
     settings = read_properties(Path(config_file).read_text(), config_file) if config_file else {}
+    if config_file and any(map(is_secret, settings)):
+        check_private(config_file, "the file of --config")
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise InvalidSetting(f"--set {pair!r} is not NAME=VALUE")
+        if is_secret(name):
+            raise InvalidSetting(
+                f"{name} is a secret, and everybody on this machine can see a command line: write it to the file that "
+                "--config names"
+            )
         settings[name] = value
     if durability:
         settings["durability"] = durability
-    config = BrokerConfig(
-        data_dir,
-        tuple(Address.parse(listener) for listener in listeners),
-        Address.parse(advertise) if advertise else None,
-        settings,
-    )
+    config = BrokerConfig(data_dir, parse_listeners(listeners, advertised, settings), settings, insecure)
     # A port that is taken is refused before a folder is made; the broker itself opens its data first.
     for taken in open_listeners(config.listeners):
         taken.close()
@@ -98,6 +108,7 @@ async def _serve(config: BrokerConfig, *, until_eof: bool, as_json: bool) -> Non
     if until_eof:
         loop.add_reader(0, lambda: None if os.read(0, 1024) else stopping.set())
     server = BrokerServer(config)
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
     addresses = [str(address) for address in server.start()]
     if as_json:
         print_json({"listeners": addresses, "pid": os.getpid(), "data_dir": config.data_dir})

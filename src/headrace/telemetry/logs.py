@@ -8,6 +8,7 @@ configuration logs names.
 import json
 import logging
 import sys
+import time
 from datetime import UTC, datetime
 
 _FACTS = "facts"
@@ -43,6 +44,28 @@ class EventLogger:
     def failure(self, event: str, error: BaseException, **facts: object) -> None:
         """Something that nobody expected, with where it happened."""
         self._logger.error(event, exc_info=error, extra={_FACTS: facts | {"error": repr(error)}})
+
+
+class RareLines:
+    """Log lines that somebody else could make us write without end: one in a while, the rest of them counted."""
+
+    __slots__ = ("_left_out", "_logger", "_quiet_s", "_until")
+
+    def __init__(self, logger: EventLogger, quiet_s: float) -> None:
+        self._logger = logger
+        self._quiet_s = quiet_s
+        self._until: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Log it, unless the same event was logged a moment ago."""
+        now = time.monotonic()
+        if now < self._until.get(event, now):
+            self._left_out[event] = self._left_out.get(event, 0) + 1
+            return
+        self._until[event] = now + self._quiet_s
+        left_out = self._left_out.pop(event, 0)
+        self._logger.warning(event, **facts, **({"left_out": left_out} if left_out else {}))
 
 
 def get_logger(name: str) -> EventLogger:

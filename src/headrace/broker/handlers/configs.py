@@ -181,6 +181,7 @@ def _describe(
         value=None if config.value is None else config.setting.shown(config.value),
         read_only=resource.resource_type == BROKER,
         config_source=config.source,
+        is_sensitive=config.setting.is_secret,
         config_type=config.setting.type,
         documentation=config.setting.meaning if request.include_documentation else None,
     )

@@ -26,6 +26,7 @@ KEYS: Final = (
     ),
     port("port", "Where to listen; 0 takes a free one.", 9092),
     Key("host", str, "Where to listen; another than loopback lets other machines in.", "127.0.0.1"),
+    Key("insecure", bool, "Let anybody in who can reach another host than loopback.", False),
     Key("data_dir", str, "Where the logs are kept.", ".headrace/broker"),
     Key(
         "durability",
@@ -118,6 +119,7 @@ def _members(stack: Stack) -> Iterable[Member]:
         arguments = ["broker", "start", "--json", "--data-dir", given["data_dir"]]
         arguments += ["--listen", str(Listener(given["host"], number)), "--durability", given["durability"]]
         arguments += ["--advertise", given["advertise"]] if "advertise" in given else []
+        arguments += ["--insecure"] if given["insecure"] else []
         for name, value in given.get("settings", {}).items():
             arguments += ["--set", f"{name}={as_text(value)}"]
         return Command((*COMMAND, *arguments))

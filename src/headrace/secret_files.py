@@ -1,0 +1,25 @@
+"""Files with secrets in them: private keys and passwords. What others can read is refused, with how to mend it."""
+
+import os
+import stat
+
+from headrace.errors import HeadraceError
+
+_ROOT = 0
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_BUT_READERS_IN_GROUP = _OTHERS & ~stat.S_IRGRP
+
+
+class ExposedSecret(HeadraceError):
+    """A file with a secret in it that cannot be read, or that others can read."""
+
+
+def check_private(path: str | os.PathLike[str], what: str) -> None:
+    """Refuse a file that others than its owner can read; one of root's may be its group's, as PostgreSQL has it."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise ExposedSecret(f"{what} {os.fspath(path)!r} cannot be read ({error.strerror}): check the path") from None
+    is_shared_by_root = found.st_uid == _ROOT and os.geteuid() != _ROOT
+    if found.st_mode & (_OTHERS_BUT_READERS_IN_GROUP if is_shared_by_root else _OTHERS):
+        raise ExposedSecret(f"{what} {os.fspath(path)} can be read by others: chmod 600 {os.fspath(path)}")
