@@ -4,7 +4,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Any, Final, Literal, Self, TextIO
 
 import click
@@ -77,9 +76,7 @@ class LiveView:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 
@@ -100,9 +97,7 @@ class ProgressLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._is_terminal and self._shown_s:
             click.echo("", err=True)
 

@@ -9,7 +9,8 @@ import pytest
 
 from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import Filters
-from headrace.connect.postgres.chunks import read_slot, request_snapshot
+from headrace.connect.postgres.chunks import request_snapshot
+from headrace.connect.postgres.slot import slot_state
 from headrace.connect.rereading import signal_message
 from tests.integration.cdc_postgres.reading import Reading, reading
 from tests.integration.cdc_postgres_server import CdcPostgres
@@ -105,8 +106,8 @@ def test_a_table_is_read_again_while_the_log_runs_on(database: CdcPostgres, way:
         state[number] = version
     with psycopg.connect(database.url) as connection:
         assert state == dict(connection.execute("select id::text, v from t").fetchall())
+        slot = slot_state(connection, "s")
     assert {change.op for change in found.changes} == {"r", "u"}
-    slot = read_slot(database.url, "s")
     assert slot is not None
     assert slot.plugin == "pgoutput"
 

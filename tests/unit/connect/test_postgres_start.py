@@ -13,7 +13,7 @@ HERE = {"lsn": "0/64"}
 
 
 def slot(confirmed: int = 100, status: str = "reserved", plugin: str = "pgoutput", database: str = "shop") -> SlotState:
-    return SlotState("s", plugin, database, False, None, confirmed, status, 0)
+    return SlotState("s", plugin, database, confirmed, status, 0)
 
 
 def test_the_first_start() -> None:

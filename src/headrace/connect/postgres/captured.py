@@ -121,7 +121,7 @@ class CapturedTables:
 
     def _prepare(self, table: CatalogTable) -> None:
         made = self._tables[table.full_name] = self.shapes.learn(self._catalog.relation(table))
-        self.queries[table.full_name] = RowQuery(table, made, self._catalog.key_types(table))
+        self.queries[table.full_name] = RowQuery(table, made, self._catalog.types_of(table.id))
 
     def publish(self) -> None:
         """Have the log hold the tables' changes."""

@@ -152,12 +152,8 @@ class Catalog:
         )
         return Relation(table.id, table.schema, table.name, table.identity, columns)
 
-    def key_types(self, table: CatalogTable) -> dict[str, str]:
-        """The types of a table's columns by name, as SQL writes them."""
-        return self.types_of(table.id)
-
     def types_of(self, table_id: int) -> dict[str, str]:
-        """The same, of a table whose id alone is known."""
+        """The types of a table's columns by name, as SQL writes them."""
         return {name: written for name, _, _, written in self._connection.execute(_COLUMNS, [table_id])}
 
     def partition(self, table: CatalogTable, part: int) -> str:

@@ -12,8 +12,7 @@ from headrace.connect.postgres.catalog import Catalog, unknown_table
 from headrace.connect.postgres.connection import connect
 from headrace.connect.postgres.rows import RowQuery, read_rows
 from headrace.connect.postgres.shapes import Shapes
-from headrace.connect.postgres.slot import SlotState, slot_state
-from headrace.connect.rereading import EXECUTE, SIGNAL, STOP, signal_message
+from headrace.connect.rereading import EXECUTE, SIGNAL, signal_message
 
 WATERMARK: Final = "headrace.watermark"
 
@@ -61,7 +60,7 @@ def read_between(
         if not part:
             return None
     table = shapes.view(catalog.relation(found))
-    query = RowQuery(found, table, catalog.key_types(found), part)
+    query = RowQuery(found, table, catalog.types_of(found.id), part)
     _emit(connection, mark_of(name, LOW))
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -98,16 +97,3 @@ def request_snapshot(url: str, tables: Sequence[str], *, slot: str = "") -> None
         check_marks(connection)
         content = signal_message(EXECUTE, tables, slot)
         connection.execute("select pg_logical_emit_message(true, %s, %s::text)", [SIGNAL, content])
-
-
-def stop_snapshot(url: str, tables: Sequence[str] = (), *, slot: str = "") -> None:
-    """Have these tables not read on, or none at all if none is named; what was read stays."""
-    with connect(url) as connection:
-        content = signal_message(STOP, tables, slot)
-        connection.execute("select pg_logical_emit_message(true, %s, %s::text)", [SIGNAL, content])
-
-
-def read_slot(url: str, slot: str) -> SlotState | None:
-    """How the database sees a reader: whether it is there, and how much log is kept for it."""
-    with connect(url) as connection:
-        return slot_state(connection, slot)

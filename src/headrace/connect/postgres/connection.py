@@ -1,5 +1,7 @@
 """Connections to PostgreSQL, what a server has to permit, and its complaints with the statement that mends them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 import psycopg
@@ -102,6 +104,24 @@ def raise_result(connection: pq.abc.PGconn, result: pq.abc.PGresult, command: st
 def _without_password(url: str) -> str:
     head, at, tail = url.rpartition("@")
     return f"{head.rpartition(':')[0]}:…@{tail}" if at and ":" in head.split("//")[-1] else url
+
+
+@contextmanager
+def translated(forbidden: str, remedy: str | None = None) -> Iterator[None]:
+    """What the database says, in our words; `forbidden` and `remedy` where this user lacks a privilege."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SourceRefused(f"{forbidden} ({_line(error)})", remedy) from error
+    except psycopg.OperationalError as error:
+        raise SourceUnavailable(f"the database is not there ({_line(error)})") from error
+    except psycopg.Error as error:
+        # A table that was altered, renamed or dropped since it was looked at is looked at anew.
+        raise SourceUnavailable(f"the database refused a question ({_line(error)})") from error
+
+
+def _line(said: object) -> str:
+    return " ".join(str(said).split())
 
 
 OLDEST_VERSION: Final = 140_000

@@ -20,7 +20,7 @@ from headrace.telemetry.logs import get_logger
 FAILOVER_SINCE: Final = 170_000
 _PATIENCE_S: Final = 30.0  # how long another reader may take to let go
 _STATE: Final = """
-select plugin, database, active, active_pid, confirmed_flush_lsn::text, wal_status,
+select plugin, database, confirmed_flush_lsn::text, wal_status,
        case when pg_is_in_recovery() then null else pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint end
 from pg_replication_slots where slot_name = %s
 """
@@ -33,8 +33,6 @@ class SlotState:
     name: str
     plugin: str | None
     database: str | None
-    active: bool
-    active_pid: int | None
     confirmed_lsn: int
     wal_status: str | None
     lag_bytes: int
@@ -50,8 +48,8 @@ def slot_state(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> Sl
     row = connection.execute(_STATE, [name]).fetchone()
     if row is None:
         return None
-    plugin, database, active, pid, confirmed, status, lag = row
-    return SlotState(name, plugin, database, active, pid, parse_lsn(confirmed or "0/0"), status, int(lag or 0))
+    plugin, database, confirmed, status, lag = row
+    return SlotState(name, plugin, database, parse_lsn(confirmed or "0/0"), status, int(lag or 0))
 
 
 def check_slot(state: SlotState, database: str) -> None:

@@ -61,8 +61,8 @@ def plan_ranges(
     return Remaining(tuple(found))
 
 
-class SnapshotReader:
-    """Threads that read ranges in one snapshot of the database."""
+class InitialSnapshot:
+    """Rows of every table as of one instant, read by threads; closed by whoever made it."""
 
     def __init__(
         self, url: str, snapshot: str, ranges: Remaining, queries: dict[str, RowQuery], *, workers: int, chunk_rows: int
@@ -71,6 +71,8 @@ class SnapshotReader:
         self._snapshot = snapshot
         self._queries = queries
         self._chunk_rows = chunk_rows
+        self.remaining = ranges
+        self._moved = {one: one for one in ranges.ranges}  # each as far as it was handed out
         self._work: queue.SimpleQueue[Range] = queue.SimpleQueue()
         for one in ranges.ranges:
             self._work.put(one)
@@ -92,7 +94,7 @@ class SnapshotReader:
         return connection
 
     def next_chunk(self, timeout_s: float) -> Chunk | None:
-        """Some rows; None if there were none for that long."""
+        """Some rows, which are then not among the remaining ones; None if there were none for that long."""
         try:
             found = self._chunks.get(timeout=timeout_s)
         except queue.Empty:
@@ -101,6 +103,11 @@ class SnapshotReader:
             return None
         if isinstance(found, ConnectError):
             raise found
+        current, query = self._moved[found.range], self._queries[found.range.table]
+        if found.is_last:
+            self.remaining = self.remaining.done(current)
+        elif query.has_key:
+            self.remaining, self._moved[found.range] = self.remaining.moved(current, query.key_of(found.rows[-1]))
         return found
 
     def _read(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -145,33 +152,6 @@ class SnapshotReader:
             connection.close()
 
 
-class InitialSnapshot:
-    """Rows of every table as of one instant, read by threads; closed by whoever made it."""
-
-    def __init__(self, reader: SnapshotReader, remaining: Remaining, queries: dict[str, RowQuery]) -> None:
-        self._reader = reader
-        self._queries = queries
-        self.remaining = remaining
-        self._moved: dict[Range, Range] = {one: one for one in remaining.ranges}
-
-    def next_chunk(self, timeout_s: float) -> Chunk | None:
-        """Some rows, which are then not among the remaining ones; None if there were none for that long."""
-        chunk = self._reader.next_chunk(timeout_s)
-        if chunk is None:
-            return None
-        current = self._moved[chunk.range]
-        if chunk.is_last:
-            self.remaining = self.remaining.done(current)
-        else:
-            query = self._queries[chunk.range.table]
-            if query.has_key:
-                self.remaining, self._moved[chunk.range] = self.remaining.moved(current, query.key_of(chunk.rows[-1]))
-        return chunk
-
-    def close(self) -> None:
-        self._reader.close()
-
-
 class PostgresTables:
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
@@ -202,7 +182,7 @@ class PostgresTables:
                 return found.key or settings.filters.key_of(name)
 
             table = Shapes("evolve", settings.types, catalog.type, key_of, {}).view(catalog.relation(found))
-            query = RowQuery(found, table, catalog.key_types(found))
+            query = RowQuery(found, table, catalog.types_of(found.id))
             standby = is_standby(connection)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             # The instant comes before the place: what is visible stands before it in the log.

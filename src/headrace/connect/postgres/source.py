@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 
 from headrace.connect.change import READ, Batch, Change, Event, Origin, Place, Position, TransactionEnd
-from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceRefused, SourceUnavailable
+from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceRefused
 from headrace.connect.incremental import Incremental, Remaining
 from headrace.connect.postgres.captured import CapturedTables
 from headrace.connect.postgres.catalog import quote
 from headrace.connect.postgres.chunks import check_marks, mark_in
-from headrace.connect.postgres.connection import check_server, connect, system_of
+from headrace.connect.postgres.connection import check_server, connect, system_of, translated
 from headrace.connect.postgres.decode import Decoder
 from headrace.connect.postgres.relation import LogPosition
 from headrace.connect.postgres.replication import ReplicationStream
@@ -34,7 +34,7 @@ from headrace.connect.postgres.slot import (
     slot_state,
     when_free,
 )
-from headrace.connect.postgres.snapshot import InitialSnapshot, SnapshotReader, plan_ranges
+from headrace.connect.postgres.snapshot import InitialSnapshot, plan_ranges
 from headrace.connect.rereading import Rereading
 from headrace.connect.table import TableName
 from headrace.connect.unseen import STORED, emptied
@@ -73,10 +73,8 @@ class PostgresSource:
     # --- beginning
 
     def open(self, position: Position | None) -> None:
-        try:
+        with translated("the database does not permit what a capture needs"):
             self._open(position)
-        except psycopg.Error as error:
-            raise _translated(error) from error
 
     def _open(self, position: Position | None) -> None:
         settings = self._settings
@@ -148,7 +146,7 @@ class PostgresSource:
             listed = tables.listed
             self._remaining = plan_ranges(side, listed, tables.queries, settings.snapshot_range_rows)
             self._facts.begin_snapshot(sum(max(table.rows, 0) for table in listed))
-            reader = SnapshotReader(
+            self._snapshot = InitialSnapshot(
                 settings.url,
                 created.snapshot,
                 self._remaining,
@@ -156,7 +154,6 @@ class PostgresSource:
                 workers=settings.snapshot_workers,
                 chunk_rows=settings.chunk_rows,
             )
-            self._snapshot = InitialSnapshot(reader, self._remaining, tables.queries)
             log.info("snapshot begun", slot=settings.slot, tables=len(listed), ranges=len(self._remaining.ranges))
         if settings.temporary:
             self._stream = stream  # the slot lives as long as this connection does
@@ -198,12 +195,10 @@ class PostgresSource:
     def next_batch(self, timeout_s: float) -> Batch | None:
         if self._ended:
             return Batch([], self.position(), is_last=True)
-        try:
+        with translated("the database does not permit what a capture needs"):
             if self._snapshot is not None:
                 return self._next_of_snapshot(timeout_s)
             return self._next_of_log(timeout_s)
-        except psycopg.Error as error:
-            raise _translated(error) from error
 
     def _next_of_snapshot(self, timeout_s: float) -> Batch | None:
         assert self._snapshot is not None
@@ -358,13 +353,3 @@ class PostgresSource:
                 self._side.close()
             self._side = None
         self._decoder = None
-
-
-def _translated(error: psycopg.Error) -> ConnectError:
-    said = " ".join(str(error).split())
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return SourceRefused(f"the database does not permit what a capture needs ({said})")
-    if isinstance(error, psycopg.OperationalError):
-        return SourceUnavailable(f"the database is not there ({said})")
-    # A table that was altered or dropped since it was looked at is looked at anew.
-    return SourceUnavailable(f"the database refused a question ({said})")

@@ -9,27 +9,16 @@ import time
 from dataclasses import asdict, dataclass
 
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
 from headrace.client.coordinators import Coordinators
-from headrace.client.errors import Refused, TopicReplaced
+from headrace.client.errors import TopicReplaced
 from headrace.client.fetch import check_id
-from headrace.client.groups import committed_offsets
+from headrace.client.groups import alter_offsets, committed_offsets
 from headrace.client.offsets import bounds
 from headrace.connect.errors import ConnectError
 from headrace.model import TopicPartition
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 from headrace.status import DERIVED, SILENT, read_statuses
 from headrace.stores.derived import Place, ReadableSink, RebuildableSink, Sink
 from headrace.stores.errors import SinkRefused
-
-_LAST_VERSION_BY_NAME = 9
-_NO_GENERATION = -1
 
 
 def checked_place(cluster: Cluster, topic: str, name: str, sink: Sink | ReadableSink, stored: Place | None) -> Place:
@@ -90,34 +79,8 @@ def owner_of(group: str) -> str | None:
 
 def publish(coordinators: Coordinators, name: str, place: Place) -> None:
     """Show where a sink is."""
-    group = group_of(name)
-    request = OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=_NO_GENERATION,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=place.topic,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=partition, committed_offset=offset, committed_metadata=""
-                    )
-                    for partition, offset in place.offsets.items()
-                ],
-            )
-        ],
-    )
-
-    def ask(connection: Connection) -> None:
-        response = connection.request(request, OffsetCommitResponse, highest=_LAST_VERSION_BY_NAME)
-        for topic in response.topics:
-            for partition in topic.partitions:
-                if partition.error_code:
-                    where = TopicPartition(topic.name, partition.partition_index)
-                    raise Refused(
-                        f"cannot set the offset of group {group!r} for {where}", ErrorCode.of(partition.error_code)
-                    )
-
-    coordinators.ask(group, ask)
+    offsets = {TopicPartition(place.topic, partition): offset for partition, offset in place.offsets.items()}
+    alter_offsets(coordinators, group_of(name), offsets)
 
 
 def published(coordinators: Coordinators, name: str, topic: str) -> Place | None:

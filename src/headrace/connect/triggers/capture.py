@@ -321,21 +321,6 @@ def take_away(connection: Connection, capture: str) -> None:
     execute(f"drop schema if exists {quote(capture)} cascade")
 
 
-@contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """What the database says, in our words."""
-    try:
-        yield
-    except psycopg.OperationalError as error:
-        raise SourceUnavailable(f"the database is not there ({' '.join(str(error).split())})") from error
-    except psycopg.errors.InsufficientPrivilege as error:
-        said = " ".join(str(error).split())
-        raise SourceRefused(f"this user may not do it ({said})", "GRANT SELECT ON TABLE … TO …") from error
-    except psycopg.Error as error:
-        # A table that was altered, renamed or dropped since it was looked at is looked at anew.
-        raise SourceUnavailable(f"the database refused a question ({' '.join(str(error).split())})") from error
-
-
 @dataclass(frozen=True, slots=True)
 class Fence:
     """Whoever holds a position up to `position` has a transaction id below `xid`."""

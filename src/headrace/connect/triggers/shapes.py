@@ -160,7 +160,7 @@ class Shapes:
             key = tuple(column.name for column in stored.table.key_columns)
             key = key or self._settings.filters.key_of(table.full_name)
             chosen = replace(table, key=table.key or key)
-            made = (stored.table, RowQuery(chosen, stored.table, catalog.key_types(table)))
+            made = (stored.table, RowQuery(chosen, stored.table, catalog.types_of(table.id)))
             self._queries[table.full_name] = made
         return made
 

@@ -29,10 +29,10 @@ from headrace.connect.change import (
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.incremental import Range
 from headrace.connect.postgres.catalog import Catalog, CatalogTable
-from headrace.connect.postgres.connection import connect
+from headrace.connect.postgres.connection import connect, translated
 from headrace.connect.postgres.rows import RowQuery, read_rows
 from headrace.connect.table import Row, Table, TableName, to_wire
-from headrace.connect.triggers.capture import REKEYED, Capture, Fences, read_anew, translated
+from headrace.connect.triggers.capture import REKEYED, Capture, Fences, read_anew
 from headrace.connect.triggers.settings import TriggerSettings
 from headrace.connect.triggers.shapes import Shapes, parse_row
 from headrace.connect.unseen import FACT, REREAD, STORED, StoppedTables, emptied
@@ -40,6 +40,7 @@ from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 _OWN = ("position",)
+_FORBIDDEN = ("this user may not do it", "GRANT SELECT ON TABLE … TO …")
 _PRUNE_EVERY_S = 1.0
 _MISSED = "changes are missing behind the stored position"
 
@@ -71,7 +72,7 @@ class TriggerSource:
     # --- beginning
 
     def open(self, position: Position | None) -> None:
-        with translated():
+        with translated(*_FORBIDDEN):
             self._open(position)
 
     def _open(self, position: Position | None) -> None:
@@ -178,7 +179,7 @@ class TriggerSource:
         if self._failed is not None:
             raise self._failed
         deadline = time.monotonic() + timeout_s
-        with translated():
+        with translated(*_FORBIDDEN):
             if self._reader is not None:
                 return self._next_between() if self._next is not None else self._next_of_snapshot()
             while True:
@@ -415,7 +416,7 @@ class TriggerSource:
         return {FACT: self._stopped.as_json()} if self._stopped else {}
 
     def table_names(self) -> list[TableName]:
-        with translated():
+        with translated(*_FORBIDDEN):
             names = self._capture.names()
         return [name for name in names if f"{name.schema}.{name.name}" not in self._shapes.left_out]
 
@@ -423,7 +424,7 @@ class TriggerSource:
         now = time.monotonic()
         if now >= self._prune_at and self._side is not None:
             self._prune_at = now + _PRUNE_EVERY_S
-            with translated():
+            with translated(*_FORBIDDEN):
                 self._capture.prune(position["through"] if "next" not in position else 0, position["visible"])
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from headrace.connect.errors import SourceRefused, SourceUnavailable
-from headrace.connect.triggers.capture import translated
+from headrace.connect.postgres.connection import translated
 
 
 @pytest.mark.parametrize(
@@ -17,5 +17,5 @@ from headrace.connect.triggers.capture import translated
     ],
 )
 def test_no_error_of_the_driver_ends_the_capture(error: psycopg.Error, kind: type[Exception]) -> None:
-    with pytest.raises(kind), translated():
+    with pytest.raises(kind), translated("this user may not do it", "GRANT SELECT ON TABLE … TO …"):
         raise error
