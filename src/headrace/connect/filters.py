@@ -7,7 +7,7 @@ columns. A list of what to include and one of what to exclude are alternatives.
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from json import loads
@@ -34,9 +34,8 @@ def check_key_columns(chosen: Mapping[str, Sequence[str]], tables: Mapping[str, 
     """Refuse a table that is not captured, and columns that are not there or may be null."""
     for table, columns in chosen.items():
         if table not in tables:
-            there = ", ".join(list(tables)[:5]) + (" …" if len(tables) > 5 else "") or "none"
             raise SourceRefused(
-                f"key_columns names table {table}, which is not captured (captured are: {there})",
+                f"key_columns names table {table}, which is not captured (captured are: {_listed(tables)})",
                 "correct the name, as schema.table",
             )
         known = tables[table]
@@ -52,6 +51,34 @@ def check_key_columns(chosen: Mapping[str, Sequence[str]], tables: Mapping[str, 
                     "cannot be found again",
                     f"make {column} NOT NULL, or choose others",
                 )
+
+
+def unknown_table(pattern: str, names: Sequence[str], where: str = "") -> SourceRefused:
+    """A table that is not there, with those that are."""
+    plain = pattern.replace("\\.", ".")
+    if not names:
+        return SourceRefused(
+            f"there is no table {plain}, nor any other in {where or 'this database'}", f"CREATE TABLE {plain} (…)"
+        )
+    close = [name for name in names if plain.rpartition(".")[2] in name.rpartition(".")[2]] or names
+    there = _listed(close)
+    return SourceRefused(
+        f"there is no table {plain}{f' in {where}' if where else ''} (there are {there})",
+        f"CREATE TABLE {plain} (…), or correct the name",
+    )
+
+
+def check_captured(wanted: Iterable[str], captured: Collection[str], form: str) -> None:
+    """Refuse tables that are not captured; `form` is how a name is written."""
+    for name in wanted:
+        if name not in captured:
+            raise SourceRefused(
+                f"table {name} is not captured (captured are: {_listed(captured)})", f"correct the name, as {form}"
+            )
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(list(names)[:5]) + (" …" if len(names) > 5 else "") or "none"
 
 
 def keyed(table: Table, columns: Iterable[str]) -> Table:

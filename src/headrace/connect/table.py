@@ -7,13 +7,14 @@ real text.
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from json import dumps
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+T = TypeVar("T")
 Raw: TypeAlias = Any
 Row: TypeAlias = tuple[Raw, ...]
 Schema: TypeAlias = Mapping[str, Any]
@@ -133,4 +134,51 @@ def text_codec(schema: Schema | None = None, to_python: Callable[[str], Any] = f
     return Codec(QUOTED, quoted, to_python, schema or {"type": "string"})
 
 
-UNAVAILABLE_BYTES: Final = f'"{base64.b64encode(UNAVAILABLE_TEXT.encode()).decode()}"'
+def base64_json(data: bytes) -> str:
+    return f'"{base64.b64encode(data).decode()}"'
+
+
+UNAVAILABLE_BYTES: Final = base64_json(UNAVAILABLE_TEXT.encode())
+
+
+def unscaled_bytes(number: int) -> bytes:
+    """A whole number in two's complement, as the unscaled value of Connect's Decimal."""
+    size = ((number if number >= 0 else -number - 1).bit_length() + 8) // 8
+    return number.to_bytes(size, "big", signed=True)
+
+
+def or_text(read: Callable[[str], T]) -> Callable[[str], T | str]:
+    """A function that reads a text, and leaves it as it is where Python has no value for it."""
+
+    def try_reading(text: str) -> T | str:
+        try:
+            return read(text)
+        except ValueError:
+            return text
+
+    return try_reading
+
+
+def schema_of(kind: str, name: str | None = None, **parameters: str) -> dict[str, Any]:
+    """A schema of Kafka Connect; an underscore in a parameter's name is a dot there."""
+    found: dict[str, Any] = {"type": kind}
+    if name:
+        found |= {"name": name, "version": 1}
+    if parameters:
+        found["parameters"] = {key.replace("_", "."): value for key, value in parameters.items()}
+    return found
+
+
+def list_differences(
+    old: Mapping[str, tuple[object, str]],
+    new: Mapping[str, tuple[object, str]],
+    keys: tuple[Iterable[str], Iterable[str]],
+) -> list[str]:
+    """What changed between two shapes of a table, in words: of each column what it is and how that is called."""
+    parts = [f"column {name} was added" for name in new if name not in old]
+    parts += [f"column {name} was dropped" for name in old if name not in new]
+    parts += [f"column {name} became {new[name][1]}" for name in new if name in old and old[name][0] != new[name][0]]
+    before, after = map(list, keys)
+    if before != after:
+        parts.append(f"the key became {', '.join(after) or 'none'}")
+    return parts

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.connect.avro import binary
 from headrace.connect.avro.types import ANY, DECIMAL, Schema, any_bytes, unavailable, value_writer
-from headrace.connect.table import PLAIN, QUOTED, UNCHANGED, VERBATIM, Column, Row, from_wire, to_wire
+from headrace.connect.table import PLAIN, QUOTED, UNCHANGED, VERBATIM, Column, Row, from_wire, to_wire, unscaled_bytes
 
 View = Sequence[tuple[int, Column]]
 _WHOLE = ("int8", "int16", "int32", "int64")
@@ -164,9 +164,7 @@ def _decimal(text: str, before: bytes, none: bytes | None) -> bytes:
         return binary.sized(b"\x00") if none is None else none
     if text[0] == '"':
         return before + binary.sized(base64.b64decode(text[1:-1]))
-    number = int(text)
-    size = (number.bit_length() + 8) // 8 if number >= 0 else ((-number - 1).bit_length() + 8) // 8
-    return before + binary.sized(number.to_bytes(size, "big", signed=True))
+    return before + binary.sized(unscaled_bytes(int(text)))
 
 
 def _unquoted(text: str) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.connect.errors import SourceRefused
-from headrace.connect.filters import Filters, check_key_columns
+from headrace.connect.filters import Filters, check_key_columns, unknown_table
 from headrace.connect.mysql.connection import Connection, ask
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.shape import Shape, ShapeColumn
@@ -137,13 +136,7 @@ class Selection:
         for pattern in self._filters.include_tables:
             one = Filters(include_tables=[pattern])
             if not any(one.captures(f"{schema}.{table}") for schema, table in every):
-                names = [f"{schema}.{table}" for schema, table in every]
-                plain = pattern.replace("\\.", ".")
-                close = [name for name in names if plain.rpartition(".")[2] in name] or names
-                there = ", ".join(close[:5]) + (" …" if len(close) > 5 else "") or "none"
-                raise SourceRefused(
-                    f"there is no table {plain} (there are: {there})", f"CREATE TABLE {plain} (…), or correct the name"
-                )
+                raise unknown_table(pattern, [f"{schema}.{table}" for schema, table in every])
         found = [table for name, table in every.items() if self(name)]
         check_key_columns(
             self._filters.key_columns,

@@ -9,7 +9,7 @@ from headrace.connect.mysql import table_maps as logged
 from headrace.connect.mysql.settings import TypeModes
 from headrace.connect.mysql.tokens import unescaped
 from headrace.connect.mysql.types import codec_of
-from headrace.connect.table import Column, Table
+from headrace.connect.table import Column, Table, list_differences
 
 _LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 _BASE = re.compile(r"[a-z0-9_]+")
@@ -165,15 +165,8 @@ def _written(column: ShapeColumn | None) -> object:
 
 def difference(before: Shape, after: Shape) -> str:
     """What changed between two shapes, in words."""
-    old = {column.name: column for column in before.columns}
-    new = {column.name: column for column in after.columns}
-    parts = [f"column {name} was added" for name in new if name not in old]
-    parts += [f"column {name} was dropped" for name in old if name not in new]
-    parts += [
-        f"column {name} became {new[name].type}" for name in new if name in old and old[name].type != new[name].type
-    ]
-    if before.key != after.key:
-        parts.append(f"the key became {', '.join(after.key) or 'none'}")
+    old, new = ({column.name: (column.type, column.type) for column in shape.columns} for shape in (before, after))
+    parts = list_differences(old, new, (before.key, after.key))
     if before.full_name != after.full_name:
         parts.append(f"it was called {before.full_name}")
     return "; ".join(parts) or "an attribute or the order of its columns changed"

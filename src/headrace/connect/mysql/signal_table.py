@@ -14,6 +14,7 @@ import pymysql
 
 from headrace.connect.change import CREATE, Change, Event
 from headrace.connect.errors import SourceRefused
+from headrace.connect.filters import check_captured
 from headrace.connect.incremental import mark_of
 from headrace.connect.mysql.catalog import Selection, literal, quote, read_tables
 from headrace.connect.mysql.connection import Connection, Server, ask, connect, current_state, examine, translated
@@ -166,12 +167,6 @@ def _ask(settings: MysqlSettings, kind: str, tables: Sequence[str]) -> None:
             server = examine(connection)
             every = read_tables(connection, is_mariadb=server.is_mariadb)
         captures = Selection(settings.filters, address.database, hidden=settings.signal_name)
-        captured = [".".join(name) for name in every if captures(name)]
-        for name in tables:
-            if name not in captured:
-                there = ", ".join(captured[:5]) + (" …" if len(captured) > 5 else "") or "none"
-                raise SourceRefused(
-                    f"table {name} is not captured (captured are: {there})", "correct the name, as database.table"
-                )
+        check_captured(tables, [".".join(name) for name in every if captures(name)], "database.table")
         signals.check(connection, server)
         signals.send(connection, kind, tables, settings.capture)

@@ -18,7 +18,6 @@
 A date that is none, like 0000-00-00 or 2024-02-00, stays text wherever it stands: nothing else is exact.
 """
 
-import base64
 import datetime as dt
 import re
 import struct
@@ -28,7 +27,19 @@ from json import loads
 from typing import TYPE_CHECKING, Any
 
 from headrace.connect.mysql.settings import TypeModes
-from headrace.connect.table import CALLED, PLAIN, VERBATIM, Codec, from_wire, quoted, text_codec
+from headrace.connect.table import (
+    CALLED,
+    PLAIN,
+    VERBATIM,
+    Codec,
+    base64_json,
+    from_wire,
+    or_text,
+    quoted,
+    schema_of,
+    text_codec,
+    unscaled_bytes,
+)
 
 if TYPE_CHECKING:
     from headrace.connect.mysql.shape import ShapeColumn
@@ -41,17 +52,8 @@ _BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _TIME = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 
 
-def _schema(kind: str, name: str | None = None, **parameters: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": kind}
-    if name:
-        found |= {"name": name, "version": 1}
-    if parameters:
-        found["parameters"] = {key.replace("_", "."): value for key, value in parameters.items()}
-    return found
-
-
 _UNSIGNED_BIGINT = {
-    **_schema("bytes", "org.apache.kafka.connect.data.Decimal"),
+    **schema_of("bytes", "org.apache.kafka.connect.data.Decimal"),
     "parameters": {"scale": "0", "connect.decimal.precision": "20"},
 }
 
@@ -62,19 +64,19 @@ def codec_of(column: "ShapeColumn", modes: TypeModes) -> Codec:
     if base in _INTEGERS:
         kind = _INTEGERS[base]
         beyond = _UNSIGNED_BIGINT if column.is_unsigned and base == "bigint" else None
-        return Codec(VERBATIM, str, _same, _schema(_WIDER[kind] if column.is_unsigned else kind), avro=beyond)
+        return Codec(VERBATIM, str, _same, schema_of(_WIDER[kind] if column.is_unsigned else kind), avro=beyond)
     if column.is_spatial:
         fields = [
             {"type": "bytes", "optional": False, "field": "wkb"},
             {"type": "int32", "optional": True, "field": "srid"},
         ]
-        schema = _schema("struct", "io.debezium.data.geometry.Geometry") | {"fields": fields}
+        schema = schema_of("struct", "io.debezium.data.geometry.Geometry") | {"fields": fields}
         return Codec(CALLED, geometry_json, _same, schema)
     if column.is_json or base == "json":
-        return text_codec(_schema("string", "io.debezium.data.Json"), lambda wire: loads(from_wire(wire)))
+        return text_codec(schema_of("string", "io.debezium.data.Json"), lambda wire: loads(from_wire(wire)))
     if base in _BYTES or (column.charset is None and base not in _FIXED):
         is_hex = modes.binary == "hex"
-        return Codec(CALLED, hex_json if is_hex else base64_json, _same, _schema("string" if is_hex else "bytes"))
+        return Codec(CALLED, hex_json if is_hex else base64_json, _same, schema_of("string" if is_hex else "bytes"))
     if base in _FIXED:
         return _FIXED[base](column, modes)
     return text_codec()
@@ -82,11 +84,6 @@ def codec_of(column: "ShapeColumn", modes: TypeModes) -> Codec:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def base64_json(data: bytes) -> str:
-    """Bytes in base64."""
-    return f'"{base64.b64encode(data).decode()}"'
 
 
 def hex_json(data: bytes) -> str:
@@ -122,26 +119,26 @@ def days_json(text: str) -> str:
         return f'"{text}"'
 
 
-def moment_us(text: str) -> int | None:
-    """Microseconds since 1970 of a datetime taken as UTC; None if it is none."""
-    try:
-        moment = dt.datetime.fromisoformat(text if len(text) == 19 else text.ljust(26, "0"))
-    except ValueError:
-        return None
-    since = moment.toordinal() - _EPOCH_DAY
-    return since * _DAY_US + ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1_000_000 + moment.microsecond
+def _moment(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text if len(text) == 19 else text.ljust(26, "0"))
 
 
-def micros_json(text: str) -> str:
-    """Microseconds since 1970."""
-    found = moment_us(text)
-    return f'"{text}"' if found is None else str(found)
+def _moments_json(divisor: int) -> Callable[[str], str]:
+    """A function that writes a datetime, taken as UTC, as so many microseconds since 1970; one that is none as text."""
+
+    def write(text: str) -> str:
+        try:
+            moment = _moment(text)
+        except ValueError:
+            return f'"{text}"'
+        seconds = (moment.hour * 60 + moment.minute) * 60 + moment.second
+        days = moment.toordinal() - _EPOCH_DAY
+        return str((days * _DAY_US + seconds * 1_000_000 + moment.microsecond) // divisor)
+
+    return write
 
 
-def millis_json(text: str) -> str:
-    """Milliseconds since 1970."""
-    found = moment_us(text)
-    return f'"{text}"' if found is None else str(found // 1000)
+micros_json, millis_json = _moments_json(1), _moments_json(1000)
 
 
 def zoned_json(text: str) -> str:
@@ -163,79 +160,59 @@ def time_us(text: str) -> int:
     return -micros if sign else micros
 
 
-def _python_moment(text: str) -> dt.datetime | str:
-    try:
-        return dt.datetime.fromisoformat(text if len(text) == 19 else text.ljust(26, "0"))
-    except ValueError:
-        return text
-
-
-def _python_zoned(text: str) -> dt.datetime | str:
-    found = _python_moment(text)
-    return found if isinstance(found, str) else found.replace(tzinfo=dt.UTC)
-
-
-def _python_date(text: str) -> dt.date | str:
-    try:
-        return dt.date.fromisoformat(text)
-    except ValueError:
-        return text
+_python_moment = or_text(_moment)
+_python_zoned = or_text(lambda text: _moment(text).replace(tzinfo=dt.UTC))
+_python_date = or_text(dt.date.fromisoformat)
 
 
 def _decimal(column: "ShapeColumn", modes: TypeModes) -> Codec:
     if modes.decimal == "string":
-        return Codec(PLAIN, quoted, Decimal, _schema("string"))
+        return Codec(PLAIN, quoted, Decimal, schema_of("string"))
     if modes.decimal == "double":
-        return Codec(CALLED, lambda text: repr(float(text)), Decimal, _schema("double"))
+        return Codec(CALLED, lambda text: repr(float(text)), Decimal, schema_of("double"))
     precision, scale = column.numbers if column.numbers[0] else (10, 0)
-    schema = _schema("bytes", "org.apache.kafka.connect.data.Decimal", scale=str(scale))
+    schema = schema_of("bytes", "org.apache.kafka.connect.data.Decimal", scale=str(scale))
     schema["parameters"]["connect.decimal.precision"] = str(precision)
-    return Codec(CALLED, _unscaled_json, Decimal, schema)
-
-
-def _unscaled_json(text: str) -> str:
-    number = int(text.replace(".", ""))
-    size = ((number if number >= 0 else -number - 1).bit_length() + 8) // 8
-    return base64_json(number.to_bytes(size, "big", signed=True))
+    return Codec(CALLED, lambda text: base64_json(unscaled_bytes(int(text.replace(".", "")))), Decimal, schema)
 
 
 def _bit(column: "ShapeColumn", _modes: TypeModes) -> Codec:
     length = column.numbers[0] or 1
     if length == 1:
-        return Codec(CALLED, bit_json, bool, _schema("boolean"))
+        return Codec(CALLED, bit_json, bool, schema_of("boolean"))
     size = (length + 7) // 8
-    schema = _schema("bytes", "io.debezium.data.Bits", length=str(length))
+    schema = schema_of("bytes", "io.debezium.data.Bits", length=str(length))
     return Codec(CALLED, lambda value: base64_json(value.to_bytes(size, "little")), _same, schema)
 
 
 def _date(_column: "ShapeColumn", modes: TypeModes) -> Codec:
     if modes.time == "isostring":
-        return Codec(PLAIN, quoted, _python_date, _schema("string", "io.debezium.time.IsoDate"))
-    return Codec(CALLED, days_json, _python_date, _schema("int32", "io.debezium.time.Date"))
+        return Codec(PLAIN, quoted, _python_date, schema_of("string", "io.debezium.time.IsoDate"))
+    return Codec(CALLED, days_json, _python_date, schema_of("int32", "io.debezium.time.Date"))
 
 
 def _datetime(column: "ShapeColumn", modes: TypeModes) -> Codec:
     if modes.time == "isostring":
-        return Codec(CALLED, local_json, _python_moment, _schema("string", "io.debezium.time.IsoTimestamp"))
+        return Codec(CALLED, local_json, _python_moment, schema_of("string", "io.debezium.time.IsoTimestamp"))
     if column.precision <= 3:
-        return Codec(CALLED, millis_json, _python_moment, _schema("int64", "io.debezium.time.Timestamp"))
-    return Codec(CALLED, micros_json, _python_moment, _schema("int64", "io.debezium.time.MicroTimestamp"))
+        return Codec(CALLED, millis_json, _python_moment, schema_of("int64", "io.debezium.time.Timestamp"))
+    return Codec(CALLED, micros_json, _python_moment, schema_of("int64", "io.debezium.time.MicroTimestamp"))
 
 
 def _timestamp(_column: "ShapeColumn", _modes: TypeModes) -> Codec:
-    return Codec(CALLED, zoned_json, _python_zoned, _schema("string", "io.debezium.time.ZonedTimestamp"))
+    return Codec(CALLED, zoned_json, _python_zoned, schema_of("string", "io.debezium.time.ZonedTimestamp"))
 
 
 def _time(_column: "ShapeColumn", modes: TypeModes) -> Codec:
     to_python: Callable[[str], dt.timedelta] = lambda text: dt.timedelta(microseconds=time_us(text))  # noqa: E731
     if modes.time == "isostring":
-        return Codec(PLAIN, quoted, to_python, _schema("string"))
-    return Codec(CALLED, lambda text: str(time_us(text)), to_python, _schema("int64", "io.debezium.time.MicroTime"))
+        return Codec(PLAIN, quoted, to_python, schema_of("string"))
+    return Codec(CALLED, lambda text: str(time_us(text)), to_python, schema_of("int64", "io.debezium.time.MicroTime"))
 
 
 def _enum(column: "ShapeColumn", _modes: TypeModes) -> Codec:
     kind = "Enum" if column.base == "enum" else "EnumSet"
-    return text_codec(_schema("string", f"io.debezium.data.{kind}", allowed=",".join(column.labels)))
+    return text_codec(schema_of("string", f"io.debezium.data.{kind}", allowed=",".join(column.labels)))
 
 
 _FIXED: dict[str, Callable[["ShapeColumn", TypeModes], Codec]] = {
@@ -247,10 +224,10 @@ _FIXED: dict[str, Callable[["ShapeColumn", TypeModes], Codec]] = {
     "time": _time,
     "enum": _enum,
     "set": _enum,
-    "year": lambda _column, _modes: Codec(VERBATIM, str, _same, _schema("int32", "io.debezium.time.Year")),
-    "float": lambda _column, _modes: Codec(CALLED, float_json, _same, _schema("float")),
-    "double": lambda _column, _modes: Codec(CALLED, repr, _same, _schema("double")),
-    "uuid": lambda _column, _modes: text_codec(_schema("string", "io.debezium.data.Uuid")),
+    "year": lambda _column, _modes: Codec(VERBATIM, str, _same, schema_of("int32", "io.debezium.time.Year")),
+    "float": lambda _column, _modes: Codec(CALLED, float_json, _same, schema_of("float")),
+    "double": lambda _column, _modes: Codec(CALLED, repr, _same, schema_of("double")),
+    "uuid": lambda _column, _modes: text_codec(schema_of("string", "io.debezium.data.Uuid")),
     "inet6": lambda _column, _modes: text_codec(),
     "inet4": lambda _column, _modes: text_codec(),
 }

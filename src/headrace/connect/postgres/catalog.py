@@ -7,7 +7,7 @@ from typing import Any, Final
 import psycopg
 
 from headrace.connect.errors import SourceRefused
-from headrace.connect.filters import Filters, check_key_columns
+from headrace.connect.filters import Filters, check_key_columns, unknown_table
 from headrace.connect.postgres.relation import FULL, INDEX, NOTHING, Relation, RelationColumn
 from headrace.connect.postgres.types import TypeInfo
 
@@ -125,7 +125,7 @@ class Catalog:
         for pattern in filters.include_tables:
             one = Filters(include_tables=[pattern])
             if not any(map(one.captures, (*(table.full_name for table in every), *known))):
-                raise unknown_table(pattern, every)
+                raise unknown_table(pattern, [table.full_name for table in every])
         here = {table.full_name for table in found}
         key_columns = {name: of for name, of in filters.key_columns.items() if name in here or name not in known}
         check_key_columns(key_columns, {table.full_name: self.nullable(table) for table in found})
@@ -188,17 +188,3 @@ def check_identity(table: CatalogTable, chosen: Sequence[str]) -> None:
             f"{there}",
             f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL, or USING INDEX a unique one over these columns",
         )
-
-
-def unknown_table(name: str, every: list[CatalogTable]) -> SourceRefused:
-    """A table that is not there, with those that are."""
-    plain = name.replace("\\.", ".")
-    close = [table.full_name for table in every if plain.rpartition(".")[2] in table.name] or [
-        table.full_name for table in every
-    ]
-    there = ", ".join(close[:5]) + (" …" if len(close) > 5 else "")
-    if not every:
-        return SourceRefused(f"there is no table {plain}, nor any other in this database", f"CREATE TABLE {plain} (…)")
-    return SourceRefused(
-        f"there is no table {plain} (there are {there})", f"CREATE TABLE {plain} (…), or correct the name"
-    )

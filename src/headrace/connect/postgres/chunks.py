@@ -7,8 +7,9 @@ import psycopg
 
 from headrace.connect.change import Event, Message
 from headrace.connect.errors import SourceRefused
+from headrace.connect.filters import unknown_table
 from headrace.connect.incremental import HIGH, LOW, Range, ReadChunk, mark_of
-from headrace.connect.postgres.catalog import Catalog, unknown_table
+from headrace.connect.postgres.catalog import Catalog
 from headrace.connect.postgres.connection import connect
 from headrace.connect.postgres.rows import RowQuery, read_rows
 from headrace.connect.postgres.shapes import Shapes
@@ -90,9 +91,9 @@ def _emit(connection: psycopg.Connection[tuple[Any, ...]], content: str) -> None
 def request_snapshot(url: str, tables: Sequence[str], *, slot: str = "") -> None:
     """Have every row of these tables (`schema.table`) read again, while the log runs on."""
     with connect(url) as connection:
-        every = Catalog(connection).tables()
+        every = [table.full_name for table in Catalog(connection).tables()]
         for name in tables:
-            if all(table.full_name != name for table in every):
+            if name not in every:
                 raise unknown_table(name, every)
         check_marks(connection)
         content = signal_message(EXECUTE, tables, slot)

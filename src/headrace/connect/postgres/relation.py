@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final, Self, TypeAlias
 
 from headrace.connect.errors import ConnectError
-from headrace.connect.table import UNCHANGED, Row, Table
+from headrace.connect.table import UNCHANGED, Row, Table, list_differences
 
 FULL, DEFAULT, NOTHING, INDEX = "f", "d", "n", "i"  # pg_class.relreplident
 _COLUMN: Final = struct.Struct(">Ii")
@@ -65,19 +65,9 @@ def read_relation(data: bytes, at: int) -> Relation:
 
 def difference(before: Table, after: Table) -> str:
     """What changed between two shapes of a table, in words."""
-    old = {column.name: column for column in before.columns}
-    new = {column.name: column for column in after.columns}
-    parts = [f"column {name} was added" for name in new if name not in old]
-    parts += [f"column {name} was dropped" for name in old if name not in new]
-    parts += [
-        f"column {name} became {new[name].type_name}"
-        for name in new
-        if name in old and (old[name].type_id, old[name].modifier) != (new[name].type_id, new[name].modifier)
-    ]
-    if [column.name for column in before.key_columns] != [column.name for column in after.key_columns]:
-        key = ", ".join(column.name for column in after.key_columns) or "none"
-        parts.append(f"the key became {key}")
-    return "; ".join(parts) or "the order of its columns changed"
+    old, new = ({c.name: ((c.type_id, c.modifier), c.type_name) for c in table.columns} for table in (before, after))
+    old_key, new_key = ((column.name for column in table.key_columns) for table in (before, after))
+    return "; ".join(list_differences(old, new, (old_key, new_key))) or "the order of its columns changed"
 
 
 Parse: TypeAlias = Callable[[bytes, str, int], tuple[Row, int]]

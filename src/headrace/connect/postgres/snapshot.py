@@ -18,9 +18,10 @@ import psycopg
 
 from headrace.connect.change import Position
 from headrace.connect.errors import ConnectError, SourceUnavailable
+from headrace.connect.filters import unknown_table
 from headrace.connect.incremental import Range, Remaining
 from headrace.connect.postgres.captured import FOUND
-from headrace.connect.postgres.catalog import Catalog, CatalogTable, unknown_table
+from headrace.connect.postgres.catalog import Catalog, CatalogTable
 from headrace.connect.postgres.chunks import is_standby
 from headrace.connect.postgres.connection import connect
 from headrace.connect.postgres.relation import LogPosition, parse_lsn
@@ -176,7 +177,7 @@ class PostgresTables:
             every = catalog.tables()
             found = next((table for table in every if table.full_name == name), None)
             if found is None:
-                raise unknown_table(name, every)
+                raise unknown_table(name, [table.full_name for table in every])
 
             def key_of(_: object) -> tuple[str, ...]:
                 return found.key or settings.filters.key_of(name)

@@ -24,6 +24,7 @@ because Debezium's own default is base64 of an unscaled number, which nobody can
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -39,6 +40,7 @@ from headrace.connect.table import (
     VERBATIM,
     Codec,
     quoted,
+    schema_of,
     text_codec,
 )
 
@@ -80,17 +82,8 @@ class TypeInfo:
 LookUp = Callable[[int], TypeInfo | None]
 
 
-def _schema(kind: str, name: str | None = None, **parameters: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": kind}
-    if name:
-        found |= {"name": name, "version": 1}
-    if parameters:
-        found["parameters"] = {key.replace("_", "."): value for key, value in parameters.items()}
-    return found
-
-
 def _number(kind: str, to_python: Callable[[str], Any] = int) -> Codec:
-    return Codec(VERBATIM, str, to_python, _schema(kind))
+    return Codec(VERBATIM, str, to_python, schema_of(kind))
 
 
 def _called(
@@ -104,12 +97,12 @@ def _plain(to_python: Callable[[str], Any], schema: dict[str, Any]) -> Codec:
 
 
 _TEXT = text_codec()
-_JSON = text_codec(_schema("string", "io.debezium.data.Json"), values.python_json)
-_FLOAT = _called(values.float_json, float, _schema("float"))
-_DOUBLE = _called(values.float_json, float, _schema("double"))
+_JSON = text_codec(schema_of("string", "io.debezium.data.Json"), values.python_json)
+_FLOAT = _called(values.float_json, float, schema_of("float"))
+_DOUBLE = _called(values.float_json, float, schema_of("double"))
 
 _FIXED: Final[Mapping[int, tuple[str, Codec]]] = {
-    16: ("bool", _called(values.boolean_json, values.boolean, _schema("boolean"))),
+    16: ("bool", _called(values.boolean_json, values.boolean, schema_of("boolean"))),
     18: ("char", _TEXT),
     19: ("name", _TEXT),
     20: ("int8", _number("int64")),
@@ -119,26 +112,26 @@ _FIXED: Final[Mapping[int, tuple[str, Codec]]] = {
     26: ("oid", _number("int64")),
     28: ("xid", _number("int64")),
     114: ("json", _JSON),
-    142: ("xml", text_codec(_schema("string", "io.debezium.data.Xml"))),
+    142: ("xml", text_codec(schema_of("string", "io.debezium.data.Xml"))),
     700: ("float4", _FLOAT),
     701: ("float8", _DOUBLE),
-    790: ("money", _called(values.money_json, values.python_money, _schema("string"))),
+    790: ("money", _called(values.money_json, values.python_money, schema_of("string"))),
     1042: ("bpchar", _TEXT),
     1043: ("varchar", _TEXT),
     1184: (
         "timestamptz",
-        _called(values.zoned_json, values.python_timestamptz, _schema("string", "io.debezium.time.ZonedTimestamp")),
+        _called(values.zoned_json, values.python_timestamptz, schema_of("string", "io.debezium.time.ZonedTimestamp")),
     ),
     1266: (
         "timetz",
-        _called(values.time_zoned_json, values.time_zoned_iso, _schema("string", "io.debezium.time.ZonedTime")),
+        _called(values.time_zoned_json, values.time_zoned_iso, schema_of("string", "io.debezium.time.ZonedTime")),
     ),
     1562: (
         "varbit",
-        _called(values.bits_json, str, _schema("bytes", "io.debezium.data.Bits"), unavailable=UNAVAILABLE_BYTES),
+        _called(values.bits_json, str, schema_of("bytes", "io.debezium.data.Bits"), unavailable=UNAVAILABLE_BYTES),
     ),
-    2950: ("uuid", _plain(UUID, _schema("string", "io.debezium.data.Uuid"))),
-    3220: ("pg_lsn", _plain(str, _schema("string"))),
+    2950: ("uuid", _plain(UUID, schema_of("string", "io.debezium.data.Uuid"))),
+    3220: ("pg_lsn", _plain(str, schema_of("string"))),
     3802: ("jsonb", _JSON),
 }
 _NAMES: Final = {
@@ -177,7 +170,7 @@ def codec_of(type_id: int, modifier: int, modes: TypeModes, look_up: LookUp) -> 
     if info.element:
         return _array(info.element, modifier, modes, look_up)
     if info.kind == "e":
-        return info.name, text_codec(_schema("string", "io.debezium.data.Enum", allowed=",".join(info.labels)))
+        return info.name, text_codec(schema_of("string", "io.debezium.data.Enum", allowed=",".join(info.labels)))
     return info.name, _TEXT
 
 
@@ -207,57 +200,59 @@ def _adjustable(type_id: int, modifier: int, modes: TypeModes) -> Codec:
         case "bytea":
             is_hex = modes.binary == "hex"
             return _called(
-                values.hex_json if is_hex else values.base64_json,
+                values.hex_json if is_hex else values.bytea_json,
                 values.bytes_of,
-                _schema("string" if is_hex else "bytes"),
+                schema_of("string" if is_hex else "bytes"),
                 unavailable=f'"{UNAVAILABLE_TEXT.encode().hex()}"' if is_hex else UNAVAILABLE_BYTES,
             )
         case "date":
             if iso:
-                return _plain(values.python_date, _schema("string", "io.debezium.time.IsoDate"))
-            return _called(values.days_json, values.python_date, _schema("int32", "io.debezium.time.Date"))
+                return _plain(values.python_date, schema_of("string", "io.debezium.time.IsoDate"))
+            return _called(values.days_json, values.python_date, schema_of("int32", "io.debezium.time.Date"))
         case "time":
             if iso:
-                return _plain(values.python_time, _schema("string", "io.debezium.time.IsoTime"))
+                return _plain(values.python_time, schema_of("string", "io.debezium.time.IsoTime"))
             if coarse:
-                return _called(values.time_millis_json, values.python_time, _schema("int32", "io.debezium.time.Time"))
-            return _called(values.time_micros_json, values.python_time, _schema("int64", "io.debezium.time.MicroTime"))
+                return _called(values.time_millis_json, values.python_time, schema_of("int32", "io.debezium.time.Time"))
+            return _called(
+                values.time_micros_json, values.python_time, schema_of("int64", "io.debezium.time.MicroTime")
+            )
         case "timestamp":
             if iso:
-                schema = _schema("string", "io.debezium.time.IsoTimestamp")
+                schema = schema_of("string", "io.debezium.time.IsoTimestamp")
                 return _called(values.local_json, values.python_timestamp, schema)
             if coarse:
-                schema = _schema("int64", "io.debezium.time.Timestamp")
+                schema = schema_of("int64", "io.debezium.time.Timestamp")
                 return _called(values.millis_json, values.python_timestamp, schema)
-            schema = _schema("int64", "io.debezium.time.MicroTimestamp")
+            schema = schema_of("int64", "io.debezium.time.MicroTimestamp")
             return _called(values.micros_json, values.python_timestamp, schema)
         case "interval":
             if modes.interval == "numeric":
-                return _called(interval_micros, str, _schema("int64", "io.debezium.time.MicroDuration"))
-            return _plain(str, _schema("string", "io.debezium.time.Interval"))
+                return _called(interval_micros, str, schema_of("int64", "io.debezium.time.MicroDuration"))
+            return _plain(str, schema_of("string", "io.debezium.time.Interval"))
         case _:  # bit
             if modifier == 1:
-                return _called(values.bit_json, str, _schema("boolean"))
-            schema = _schema("bytes", "io.debezium.data.Bits", length=str(modifier))
+                return _called(values.bit_json, str, schema_of("boolean"))
+            schema = schema_of("bytes", "io.debezium.data.Bits", length=str(modifier))
             return _called(values.bits_json, str, schema, unavailable=UNAVAILABLE_BYTES)
 
 
 def _decimal(modifier: int, mode: str) -> Codec:
     if mode == "double":
-        return _called(values.decimal_double_json, values.python_decimal, _schema("double"))
+        return _called(values.decimal_double_json, Decimal, schema_of("double"))
     if mode == "string":
-        return _plain(values.python_decimal, _schema("string"))
+        return _plain(Decimal, schema_of("string"))
     if modifier < 4:
-        schema = _schema("struct", "io.debezium.data.VariableScaleDecimal") | {
+        schema = schema_of("struct", "io.debezium.data.VariableScaleDecimal") | {
             "fields": [
                 {"type": "int32", "optional": False, "field": "scale"},
                 {"type": "bytes", "optional": False, "field": "value"},
             ]
         }
-        return _called(values.variable_scale_json, values.python_decimal, schema, unavailable="null")
+        return _called(values.variable_scale_json, Decimal, schema, unavailable="null")
     precision = (modifier - 4) >> 16 & 0xFFFF
     scale = ((modifier - 4 & 0x7FF) ^ 1024) - 1024  # eleven bits, signed since PostgreSQL 15
-    schema = _schema("bytes", "org.apache.kafka.connect.data.Decimal", scale=str(scale))
+    schema = schema_of("bytes", "org.apache.kafka.connect.data.Decimal", scale=str(scale))
     schema["parameters"]["connect.decimal.precision"] = str(precision)
     write = values.precise_json if scale >= 0 else values.rounded_json(scale)
-    return _called(write, values.python_decimal, schema, unavailable="null")
+    return _called(write, Decimal, schema, unavailable="null")

@@ -4,7 +4,6 @@ The session that sends the text has `DateStyle=ISO`, `IntervalStyle=iso_8601`, `
 `extra_float_digits=3`, whatever the server's own settings are (`SESSION` below). All text is wire text.
 """
 
-import base64
 import datetime as dt
 import re
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from decimal import Decimal
 from json import loads
 from typing import Any, Final, TypeAlias
 
-from headrace.connect.table import from_wire
+from headrace.connect.table import base64_json, from_wire, or_text, unscaled_bytes
 
 SESSION: Final = {
     "client_encoding": "UTF8",
@@ -55,18 +54,14 @@ def decimal_double_json(text: str) -> str:
 
 
 def unscaled(text: str) -> tuple[int, bytes]:
-    """A numeric's scale and its unscaled value in two's complement, as Kafka Connect's Decimal has them."""
+    """A numeric's scale and its unscaled value."""
     whole, _, fraction = text.partition(".")
-    number = int(whole + fraction)
-    size = (number.bit_length() + 8) // 8 if number >= 0 else ((-number - 1).bit_length() + 8) // 8
-    return len(fraction), number.to_bytes(size, "big", signed=True)
+    return len(fraction), unscaled_bytes(int(whole + fraction))
 
 
 def precise_json(text: str) -> str:
     """A numeric of a declared scale: the unscaled value in base64; NaN is null, for it has none."""
-    if not _PLAIN_NUMBER.match(text):
-        return "null"
-    return f'"{base64.b64encode(unscaled(text)[1]).decode()}"'
+    return base64_json(unscaled(text)[1]) if _PLAIN_NUMBER.match(text) else "null"
 
 
 def rounded_json(scale: int) -> Callable[[str], str]:
@@ -83,7 +78,7 @@ def variable_scale_json(text: str) -> str:
     if not _PLAIN_NUMBER.match(text):
         return "null"
     scale, number = unscaled(text)
-    return f'{{"scale":{scale},"value":"{base64.b64encode(number).decode()}"}}'
+    return f'{{"scale":{scale},"value":{base64_json(number)}}}'
 
 
 def money_text(text: str) -> str:
@@ -96,9 +91,8 @@ def bytes_of(text: str) -> bytes:
     return bytes.fromhex(text[2:])
 
 
-def base64_json(text: str) -> str:
-    """A bytea in base64."""
-    return f'"{base64.b64encode(bytes.fromhex(text[2:])).decode()}"'
+def bytea_json(text: str) -> str:
+    return base64_json(bytes_of(text))
 
 
 def hex_json(text: str) -> str:
@@ -109,7 +103,7 @@ def hex_json(text: str) -> str:
 def bits_json(text: str) -> str:
     """A bit string as Debezium writes it: its bytes, the lowest first, in base64."""
     number = int(text, 2) if text else 0
-    return f'"{base64.b64encode(number.to_bytes((len(text) + 7) // 8, "little")).decode()}"'
+    return base64_json(number.to_bytes((len(text) + 7) // 8, "little"))
 
 
 def bit_json(text: str) -> str:
@@ -164,30 +158,12 @@ def timestamp_us(text: str) -> int:
     return days_of(f"{date} {era}" if era else date) * _DAY_US + time_us(clock_text)
 
 
-def days_json(text: str) -> str:
-    """Days since 1970."""
-    return str(days_of(text))
+def _written(read: Callable[[str], int], divisor: int = 1) -> Callable[[str], str]:
+    return lambda text: str(read(text) // divisor)
 
 
-def micros_json(text: str) -> str:
-    """Microseconds since 1970."""
-    return str(timestamp_us(text))
-
-
-def millis_json(text: str) -> str:
-    """Milliseconds since 1970."""
-    micros = timestamp_us(text)
-    return str(micros // 1000)
-
-
-def time_micros_json(text: str) -> str:
-    """Microseconds since midnight."""
-    return str(time_us(text))
-
-
-def time_millis_json(text: str) -> str:
-    """Milliseconds since midnight."""
-    return str(time_us(text) // 1000)
+days_json, micros_json, millis_json = _written(days_of), _written(timestamp_us), _written(timestamp_us, 1000)
+time_micros_json, time_millis_json = _written(time_us), _written(time_us, 1000)
 
 
 def zoned_iso(text: str) -> str:
@@ -197,19 +173,9 @@ def zoned_iso(text: str) -> str:
     return text
 
 
-def zoned_json(text: str) -> str:
-    """A timestamptz in ISO 8601, in UTC."""
-    return f'"{zoned_iso(text)}"'
-
-
 def local_iso(text: str) -> str:
     """A timestamp without zone in ISO 8601."""
     return f"{text[:10]}T{text[11:]}" if text[10:11] == " " else text
-
-
-def local_json(text: str) -> str:
-    """A timestamp without zone in ISO 8601."""
-    return f'"{local_iso(text)}"'
 
 
 def time_zoned_iso(text: str) -> str:
@@ -219,59 +185,26 @@ def time_zoned_iso(text: str) -> str:
     return text
 
 
-def time_zoned_json(text: str) -> str:
-    """A timetz in ISO 8601."""
-    return f'"{time_zoned_iso(text)}"'
+def _in_quotes(write: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda text: f'"{write(text)}"'
+
+
+zoned_json, local_json, time_zoned_json = _in_quotes(zoned_iso), _in_quotes(local_iso), _in_quotes(time_zoned_iso)
+money_json = _in_quotes(money_text)
 
 
 # --- Python values; what Python has no value for stays text
 
 
-def python_date(text: str) -> dt.date | str:
-    """A date."""
-    try:
-        return dt.date.fromisoformat(text)
-    except ValueError:
-        return text
-
-
-def python_time(text: str) -> dt.time | str:
-    """A time of day."""
-    try:
-        return dt.time.fromisoformat(text if "." not in text else text.ljust(15, "0"))
-    except ValueError:
-        return text
-
-
-def python_timestamp(text: str) -> dt.datetime | str:
-    """A timestamp without zone."""
-    try:
-        return dt.datetime.fromisoformat(text)
-    except ValueError:
-        return text
-
-
-def python_timestamptz(text: str) -> dt.datetime | str:
-    """A timestamptz, in UTC."""
-    try:
-        return dt.datetime.fromisoformat(zoned_iso(text))
-    except ValueError:
-        return text
-
-
-def python_decimal(text: str) -> Decimal:
-    """A numeric."""
-    return Decimal(text)
+python_date = or_text(dt.date.fromisoformat)
+python_time = or_text(lambda text: dt.time.fromisoformat(text if "." not in text else text.ljust(15, "0")))
+python_timestamp = or_text(dt.datetime.fromisoformat)
+python_timestamptz = or_text(lambda text: dt.datetime.fromisoformat(zoned_iso(text)))
 
 
 def python_money(text: str) -> Decimal:
     """A money."""
     return Decimal(money_text(text))
-
-
-def money_json(text: str) -> str:
-    """A money as a decimal in a string."""
-    return f'"{money_text(text)}"'
 
 
 def python_json(text: str) -> object:

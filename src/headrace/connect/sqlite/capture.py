@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.connect.errors import SourceRefused
-from headrace.connect.filters import Filters, check_key_columns
+from headrace.connect.filters import Filters, check_captured, check_key_columns, unknown_table
 from headrace.connect.sqlite.connection import SqliteSettings, connect, translated, writing
 from headrace.connect.sqlite.shape import Shape, difference, list_tables, read_shape
 from headrace.connect.sqlite.statements import (
@@ -81,11 +81,7 @@ class Capture:
         filters = self._settings.filters
         for pattern in filters.include_tables:
             if not any(_captures(Filters(include_tables=[pattern]), table) for table in every):
-                there = ", ".join(every[:5]) + (" …" if len(every) > 5 else "") or "none"
-                raise SourceRefused(
-                    f"there is no table {pattern} in {self._settings.path} (there are: {there})",
-                    f"CREATE TABLE {pattern.removeprefix('main.')} (…), or correct the name",
-                )
+                raise unknown_table(pattern.removeprefix("main."), every, str(self._settings.path))
         found = self._filtered(every)
         for name in filters.key_columns:
             if name.removeprefix("main.") not in found or not name.startswith("main."):
@@ -227,12 +223,8 @@ def read_anew(settings: SqliteSettings, tables: Sequence[str]) -> None:
         capture.refresh()
         with translated(settings.path), writing(connection):
             active = {f"main.{known.shape.table}": known for known in capture.known() if known.active}
+            check_captured(tables, active, "main.table")
             for name in tables:
-                if name not in active:
-                    raise SourceRefused(
-                        f"table {name} is not captured (captured are: {', '.join(active) or 'none'})",
-                        "correct the name, as main.table",
-                    )
                 connection.execute(note(settings.capture, active[name].id, "e"))
                 if not active[name].shape.key:
                     connection.execute(note(settings.capture, active[name].id, "t"))

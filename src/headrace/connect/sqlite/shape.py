@@ -8,7 +8,7 @@ from typing import Any, Self
 from headrace.connect.filters import check_key_columns
 from headrace.connect.sqlite.statements import own_tables
 from headrace.connect.sqlite.values import codec_of
-from headrace.connect.table import Column, Table
+from headrace.connect.table import Column, Table, list_differences
 
 _ROWID = ("rowid", "_rowid_", "oid")
 _HIDDEN = 1  # a virtual table's argument; generated columns are 2 and 3, and are shown
@@ -160,15 +160,5 @@ def _uniques(connection: sqlite3.Connection, table: str) -> list[Unique]:
 
 def difference(before: Shape, after: Shape) -> str:
     """What changed between two shapes, in words."""
-    old = {column.name: column for column in before.columns}
-    new = {column.name: column for column in after.columns}
-    parts = [f"column {name} was added" for name in new if name not in old]
-    parts += [f"column {name} was dropped" for name in old if name not in new]
-    parts += [
-        f"column {name} became {new[name].declared or 'untyped'}"
-        for name in new
-        if name in old and old[name].declared != new[name].declared
-    ]
-    if before.key != after.key:
-        parts.append(f"the key became {', '.join(after.key) or 'none'}")
-    return "; ".join(parts) or "a constraint changed"
+    old, new = ({c.name: (c.declared, c.declared or "untyped") for c in shape.columns} for shape in (before, after))
+    return "; ".join(list_differences(old, new, (before.key, after.key))) or "a constraint changed"

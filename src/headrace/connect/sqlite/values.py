@@ -10,11 +10,7 @@ import base64
 import math
 from typing import Any
 
-from headrace.connect.table import CALLED, Codec, Raw, quoted
-
-
-def _base64(data: bytes) -> str:
-    return f'"{base64.b64encode(data).decode()}"'
+from headrace.connect.table import CALLED, Codec, Raw, base64_json, quoted
 
 
 def _number(value: float) -> str:
@@ -36,20 +32,20 @@ def _text(wire: str) -> str | None:
 def value_json(value: Raw) -> str:
     """A value of a column that is not declared a blob."""
     if isinstance(value, str):
-        return _text(value) or f'{{"broken_text":{_base64(value.encode("latin-1"))}}}'
+        return _text(value) or f'{{"broken_text":{base64_json(value.encode("latin-1"))}}}'
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
         return _number(value)
     if value is None:
         return "null"
-    return f'{{"blob":{_base64(value)}}}'
+    return f'{{"blob":{base64_json(value)}}}'
 
 
 def blob_json(value: Raw) -> str:
     """A value of a column that is declared a blob."""
     if isinstance(value, bytes):
-        return _base64(value)
+        return base64_json(value)
     if isinstance(value, str):
         text = _text(value)
         return f'{{"text":{text}}}' if text else value_json(value)

@@ -10,9 +10,9 @@ import psycopg
 
 from headrace.connect.change import Position
 from headrace.connect.errors import SourceRefused, SourceUnavailable
-from headrace.connect.filters import Filters, check_key_columns
+from headrace.connect.filters import Filters, check_captured, check_key_columns, unknown_table
 from headrace.connect.incremental import Range
-from headrace.connect.postgres.catalog import Catalog, CatalogTable, quote, unknown_table
+from headrace.connect.postgres.catalog import Catalog, CatalogTable, quote
 from headrace.connect.postgres.connection import connect, system_of
 from headrace.connect.postgres.rows import read_rows
 from headrace.connect.postgres.table_states import TableState, look, new_parts, unseen_between
@@ -106,7 +106,7 @@ class Capture:
         for pattern in filters.include_tables:
             one = Filters(include_tables=[pattern])
             if not any(one.captures(table.full_name) for table in every):
-                raise unknown_table(pattern, every)
+                raise unknown_table(pattern, [table.full_name for table in every])
         found = [table for table in every if filters.captures(table.full_name)]
         catalog = Catalog(self._connection)
         check_key_columns(filters.key_columns, {table.full_name: catalog.nullable(table) for table in found})
@@ -278,12 +278,7 @@ def read_anew(settings: TriggerSettings, tables: Sequence[str]) -> None:
     with connect(settings.url) as connection:
         capture = Capture(connection, settings)
         captured = {table.full_name: table for table in capture.captured()}
-        for name in tables:
-            if name not in captured:
-                raise SourceRefused(
-                    f"table {name} is not captured (captured are: {', '.join(captured) or 'none'})",
-                    "correct the name, as schema.table",
-                )
+        check_captured(tables, captured, "schema.table")
         execute: Any = connection.execute
         for name in tables:
             try:
