@@ -147,7 +147,6 @@ def status(names: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: bool
 
 
 def _row(one: Status, now_ms: int) -> tuple[str, ...]:
-    lag = one.facts.get("slot_lag_bytes")
     return (
         one.name,
         one.text("kind"),
@@ -155,7 +154,7 @@ def _row(one: Status, now_ms: int) -> tuple[str, ...]:
         count(one, "records"),
         count(one, "per_s"),
         one.snapshot,
-        "–" if lag is None else human_bytes(lag),
+        human_bytes(one.number("slot_lag_bytes")),
         f"{human_duration(now_ms - one.at_ms)} ago",
         one.text("problem"),
     )

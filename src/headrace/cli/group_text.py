@@ -109,8 +109,8 @@ def _row(lag: PartitionLag, trouble: Trouble | None, reader: GroupMember | None,
         lag.start,
         lag.end,
         Text("–" if lag.records is None else str(lag.records), style=style),
-        "–" if lag.size_left_bytes is None else human_bytes(lag.size_left_bytes),
-        "–" if age_ms is None else human_duration(age_ms),
+        human_bytes(lag.size_left_bytes),
+        human_duration(age_ms),
         reader.client_id if reader else "–",
     ]
 

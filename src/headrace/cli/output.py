@@ -13,14 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from headrace.dashboard.format import count as human_count
 from headrace.dashboard.format import moment as human_time
 from headrace.dashboard.format import size as human_bytes
 from headrace.dashboard.format import text
 from headrace.dashboard.format import whole_duration as human_duration
 
 __all__ = [
-    "LiveView", "ProgressLine", "console", "error_console", "human_bytes", "human_duration", "human_time",
-    "json_option", "make_table", "print_json", "print_table", "text",
+    "LiveView", "ProgressLine", "console", "error_console", "human_bytes", "human_count", "human_duration",
+    "human_time", "json_option", "make_table", "print_json", "print_table", "text",
 ]  # fmt: skip
 _WIDE: Final = 1000  # where nobody looks at once, lines are as long as they are
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -43,11 +44,9 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, default=str, ensure_ascii=False))
 
 
-def make_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, wraps: bool = False
-) -> Table:
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wraps: bool = False) -> Table:
     """A table; a `>` before a column's name sets it to the right, as numbers want; a `Text` keeps its colours."""
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table = Table(header_style="bold", box=None, pad_edge=False)
     for column in columns:
         side: Literal["left", "right"] = "right" if column.startswith(">") else "left"
         table.add_column(column.lstrip(">"), justify=side, no_wrap=not wraps)
@@ -56,9 +55,9 @@ def make_table(
     return table
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Such a table on standard output."""
-    console().print(make_table(columns, rows, title=title))
+    console().print(make_table(columns, rows))
 
 
 class LiveView:

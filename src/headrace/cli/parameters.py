@@ -46,26 +46,22 @@ class Parsed(click.ParamType[T], Generic[T]):
             self.fail(str(error), param, ctx)
 
 
-class NotAPair(HeadraceError):
-    """A text without the equals sign that it should have."""
+class InvalidText(HeadraceError):
+    """A text that is not what a parameter takes."""
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise NotAPair(f"{text!r} is not NAME=VALUE")
+        raise InvalidText(f"{text!r} is not NAME=VALUE")
     return name.strip(), value
-
-
-class NotPartitions(HeadraceError):
-    """A text that names no topic, or partitions that are no numbers."""
 
 
 def _topic_partitions(text: str) -> tuple[str, tuple[int, ...]]:
     topic, colon, listed = text.strip().partition(":")
     numbers = [number.strip() for number in listed.split(",")] if colon else []
     if not topic or not all(re.fullmatch(r"[0-9]{1,9}", number) for number in numbers):
-        raise NotPartitions(f"{text!r} is not TOPIC or TOPIC:PARTITION,…: write for example orders or orders:0,2")
+        raise InvalidText(f"{text!r} is not TOPIC or TOPIC:PARTITION,…: write for example orders or orders:0,2")
     return topic, tuple(map(int, numbers))
 
 
@@ -108,6 +104,11 @@ def timeout_option(meaning: str) -> Decorator:
     """How long to wait for another process."""
     kind = click.FloatRange(min=0, min_open=True)
     return click.option("--timeout", type=kind, default=60.0, show_default=True, metavar="SECONDS", help=meaning)
+
+
+def as_text(bootstrap: tuple[Address, ...]) -> str:
+    """Addresses as they are written."""
+    return ",".join(map(str, bootstrap))
 
 
 def connect(bootstrap: tuple[Address, ...]) -> Cluster:

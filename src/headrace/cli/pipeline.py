@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from headrace.cli.output import human_duration, human_time, json_option, print_json, print_table
-from headrace.cli.parameters import PAIR, START, bootstrap_option
+from headrace.cli.output import human_count, human_duration, human_time, json_option, print_json, print_table
+from headrace.cli.parameters import PAIR, START, as_text, bootstrap_option
 from headrace.cli.pipeline_view import View
 from headrace.cli.quiet_errors import digested_errors
 from headrace.client.address import Address
@@ -130,7 +130,7 @@ def run(
 
     around = settings_around(bootstrap)
     chosen = {**conf_around(), **dict(conf)}
-    settings = RunSettings(_server(bootstrap), state_dir, master, trigger, restarts, metrics_port, chosen, drain)
+    settings = RunSettings(as_text(bootstrap), state_dir, master, trigger, restarts, metrics_port, chosen, drain)
     with _view(state_dir, files[0], as_json=as_json) as view:
         with _step_if_slow(view, f"loading {', '.join(map(str, files))}"):
             jobs = [connect_job(job, around) for job in load_files(files, names)]
@@ -150,7 +150,7 @@ def status(file: Path, bootstrap: tuple[Address, ...], state_dir: Path, as_json:
     from headrace.pipelines.jobs.status import status_of
 
     now_ms = int(time.time() * 1000)
-    found = [status_of(job, state_dir, _server(bootstrap), now_ms) for job in load(file)]
+    found = [status_of(job, state_dir, as_text(bootstrap), now_ms) for job in load(file)]
     if as_json:
         print_json([job.as_json() for job in found])
         sys.exit(1 if any(job.letters.total for job in found) else 0)
@@ -163,10 +163,10 @@ def status(file: Path, bootstrap: tuple[Address, ...], state_dir: Path, as_json:
                 "yes" if job.is_running else "drained" if output.is_drained else "no",
                 job.version,
                 "–" if output.done.batch is None else output.done.batch,
-                "–" if output.done.finished_s is None else human_time(int(output.done.finished_s * 1000)),
-                "–" if output.lag is None else f"{output.lag.records:,}",
-                "–" if output.lag is None or output.lag.time_ms is None else human_duration(output.lag.time_ms),
-                f"{job.letters.total:,}",
+                human_time(output.done.finished_s and output.done.finished_s * 1000),
+                human_count(output.lag and output.lag.records),
+                human_duration(output.lag and output.lag.time_ms),
+                human_count(job.letters.total),
             )
             for job in found
             for output in job.outputs
@@ -207,7 +207,7 @@ def reset(file: Path, name: str, to: Start, bootstrap: tuple[Address, ...], stat
     job = load(file, [name])[0]
     if not yes:
         click.confirm(f"forget the checkpoint and the state of job {name!r}?", abort=True)
-    starts = reset_job(job, state_dir, _server(bootstrap), places[to.kind]())
+    starts = reset_job(job, state_dir, as_text(bootstrap), places[to.kind]())
     for topic, offsets in starts.items():
         shown = ", ".join(f"{partition} at {offset}" for partition, offset in offsets.items())
         click.echo(f"job {name} begins in {topic}: partition {shown}")
@@ -237,7 +237,7 @@ def rebuild(
     from headrace.pipelines.spark.session import session
 
     job = load(file, [name])[0]
-    server = _server(bootstrap)
+    server = as_text(bootstrap)
     with _view(state_dir, file, as_json=as_json) as view:
         view.say(name, f"version {next_version(job, state_dir)} is built beside the one in use")
         spark = session(name, master=master, conf=job.conf, report=lambda step: view.step("spark", step))
@@ -272,7 +272,3 @@ def _view(state_dir: Path, file: Path, *, as_json: bool) -> Iterator[View]:
         View(as_json=as_json, console=console) as view,
     ):
         yield view
-
-
-def _server(bootstrap: tuple[Address, ...]) -> str:
-    return ",".join(map(str, bootstrap))

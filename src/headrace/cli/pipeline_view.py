@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.text import Text
 
-from headrace.cli.output import LiveView, human_bytes, human_duration, make_table
+from headrace.cli.output import LiveView, human_bytes, human_count, human_duration, make_table
 from headrace.pipelines.jobs.progress import Progress
 from headrace.pipelines.spark.session import StepLine
 
@@ -70,8 +70,8 @@ def _row(report: Progress) -> list[str]:
         f"{report.input_rate:,.0f}",
         f"{report.processing_rate:,.0f}",
         human_duration(report.batch_ms),
-        "–" if report.lag_records is None else f"{report.lag_records:,}",
-        "–" if report.lag_ms is None else human_duration(report.lag_ms),
+        human_count(report.lag_records),
+        human_duration(report.lag_ms),
         report.watermark or "–",
         f"{report.state_rows:,} / {human_bytes(report.state_bytes)}" if report.state_rows else "–",
         f"{report.late_rows_total:,}",

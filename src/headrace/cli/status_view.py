@@ -68,7 +68,7 @@ def letters_of(one: Status) -> str:
 def capture_table(found: Sequence[Status]) -> Table:
     return make_table(
         ["capture", "database", "state", ">records", ">per s", "snapshot", ">log kept", "problem"],
-        [(*_first(one), one.snapshot, _bytes(one.number("slot_lag_bytes")), one.text("problem")) for one in found],
+        [(*_first(one), one.snapshot, human_bytes(one.number("slot_lag_bytes")), one.text("problem")) for one in found],
         wraps=True,
     )
 
@@ -81,7 +81,3 @@ def sync_table(found: Sequence[Status]) -> Table:
 def _first(one: Status) -> tuple[object, ...]:
     state = Text(one.state_text, style=_COLOURS.get(one.state, "white"))
     return one.name, one.text("kind"), state, count(one, "records"), count(one, "per_s")
-
-
-def _bytes(number: float | None) -> str:
-    return "–" if number is None else human_bytes(number)

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from headrace.cli.cdc import differences_as_json, print_differences, table_as_json
-from headrace.cli.output import ProgressLine, human_duration, json_option, print_json, print_table, text
-from headrace.cli.parameters import bootstrap_option, config_option, connect, limit_option, timeout_option
+from headrace.cli.output import ProgressLine, human_count, human_duration, json_option, print_json, print_table, text
+from headrace.cli.parameters import as_text, bootstrap_option, config_option, connect, limit_option, timeout_option
 from headrace.cli.status_view import View, letters_of, sync_table
 from headrace.client.address import Address
 from headrace.clock import SystemClock
@@ -52,7 +52,7 @@ def run(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...], as
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with View(sync_table, as_json=as_json) as view:
-        failures = run_all(load_settings(config, names), _text(bootstrap), stop, view.show)
+        failures = run_all(load_settings(config, names), as_text(bootstrap), stop, view.show)
     for name, error in failures.items():
         click.echo(f"headrace: {name}: {error}", err=True)
     letters = {one.name: said for one in view.last if (said := letters_of(one))}
@@ -85,9 +85,9 @@ def status(names: tuple[str, ...], config: Path, bootstrap: tuple[Address, ...],
                     one.sink,
                     one.topic,
                     f"{one.state}: {one.waiting}" if one.state == WAITING and one.waiting else one.state,
-                    "–" if one.lag_records is None else f"{one.lag_records:,}",
-                    "–" if one.lag_s is None else human_duration(one.lag_s * 1000),
-                    f"{one.dead_letters:,}",
+                    human_count(one.lag_records),
+                    human_duration(one.lag_s and one.lag_s * 1000),
+                    human_count(one.dead_letters),
                     "; ".join(filter(None, [one.error, in_words(one.dead_letters, one.dead_letter_reasons)])),
                 )
                 for one in found
@@ -127,7 +127,7 @@ def verify(
     )
     found = []
     for settings in chosen:
-        one = compare(settings, _text(bootstrap), captures, patience_s=timeout)
+        one = compare(settings, as_text(bootstrap), captures, patience_s=timeout)
         found.append(one)
         if not as_json:
             _print_comparison(one, limit)
@@ -150,10 +150,10 @@ def rebuild(name: str, config: Path, bootstrap: tuple[Address, ...], incomplete:
     """
     (settings,) = load_settings(config, (name,))
     begun = time.monotonic()
-    sink = make_sink(settings, _text(bootstrap))
+    sink = make_sink(settings, as_text(bootstrap))
     with ProgressLine(f"rebuilding {name} from {settings.topic}") as line:
         done = rebuild_target(
-            settings, sink, connector(_text(bootstrap), name), incomplete=incomplete, progress=line.show
+            settings, sink, connector(as_text(bootstrap), name), incomplete=incomplete, progress=line.show
         )
     took_ms = (time.monotonic() - begun) * 1000
     if as_json:
@@ -216,10 +216,6 @@ def letters(name: str, config: Path, bootstrap: tuple[Address, ...], limit: int,
 def load_settings(config: Path, names: Collection[str] = ()) -> list[SyncSettings]:
     """The derived systems of a file: all of them, or those that are named."""
     return [from_section(name, section) for name, section in read_sections(config, SECTION, names).items()]
-
-
-def _text(bootstrap: tuple[Address, ...]) -> str:
-    return ",".join(map(str, bootstrap))
 
 
 def _comparison_as_json(one: Comparison, limit: int) -> dict[str, object]:

@@ -9,28 +9,23 @@ from collections.abc import Callable, Iterator
 import click
 
 from headrace.cli.output import console
-from headrace.cli.parameters import FILTER, START, Parsed, bootstrap_option, connect, topic_argument
+from headrace.cli.parameters import FILTER, START, InvalidText, Parsed, bootstrap_option, connect, topic_argument
 from headrace.cli.record_text import as_coloured_line, as_json, as_line
 from headrace.cli.where import Node, is_true
 from headrace.client.address import Address
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import Start, StartKind, find_stretch
 from headrace.client.reader import ReadRecord, read_records
-from headrace.errors import HeadraceError
 from headrace.records import Record
 
 _MAX_WAIT_MS = 1000  # how long a quiet broker holds a fetch; then we look whether anybody still reads our output
-
-
-class InvalidRegex(HeadraceError):
-    """A regular expression that does not compile."""
 
 
 def _regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidRegex(f"{text!r} is not a valid regular expression: {error}") from None
+        raise InvalidText(f"{text!r} is not a valid regular expression: {error}") from None
 
 
 @click.command()

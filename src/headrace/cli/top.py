@@ -18,7 +18,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import console, human_bytes, human_duration, json_option, make_table, print_json, print_table
+from headrace.cli.output import (
+    console,
+    human_bytes,
+    human_count,
+    human_duration,
+    json_option,
+    make_table,
+    print_json,
+    print_table,
+)
 from headrace.cli.up import file_option
 from headrace.client.address import parse_bootstrap
 from headrace.client.connection import ConnectionSettings
@@ -80,9 +89,9 @@ def _row(member: MemberState, now_ms: int) -> tuple[object, ...]:
         member.pid or "–",
         human_duration(max(now_ms - member.since_ms, 0)),
         member.restarts,
-        "–" if per_s is None else f"{per_s:,.0f}",
-        "–" if lag is None else f"{lag:,}",
-        "–" if lag_ms is None else human_duration(lag_ms),
+        human_count(per_s),
+        human_count(lag),
+        human_duration(lag_ms),
         member.note or str(member.facts.get("url", "")),
     )
 
@@ -208,10 +217,10 @@ def _member(row: Row, now_ms: int) -> tuple[object, ...]:
         colour_phase(member.phase),
         member.pid or "–",
         "–" if row.cpu_share is None else f"{row.cpu_share:.0%}",
-        _bytes(row.memory_bytes),
-        _number(row.per_s),
-        _number(row.lag_records),
-        "–" if row.lag_ms is None else human_duration(row.lag_ms),
+        human_bytes(row.memory_bytes),
+        human_count(row.per_s),
+        human_count(row.lag_records),
+        human_duration(row.lag_ms),
         member.restarts,
         human_duration(max(now_ms - member.since_ms, 0)),
         Text(member.note),
@@ -220,23 +229,10 @@ def _member(row: Row, now_ms: int) -> tuple[object, ...]:
 
 def _topics(seen: State) -> Table:
     rows = [
-        (
-            row.name,
-            _number(row.per_s),
-            f"{row.records:,}",
-            "–" if row.size_bytes is None else human_bytes(row.size_bytes),
-        )
+        (row.name, human_count(row.per_s), human_count(row.records), human_bytes(row.size_bytes))
         for row in topic_rows(seen, _TOPICS)
     ]
     return make_table(["topic", ">per s", ">records", ">size"], rows)
-
-
-def _bytes(value: float | None) -> str:
-    return "–" if value is None else human_bytes(value)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
 
 
 @contextmanager

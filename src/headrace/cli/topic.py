@@ -121,7 +121,7 @@ def describe(topic: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
                 found.bounds.start,
                 found.bounds.end,
                 found.records,
-                "–" if found.size_bytes is None else human_bytes(found.size_bytes),
+                human_bytes(found.size_bytes),
             )
             for found in described.partitions
         ],

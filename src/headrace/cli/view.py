@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from headrace.cli.output import human_duration, human_time, json_option, print_json, print_table
-from headrace.cli.parameters import bootstrap_option
+from headrace.cli.output import human_count, human_duration, human_time, json_option, print_json, print_table
+from headrace.cli.parameters import as_text, bootstrap_option
 from headrace.client.address import Address
 
 _FILE = "views.py"
@@ -48,7 +48,7 @@ def list_views(file: Path, as_json: bool) -> None:
 @json_option
 def status(file: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
     """Show how fresh the views of FILE are: rows, last batch, when it was written, lag."""
-    found = [_status(name, sink, _server(bootstrap)) for name, sink in _views(file).items()]
+    found = [_status(name, sink, as_text(bootstrap)) for name, sink in _views(file).items()]
     if as_json:
         print_json(found)
         return
@@ -58,11 +58,11 @@ def status(file: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
             (
                 one["view"],
                 one["store"],
-                _count(one.get("rows")),
-                _count(one.get("batch")),
-                human_time(one["written_ms"]) if "written_ms" in one else "–",
-                human_duration(one["age_ms"]) if "age_ms" in one else "–",
-                _count(one.get("lag_records")),
+                human_count(one.get("rows")),
+                human_count(one.get("batch")),
+                human_time(one.get("written_ms")),
+                human_duration(one.get("age_ms")),
+                human_count(one.get("lag_records")),
                 one.get("watermark") or "–",
                 one.get("problem", ""),
             )
@@ -90,7 +90,7 @@ def get(name: str, key: tuple[str, ...], file: Path, bootstrap: tuple[Address, .
     views = _views(file)
     if name not in views:
         raise NoSuchView(f"{file} declares no view {name!r}: it has {', '.join(views)}")
-    reader = views[name].store.reader(name, _server(bootstrap))
+    reader = views[name].store.reader(name, as_text(bootstrap))
     try:
         shape = reader.kept().shape
         answer = reader.row(read_key(shape, key))
@@ -127,7 +127,7 @@ def serve(file: Path, port: int, bootstrap: tuple[Address, ...], as_json: bool) 
     from headrace.pipelines.views.serving.app import ViewServer  # what serves is wanted by this command alone
 
     views = _views(file)
-    server = ViewServer(views, port, _server(bootstrap))
+    server = ViewServer(views, port, as_text(bootstrap))
     if as_json:
         print_json({"url": server.url, "port": server.port, "pid": os.getpid(), "views": list(views)})
     else:
@@ -171,13 +171,5 @@ def _status(name: str, sink: Any, bootstrap: str) -> dict[str, Any]:
         return about  # a view can be looked at without its broker
 
 
-def _count(number: int | None) -> str:
-    return "–" if number is None else f"{number:,}"
-
-
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _server(bootstrap: tuple[Address, ...]) -> str:
-    return ",".join(map(str, bootstrap))

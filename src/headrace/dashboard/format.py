@@ -50,8 +50,10 @@ def duration(ms: float | None) -> str:
     return "years" if ms >= 3 * 365 * 86_400_000 else whole_duration(ms)
 
 
-def whole_duration(ms: float) -> str:
+def whole_duration(ms: float | None) -> str:
     """The same in whole seconds, and however long it is."""
+    if ms is None:
+        return NOTHING
     if ms < 1000:
         return f"{ms:.0f} ms"
     seconds = int(ms // 1000)

@@ -96,19 +96,7 @@ def members_by_section(
         yield Member(f"{section}.{name}", section, command, needs, read=read_condition, **how)
 
 
-def _no_complaints(_section: Section) -> Iterable[Complaint]:
-    return ()
-
-
-def _nothing_found(_section: Section, _others: Sections) -> Iterable[Complaint]:
-    return ()
-
-
-def _no_relations(_section: Section, _names: Names) -> Iterable[Complaint]:
-    return ()
-
-
-def _no_members(_stack: Stack) -> Iterable[Member]:
+def _nothing(*_: object) -> Iterable[Any]:
     return ()
 
 
@@ -120,8 +108,8 @@ class Kind:
     keys: tuple[Key, ...] = ()
     is_named: bool = False  # [kind.NAME], as many as one likes
     is_open: bool = False  # `check` knows further keys
-    check: Callable[[Section], Iterable[Complaint]] = _no_complaints
-    members: Callable[[Stack], Iterable[Member]] = _no_members
+    check: Callable[[Section], Iterable[Complaint]] = _nothing
+    members: Callable[[Stack], Iterable[Member]] = _nothing
     # Takes a second: runs code of the user's, or asks a database that another section names.
-    explore: Callable[[Section, Sections], Iterable[Complaint]] = _nothing_found
-    relate: Callable[[Section, Names], Iterable[Complaint]] = _no_relations  # what it says of other sections
+    explore: Callable[[Section, Sections], Iterable[Complaint]] = _nothing
+    relate: Callable[[Section, Names], Iterable[Complaint]] = _nothing  # what it says of other sections

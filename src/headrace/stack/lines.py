@@ -67,6 +67,14 @@ def read_line(text: str) -> Said:
     return Said(plain(text))
 
 
+def read_server(text: str) -> Said:
+    """A server's one line of JSON says where to point a browser."""
+    found = json_object(text)
+    if found is None or "url" not in found:
+        return read_line(text)
+    return Said(f"ready on {found['url']}", facts={"url": str(found["url"]).partition("?")[0]}, is_ready=True)
+
+
 def read_condition(text: str) -> Said:
     """How a capture or a derived system stands, as it says again and again; or any other line."""
     found = json_object(text)

@@ -53,10 +53,7 @@ class MemoryFileSystem(FileSystem):
     # What storage asks of a disk.
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
-        """Open for reading and writing; `create` makes an empty file where there is none."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             disk.fail_if_ordered("open", path)
             if not create:
                 return MemoryFile(disk, disk.tree.find_file(path))
@@ -72,9 +69,7 @@ class MemoryFileSystem(FileSystem):
 
     def open_to_read(self, path: str) -> MemoryFile:
         """Open for reading alone; a folder is refused at once, not at the first read."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             disk.fail_if_ordered("open", path)
             return MemoryFile(disk, disk.tree.find_file(path), writable=False)
 
@@ -82,10 +77,7 @@ class MemoryFileSystem(FileSystem):
         """There are no descriptors, so there is nothing to give to another process."""
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             node = disk.tree.find_file(path)
             return disk.read(node, len(node.volatile), 0)
 
@@ -94,35 +86,21 @@ class MemoryFileSystem(FileSystem):
 
         A full disk does not hinder it; `fail("replace", error=ENOSPC)` does.
         """
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
-            disk.step("replace", target)
-            disk.fail_if_ordered("replace", source, target)
+        with self._disk.change("replace", target, source) as disk:
             disk.unlink(disk.tree.replace(source, target, disk.clock.now_ms()))
 
     def remove(self, path: str) -> None:
         """Remove a file; open handles keep it, and the room it takes."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
-            disk.step("remove", path)
-            disk.fail_if_ordered("remove", path)
+        with self._disk.change("remove", path) as disk:
             disk.unlink(disk.tree.remove(path, disk.clock.now_ms()))
 
     def list(self, path: str) -> list[str]:
-        """The names in a folder, sorted."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             disk.fail_if_ordered("list", path)
             return sorted(disk.tree.find_folder(path).names)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             try:
                 disk.tree.find(path)
             except OSError:
@@ -131,24 +109,18 @@ class MemoryFileSystem(FileSystem):
 
     def size(self, path: str) -> int:
         """A file's length in bytes; a folder has one page."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             node = disk.tree.find(path)
             return len(node.volatile) if isinstance(node, FileNode) else disk.page_bytes
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, by the clock of this file system."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             return disk.tree.find(path).modified_ms
 
     def make_directory(self, path: str) -> None:
         """Make a folder and those above it, each an operation of its own; one that is there already is fine."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             disk.fail_if_ordered("make_directory", path)
             for folder in disk.tree.missing_folders(path):
                 disk.step("make_directory", folder)
@@ -157,19 +129,12 @@ class MemoryFileSystem(FileSystem):
                 disk.tree.add(parent, name, DirectoryNode(), disk.clock.now_ms())
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty folder."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
-            disk.step("remove_directory", path)
-            disk.fail_if_ordered("remove_directory", path)
+        with self._disk.change("remove_directory", path) as disk:
             disk.tree.remove_folder(path, disk.clock.now_ms())
 
     def sync_directory(self, path: str) -> None:
         """Make the names in this folder durable: not what is in the files, nor the name of the folder itself."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             disk.step("sync_directory", path)
             folder = disk.tree.find_folder(path)
             disk.tree.count(folder.path).syncs += 1
@@ -178,9 +143,7 @@ class MemoryFileSystem(FileSystem):
 
     def lock(self, path: str) -> Callable[[], None]:
         """Take the lock file `path`, made where there is none, or raise `BlockingIOError`; a crash gives it back."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             name = "/".join(split(path))
             if name in disk.locked:
                 raise os_error(EAGAIN, path)
@@ -228,9 +191,7 @@ class MemoryFileSystem(FileSystem):
 
         Nobody sees a difference until the crash: then older versions of a page can be there too.
         """
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             disk.tree.write_back(rng)
 
     def crash_after(self, operations: int, *, halfway: bool = False) -> None:
@@ -242,9 +203,7 @@ class MemoryFileSystem(FileSystem):
         """
         if operations < 1:
             raise ValueError(f"the process can stop at the next operation at the earliest, not at number {operations}")
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             disk.crash_at = disk.operations + operations
             disk.halfway = halfway
 
@@ -338,9 +297,7 @@ class MemoryFileSystem(FileSystem):
 
     def corrupt(self, path: str, position: int, data: bytes) -> None:
         """Let bytes rot: the file holds `data` at `position` from now on, on the disk too, and nobody is told."""
-        disk = self._disk
-        with disk.lock:
-            disk.enter()
+        with self._disk.use() as disk:
             node = disk.tree.find_file(path)
             if position < 0 or position + len(data) > len(node.volatile):
                 raise ValueError(

@@ -10,7 +10,7 @@ from headrace.dashboard.settings import DEFAULT_PORT, Settings
 from headrace.stack.keys import Complaint, Key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
 from headrace.stack.kinds.broker import first_needs
-from headrace.stack.lines import Said, json_object, read_line
+from headrace.stack.lines import read_server
 
 NAME: Final = "dashboard"
 _TOKEN_BYTES: Final = 24
@@ -34,7 +34,7 @@ def _members(stack: Stack) -> Iterable[Member]:
         return
     # Made here once, so that a dashboard which starts again still lets in who has it open.
     token = values.get("token") or (secrets.token_urlsafe(_TOKEN_BYTES) if values["allow_writes"] else "")
-    yield Member(NAME, NAME, lambda bootstrap: _command(values, token, bootstrap), first_needs(stack), read=read)
+    yield Member(NAME, NAME, lambda bootstrap: _command(values, token, bootstrap), first_needs(stack), read=read_server)
 
 
 def _command(values: Mapping[str, Any], token: str, bootstrap: str) -> Command:
@@ -45,14 +45,6 @@ def _command(values: Mapping[str, Any], token: str, bootstrap: str) -> Command:
     for name in values.get("host_names", ()):
         arguments += ["--host-name", name]
     return Command((*COMMAND, *arguments), environment={"HEADRACE_DASHBOARD_TOKEN": token} if token else {})
-
-
-def read(text: str) -> Said:
-    """The dashboard's one line of JSON says where to point a browser."""
-    found = json_object(text)
-    if found is None or "url" not in found:
-        return read_line(text)
-    return Said(f"ready on {found['url']}", facts={"url": str(found["url"]).partition("?")[0]}, is_ready=True)
 
 
 KIND = Kind(

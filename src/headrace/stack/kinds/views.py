@@ -10,7 +10,7 @@ from headrace.stack.kind import COMMAND, Command, Kind, Member, Names, Section, 
 from headrace.stack.kinds.pipelines import NAME as PIPELINES
 from headrace.stack.kinds.pipelines import check_file, explore, read, spark_environment, spark_of, topics_read
 from headrace.stack.kinds.topics import needs
-from headrace.stack.lines import Said, json_object, read_line
+from headrace.stack.lines import read_server
 
 NAME: Final = "views"
 KEEPER, SERVER = f"{NAME}.keep", f"{NAME}.serve"
@@ -48,14 +48,6 @@ def _relate(section: Section, names: Names) -> Iterable[Complaint]:
     if host is not None and host not in there:
         hint = nearest(host, there, "there are") if there else "leave kept_by out, and views have their own session"
         yield ("kept_by",), f"[{section.where}] kept_by: there is no section [{PIPELINES}.{host}]: {hint}"
-
-
-def read_server(text: str) -> Said:
-    """The server's one line of JSON says where it listens."""
-    found = json_object(text)
-    if found is None or "url" not in found:
-        return read_line(text)
-    return Said(f"ready on {found['url']}", facts={"url": found["url"]}, is_ready=True)
 
 
 KIND = Kind(

@@ -7,8 +7,8 @@ then the ordered faults, then the room, then the deed.
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from errno import EBADF, EINVAL, ENOSPC
 
 from headrace.clock import Clock
@@ -45,6 +45,21 @@ class Disk:
         # they are only noted, and released at the start of the next.
         self.dropped: deque[FileNode] = deque()
 
+    @contextmanager
+    def use(self) -> Iterator["Disk"]:
+        """Under the lock, by a process that is alive."""
+        with self.lock:
+            self.enter()
+            yield self
+
+    @contextmanager
+    def change(self, kind: OperationKind, path: str, old_path: str | None = None) -> Iterator["Disk"]:
+        """The same for an operation that changes a name: it may be the one to die at, or to fail."""
+        with self.use():
+            self.step(kind, path)
+            self.fail_if_ordered(kind, path if old_path is None else old_path, None if old_path is None else path)
+            yield self
+
     def enter(self) -> None:
         """At the start of every operation: a dead process makes none."""
         if self.dead:
@@ -71,8 +86,7 @@ class Disk:
                 raise os_error(fault.error, path, other)
 
     def write(self, node: FileNode, buffers: Sequence[Buffer], position: int) -> int:
-        with self.lock:
-            self.enter()
+        with self.use():
             if position < 0 or len(buffers) > IOV_MAX:
                 raise os_error(EINVAL, node.path)
             data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
@@ -97,8 +111,7 @@ class Disk:
 
     def read(self, node: FileNode, size: int, position: int) -> bytes:
         """Read, unless the place is bad."""
-        with self.lock:
-            self.enter()
+        with self.use():
             if size < 0 or position < 0:
                 raise os_error(EINVAL, node.path)
             node.counts.reads += 1
@@ -111,8 +124,7 @@ class Disk:
 
     def truncate(self, node: FileNode, size: int) -> None:
         """Cut, or grow with zeros, which take room here as if they were written."""
-        with self.lock:
-            self.enter()
+        with self.use():
             if size < 0:
                 raise os_error(EINVAL, node.path)
             self.step("truncate", node.path)
@@ -126,8 +138,7 @@ class Disk:
 
     def sync(self, node: FileNode) -> None:
         """Make a file durable, or fail and never make these pages durable."""
-        with self.lock:
-            self.enter()
+        with self.use():
             self.step("sync", node.path)
             node.counts.syncs += 1
             if self.faults.pending:
@@ -138,8 +149,7 @@ class Disk:
             node.sync()
 
     def size(self, node: FileNode) -> int:
-        with self.lock:
-            self.enter()
+        with self.use():
             return len(node.volatile)
 
     def unlink(self, node: Node | None) -> None:
