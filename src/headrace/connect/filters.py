@@ -132,6 +132,13 @@ def check_choices(settings: Any, *, counts: tuple[str, ...] = (), seconds: tuple
             raise InvalidConnectSetting(name, getattr(settings, name), "use more than 0 seconds")
 
 
+def check_capture_name(name: str) -> None:
+    """Refuse what cannot be the beginning of the names that a capture gives in a database."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
+        wanted = "use up to 41 lower-case letters, digits and underscores, a letter first"
+        raise InvalidConnectSetting("capture", name, wanted)
+
+
 def check_modes(types: Any, modes: Mapping[str, Sequence[str]]) -> None:
     """Refuse a way of writing a type that does not exist."""
     for name, allowed in modes.items():

@@ -46,7 +46,6 @@ class Dashboard:
 
     def __init__(self, settings: Settings, pages: tuple[Page, ...] = PAGES) -> None:
         self._settings = settings
-        self._pages = pages
         self._patterns = [(compile_path(page.path)[0], page) for page in pages]
         self._proofs = Proofs(settings.token, settings.port)
         self._ending = asyncio.Event()
@@ -91,7 +90,7 @@ class Dashboard:
     # --- showing
 
     async def _render(self, page: Page, asked: Asked) -> Rendered:
-        if page.needs_cluster and self.desk.state.snapshot is None:
+        if self.desk.state.snapshot is None:
             return Rendered(_WAITING, {}, 503 if self.desk.state.problem else 200)
         try:
             return Rendered(page.template, await page.view(self.desk, asked))

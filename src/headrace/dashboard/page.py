@@ -114,7 +114,6 @@ class Page:
     view: Callable[[Desk, Asked], Awaitable[Model]]
     menu: Menu | None = None
     parent: str = ""  # the path of the page in whose place of the menu this one stands
-    needs_cluster: bool = True  # without having seen it once there is nothing to show
     actions: tuple[Action, ...] = ()
     streams: tuple[Stream, ...] = ()
 

@@ -50,9 +50,6 @@ class Templates:
     def part(self, template: str, model: Model) -> str:
         return self._env.get_template(template).render(model)
 
-    def page(self, page: Page, state: State, model: Model) -> str:
-        return self.whole(page.template, state, {**model, "page": page})
-
     def whole(self, template: str, state: State, model: Model) -> str:
         """A whole page that is not in the menu."""
         return self._env.get_template(template).render({"page": None, "template": template, **_about(state), **model})

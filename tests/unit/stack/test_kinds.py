@@ -9,8 +9,8 @@ import pytest
 
 from headrace.stack.errors import NoSuchMember
 from headrace.stack.kind import CONFIG, Member, Stack
-from headrace.stack.kinds import broker, dashboard, pipelines, views
-from headrace.stack.lines import Said, read_condition
+from headrace.stack.kinds import broker, pipelines
+from headrace.stack.lines import Said, read_condition, read_server
 from headrace.stack.loading import parse
 from headrace.stack.plan import choose_members, members_of, posts_of
 from headrace.stack.processes import toml_text
@@ -150,7 +150,7 @@ def test_a_pipeline_waits_for_the_topics_that_its_jobs_read(jobs: Path) -> None:
     assert "--job sums --trigger 1 second" in first
     assert "--metrics-port 9100" in second
     assert "view serve jobs.py" in arguments(members["views.serve"])
-    assert views.read_server('{"url": "http://127.0.0.1:8300/"}').is_ready
+    assert read_server('{"url": "http://127.0.0.1:8300/"}').is_ready
 
 
 def test_a_job_that_is_not_there_is_told_with_its_line(jobs: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_job_that_is_not_there_is_told_with_its_line(jobs: Path) -> None:
 
 
 def test_the_dashboard_tells_its_address_without_the_token() -> None:
-    said = dashboard.read('{"url": "http://127.0.0.1:8088/?token=abc", "port": 8088, "pid": 1}')
+    said = read_server('{"url": "http://127.0.0.1:8088/?token=abc", "port": 8088, "pid": 1}')
     assert said.is_ready
     assert said.facts == {"url": "http://127.0.0.1:8088/"}
 

@@ -10,6 +10,7 @@ is told by the transactions that were in the log at its instant.
 """
 
 from collections.abc import Container
+from contextlib import closing
 from dataclasses import replace
 
 import pymysql
@@ -84,12 +85,8 @@ class ChunkReader:
         """Every row of a table without a key, of an instant whose transactions are known."""
         try:
             snapshot = Snapshot(self._memory.address, self._server, [found], None)
-            try:
-                rows: list[Row] = []
-                while not snapshot.is_done:
-                    rows += snapshot.read(self._chunk_rows)[1]
-            finally:
-                snapshot.close()
+            with closing(snapshot):
+                rows: list[Row] = [row for chunk in snapshot.chunks(self._chunk_rows) for row in chunk]
         except SourceRefused as refusal:
             cause = refusal.__cause__
             if isinstance(cause, pymysql.err.MySQLError) and cause.args and cause.args[0] in _ALTERED:

@@ -7,7 +7,7 @@ at the start, and comes again from the log.
 import contextlib
 import json
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -96,14 +96,12 @@ class MemoryHistory:
         self._records: dict[int, HistoryRecord] = {}
 
     def load(self) -> list[HistoryRecord]:
-        """Every record, ordered by number."""
         return [record for _, record in sorted(self._records.items())]
 
     def append(self, record: HistoryRecord) -> None:
         self._records[record.number] = record
 
     def forget(self, numbers: list[int]) -> None:
-        """Drop records."""
         for number in numbers:
             self._records.pop(number, None)
 
@@ -119,7 +117,6 @@ class TopicHistory:
         self._writer = Writer(cluster, topic)
 
     def load(self) -> list[HistoryRecord]:
-        """Every record, ordered by number."""
         partition = TopicPartition(self._topic, 0)
         held = bounds(self._cluster, [partition])[partition]
         found: dict[int, HistoryRecord] = {}
@@ -137,11 +134,9 @@ class TopicHistory:
         return [record for _, record in sorted(found.items())]
 
     def append(self, record: HistoryRecord) -> None:
-        """Keep a record; returns once the broker has it."""
         self._write(record.number, json.dumps(record.as_json(), ensure_ascii=False).encode())
 
     def forget(self, numbers: list[int]) -> None:
-        """Drop records."""
         for number in numbers:
             self._write(number, None)
 
@@ -172,21 +167,22 @@ class DatabaseMemory:
             self._connection = connect(self.address)
         return self._connection
 
-    def charset_of(self, database: str) -> str:
-        """What a database gives new tables."""
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[Connection]:
         side = self.side()
         with translated(self.address):
+            yield side
+
+    def charset_of(self, database: str) -> str:
+        with self._asking() as side:
             return database_charset(side)(database)
 
     def live_tables(self) -> dict[Name, CatalogTable]:
-        side = self.side()
-        with translated(self.address):
+        with self._asking() as side:
             return read_tables(side, is_mariadb=self._server.is_mariadb)
 
     def current_state(self) -> GtidState:
-        """The transactions that the log holds now."""
-        side = self.side()
-        with translated(self.address):
+        with self._asking() as side:
             return current_state(side, self._server)
 
     def close(self) -> None:
@@ -194,23 +190,17 @@ class DatabaseMemory:
             self._connection.close()
 
     def live_shapes(self) -> dict[Name, Shape]:
-        """The shape of every table as it is now."""
         return {name: table.shape for name, table in self.live_tables().items()}
 
     def foreign_keys(self) -> list[ForeignKey]:
-        """The foreign keys by which a change of one table changes another, as they are now."""
-        side = self.side()
-        with translated(self.address):
+        with self._asking() as side:
             return read_foreign_keys(side)
 
     def has_triggers(self, tables: Collection[Name]) -> bool:
-        """Whether a change of these tables may change others."""
-        side = self.side()
-        with translated(self.address):
+        with self._asking() as side:
             return any_trigger(side, tables)
 
     def remember(self, gtid: str, statement: str, shapes: dict[Name, Shape | None]) -> None:
-        """Keep a change of shapes."""
         self.number += 1
         named = {f"{database}.{table}": shape for (database, table), shape in shapes.items()}
         self._history.append(HistoryRecord(self.number, gtid, statement, named))
@@ -233,12 +223,8 @@ def rebuild_history(settings: MysqlSettings, history: SchemaHistory, position: P
     It is right if no table changed its shape behind the position; what does not fit is refused when its rows come.
     """
     address = parse_url(settings.url)
-    with translated(address):
-        side = connect(address)
-        try:
-            memory = DatabaseMemory(address, examine(side), side, history, int(position["history"]))
-            shapes = memory.live_shapes()
-        finally:
-            side.close()
+    with translated(address), contextlib.closing(connect(address)) as side:
+        memory = DatabaseMemory(address, examine(side), side, history, int(position["history"]))
+        shapes = memory.live_shapes()
     memory.begin(position["gtid"], shapes)
     return {**position, "history": memory.number}

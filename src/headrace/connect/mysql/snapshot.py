@@ -22,6 +22,7 @@ from headrace.connect.mysql.settings import Address, MysqlSettings, parse_url
 from headrace.connect.mysql.shape import Shape, ShapeColumn
 from headrace.connect.source import TableRows
 from headrace.connect.table import Raw, Row, TableName, from_wire
+from headrace.connect.table_snapshot import TableSnapshot
 
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 _MEASURED = ("enum", "set", "bit")  # ordered by number, shown otherwise
@@ -123,8 +124,8 @@ _TRANSACTIONAL = ("innodb", "rocksdb", "tokudb", "ndbcluster")
 _SAVEPOINT = "SAVEPOINT headrace"
 
 
-class Snapshot:
-    """The rows of some tables as of one instant, on from a place."""
+class Snapshot(TableSnapshot[Shape]):
+    """The rows of some tables as of one instant."""
 
     def __init__(
         self, address: Address, server: Server, tables: list[CatalogTable], place: dict[str, Any] | None
@@ -136,15 +137,8 @@ class Snapshot:
                     "be taken",
                     f"ALTER TABLE {table.shape.full_name} ENGINE = InnoDB, or start with snapshot='never'",
                 )
+        super().__init__((table.shape for table in tables), place)
         self._address = address
-        shapes = sorted((table.shape for table in tables), key=lambda shape: shape.full_name)
-        self._after: list[Any] | None = None
-        if place is not None:
-            shapes = [shape for shape in shapes if shape.full_name >= place["table"]]
-            if shapes and shapes[0].full_name == place["table"]:
-                self._after = place["after"]
-        self._shapes = shapes
-        self._rows: Iterator[Row] | None = None
         self._connection = connect(address)
         with translated(address):
             self.state = self._begin(server)
@@ -166,41 +160,23 @@ class Snapshot:
         finally:
             guard.close()  # and with it the lock goes
 
-    @property
-    def is_done(self) -> bool:
-        return not self._shapes
+    def name_of(self, table: Shape) -> str:
+        return table.full_name
 
-    @property
-    def begins_bag(self) -> bool:
-        """Whether a table without a key comes next, from its first row: what was told of it counts no more."""
-        return self._rows is None and not self.is_done and not self._shapes[0].key
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """Behind the last row that was read; a table without a key begins anew."""
-        return {"table": self._shapes[0].full_name, "after": self._after}
+    def key_of(self, table: Shape, row: Row) -> Key | None:
+        return RowQuery(table).key_of(row) or None
 
     def read(self, count: int) -> tuple[Shape, list[Row]]:
-        """Some rows of the first table that has any left."""
-        shape = self._shapes[0]
         with translated(self._address):
-            if self._rows is None:
-                self._rows = self._select(shape)
-            rows = [row for _, row in zip(range(count), self._rows, strict=False)]
-        if len(rows) < count:
-            with translated(self._address):
-                ask(self._connection, f"ROLLBACK TO {_SAVEPOINT}")  # lets go of the table, and keeps the instant
-            self._rows = None
-            self._after = None
-            self._shapes = self._shapes[1:]
-        elif shape.key:
-            self._after = list(RowQuery(shape).key_of(rows[-1]))
-        return shape, rows
+            return super().read(count)
 
-    def _select(self, shape: Shape) -> Iterator[Row]:
-        query = RowQuery(shape)
+    def leave(self) -> None:
+        ask(self._connection, f"ROLLBACK TO {_SAVEPOINT}")  # lets go of the table, and keeps the instant
+
+    def select(self, table: Shape, after: Sequence[Any] | None) -> Iterator[Row]:
+        query = RowQuery(table)
         cursor = pymysql.cursors.SSCursor(self._connection)
-        cursor.execute(query.statement(self._after))
+        cursor.execute(query.statement(after))
         while rows := cursor.fetchmany(1000):
             yield from map(query.row, rows)
         cursor.close()
@@ -218,21 +194,13 @@ class MysqlTables:
         self._settings = settings
         self._address = parse_url(settings.url)
         self.database = self._address.database or self._address.host
-        side = connect(self._address)
-        try:
-            with translated(self._address):
-                self._server = examine(side)
-        finally:
-            side.close()
+        with contextlib.closing(connect(self._address)) as side, translated(self._address):
+            self._server = examine(side)
 
     def _captured(self) -> list[CatalogTable]:
         settings = self._settings
-        side = connect(self._address)
-        try:
-            with translated(self._address):
-                every = read_tables(side, is_mariadb=self._server.is_mariadb)
-        finally:
-            side.close()
+        with contextlib.closing(connect(self._address)) as side, translated(self._address):
+            every = read_tables(side, is_mariadb=self._server.is_mariadb)
         chosen = Selection(settings.filters, self._address.database, hidden=settings.signal_name)
         return [table for name, table in every.items() if chosen(name)]
 
@@ -248,18 +216,11 @@ class MysqlTables:
         found = next((table for table in self._captured() if table.shape.full_name == name), None)
         if found is None:
             raise SourceRefused(f"table {name} is not captured", "correct the name, as database.table")
-        snapshot = Snapshot(self._address, self._server, [found], None)
-        try:
-
-            def chunks() -> Iterator[Sequence[Row]]:
-                while not snapshot.is_done:
-                    yield snapshot.read(5000)[1]
+        with contextlib.closing(Snapshot(self._address, self._server, [found], None)) as snapshot:
 
             def is_reached(position: Position) -> bool:
                 left = Remaining.from_json(position.get("incremental", []))
                 is_reading = "snapshot" in position or name in left.tables
                 return not is_reading and self._server.parse_state(position["gtid"]).covers(snapshot.state)
 
-            yield TableRows(found.shape.as_table(self._settings.types), chunks(), is_reached)
-        finally:
-            snapshot.close()
+            yield TableRows(found.shape.as_table(self._settings.types), snapshot.chunks(), is_reached)

@@ -230,12 +230,12 @@ class MysqlSource:
         self._stop_stream()
         events: list[Event] = []
         if not snapshot.is_done:
-            begins_bag = snapshot.begins_bag
+            begins_table = snapshot.begins_table
             shape, rows = snapshot.read(self._settings.batch_rows)
             table = self._decoder.table_of(shape)
             origin = _read_origin("true", snapshot.state, ("row",))
             events = [Change(table, READ, None, row, origin, number) for number, row in enumerate(rows)]
-            if begins_bag:
+            if begins_table and not shape.key:  # what was told of a table without a key counts no more
                 events.insert(0, Change(table, TRUNCATE, None, None, origin, 0))
         self._resumed = None
         if snapshot.is_done:

@@ -11,6 +11,7 @@ A column that a trigger names cannot be dropped; SQLite says so, and `uninstall`
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -217,8 +218,7 @@ def read_anew(settings: SqliteSettings, tables: Sequence[str]) -> None:
     The rows are written among the changes, in one transaction: no other writes meanwhile, so each stands where it was
     true, and nothing newer can come before it.
     """
-    connection = connect(settings.path, settings.busy_timeout_s)
-    try:
+    with closing(connect(settings.path, settings.busy_timeout_s)) as connection:
         capture = Capture(connection, settings)
         capture.refresh()
         with translated(settings.path), writing(connection):
@@ -229,8 +229,6 @@ def read_anew(settings: SqliteSettings, tables: Sequence[str]) -> None:
                 if not active[name].shape.key:
                     connection.execute(note(settings.capture, active[name].id, "t"))
                 connection.execute(every_row(settings.capture, active[name].shape, active[name].id))
-    finally:
-        connection.close()
 
 
 def _captures(filters: Filters, table: str) -> bool:
@@ -242,16 +240,12 @@ def _captures(filters: Filters, table: str) -> bool:
 
 def uninstall(path: Path, capture: str = "headrace", busy_timeout_s: float = 10.0) -> None:
     """Take away every trigger and table of a capture; the user's own stay as they are."""
-    connection = connect(path, busy_timeout_s)
-    try:
-        with translated(path), writing(connection):
-            if connection.execute(
-                "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [f"{capture}_shapes"]
-            ).fetchone():
-                for (shape_id,) in connection.execute(f"SELECT id FROM {capture}_shapes").fetchall():
-                    for kind in KINDS:
-                        connection.execute(f"DROP TRIGGER IF EXISTS {trigger_name(capture, shape_id, kind)}")
-            for table in own_tables(capture):
-                connection.execute(f"DROP TABLE IF EXISTS {quote(table)}")
-    finally:
-        connection.close()
+    with closing(connect(path, busy_timeout_s)) as connection, translated(path), writing(connection):
+        if connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [f"{capture}_shapes"]
+        ).fetchone():
+            for (shape_id,) in connection.execute(f"SELECT id FROM {capture}_shapes").fetchall():
+                for kind in KINDS:
+                    connection.execute(f"DROP TRIGGER IF EXISTS {trigger_name(capture, shape_id, kind)}")
+        for table in own_tables(capture):
+            connection.execute(f"DROP TABLE IF EXISTS {quote(table)}")

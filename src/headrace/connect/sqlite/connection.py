@@ -1,16 +1,13 @@
 """What a user says about a SQLite source, connections to it, and its complaints in one sentence."""
 
-import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.connect.errors import InvalidConnectSetting, SourceRefused, SourceUnavailable
-from headrace.connect.filters import Filters, check_choices
-
-_CAPTURE = re.compile(r"[a-z][a-z0-9_]{0,40}")
+from headrace.connect.errors import SourceRefused, SourceUnavailable
+from headrace.connect.filters import Filters, check_capture_name, check_choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +26,7 @@ class SqliteSettings:
     busy_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
-        if not _CAPTURE.fullmatch(self.capture):
-            wanted = "use up to 41 lower-case letters, digits and underscores, a letter first"
-            raise InvalidConnectSetting("capture", self.capture, wanted)
+        check_capture_name(self.capture)
         check_choices(self, counts=("batch_rows", "prune_rows"), seconds=("poll_s",))
 
 

@@ -152,13 +152,13 @@ class SqliteSource:
             self._change = self._catch_up_to
         events = []
         if not self._snapshot.is_done:
-            begins_bag = self._snapshot.begins_bag
+            begins_table = self._snapshot.begins_table
             known, rows = self._snapshot.read(self._settings.batch_rows)
             table = self._tables[known.id][1]
             now_ms = time.time_ns() // 1_000_000
             origin, place = _origin(now_ms, "true"), self._change
             events = [Change(table, READ, None, _with_key(table, row), origin, place) for row in rows]
-            if begins_bag:
+            if begins_table and not table.key:  # what was told of a table without a key counts no more
                 events.insert(0, Change(table, TRUNCATE, None, None, origin, place))
             if self._is_anew:
                 self._is_anew = False

@@ -1,13 +1,9 @@
 """What a user says about a PostgreSQL source by triggers."""
 
-import re
 from dataclasses import dataclass, field
 
-from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.filters import Filters, check_choices
+from headrace.connect.filters import Filters, check_capture_name, check_choices
 from headrace.connect.postgres.types import TypeModes
-
-_CAPTURE = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +23,5 @@ class TriggerSettings:
     open_alarm_s: float = 60.0  # a transaction that is open for longer holds everything up, and is told
 
     def __post_init__(self) -> None:
-        if not _CAPTURE.fullmatch(self.capture):
-            wanted = "use up to 41 lower-case letters, digits and underscores, a letter first"
-            raise InvalidConnectSetting("capture", self.capture, wanted)
+        check_capture_name(self.capture)
         check_choices(self, counts=("batch_rows",), seconds=("poll_s", "heartbeat_s"))

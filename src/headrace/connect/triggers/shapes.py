@@ -1,7 +1,7 @@
 """The text of captured rows, the shapes in which they were written, and what is done when one changes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,11 +9,13 @@ import psycopg
 
 from headrace.connect.change import Origin, Place, SchemaChange
 from headrace.connect.errors import SchemaChangeBlocked
+from headrace.connect.incremental import Key, Range
 from headrace.connect.postgres.catalog import Catalog, CatalogTable
 from headrace.connect.postgres.relation import DEFAULT, Relation, RelationColumn, difference
-from headrace.connect.postgres.rows import RowQuery
+from headrace.connect.postgres.rows import RowQuery, read_rows
 from headrace.connect.postgres.shapes import build_table
 from headrace.connect.table import Row, Table
+from headrace.connect.table_snapshot import TableSnapshot
 from headrace.connect.triggers.settings import TriggerSettings
 
 _FIELD = re.compile(r'(?:"((?:[^"\\]|""|\\.)*)"|([^,]*))(,|$)', re.DOTALL)
@@ -163,6 +165,36 @@ class Shapes:
             made = (stored.table, RowQuery(chosen, stored.table, catalog.types_of(table.id)))
             self._queries[table.full_name] = made
         return made
+
+
+class TriggerSnapshot(TableSnapshot[CatalogTable]):
+    """The connection is in a transaction of its own; what tables look like is asked elsewhere."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[tuple[Any, ...]],
+        shapes: Shapes,
+        catalog: Catalog,
+        tables: Iterable[CatalogTable],
+        place: dict[str, Any] | None,
+    ) -> None:
+        super().__init__(tables, place)
+        self.connection = connection
+        self._shapes = shapes
+        self._catalog = catalog
+
+    def name_of(self, table: CatalogTable) -> str:
+        return table.full_name
+
+    def current(self, table: CatalogTable) -> tuple[Table, RowQuery]:
+        return self._shapes.current(table, self._catalog)
+
+    def key_of(self, table: CatalogTable, row: Row) -> Key | None:
+        return self.current(table)[1].key_of(row) or None
+
+    def select(self, table: CatalogTable, after: Sequence[Any] | None) -> Iterator[Row]:
+        behind = Range(table.full_name, None if after is None else tuple(after))
+        return read_rows(self.connection, self.current(table)[1].statement(behind))
 
 
 def _shape(table: Table) -> tuple[set[tuple[str, int, int]], set[str]]:

@@ -8,7 +8,6 @@ the two, which `"next"` names; so no row is ever older than one that came before
 
 import contextlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -27,14 +26,12 @@ from headrace.connect.change import (
     UnseenChange,
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
-from headrace.connect.incremental import Range
-from headrace.connect.postgres.catalog import Catalog, CatalogTable
+from headrace.connect.postgres.catalog import Catalog
 from headrace.connect.postgres.connection import connect, translated
-from headrace.connect.postgres.rows import RowQuery, read_rows
-from headrace.connect.table import Row, Table, TableName, to_wire
-from headrace.connect.triggers.capture import REKEYED, Capture, Fences, read_anew
+from headrace.connect.table import Table, TableName, to_wire
+from headrace.connect.triggers.capture import REKEYED, Capture, Connection, Fences, read_anew
 from headrace.connect.triggers.settings import TriggerSettings
-from headrace.connect.triggers.shapes import Shapes, parse_row
+from headrace.connect.triggers.shapes import Shapes, TriggerSnapshot, parse_row
 from headrace.connect.unseen import FACT, REREAD, STORED, StoppedTables, emptied
 from headrace.telemetry.logs import get_logger
 
@@ -49,11 +46,8 @@ class TriggerSource:
     def __init__(self, settings: TriggerSettings) -> None:
         self._settings = settings
         self.database = ""
-        self._side: psycopg.Connection[tuple[Any, ...]] | None = None
-        self._reader: psycopg.Connection[tuple[Any, ...]] | None = None
-        self._tables: list[CatalogTable] = []  # of the snapshot, what is left
-        self._rows: Iterator[Row] | None = None
-        self._after: list[str] | None = None
+        self._side: Connection | None = None
+        self._snapshot: TriggerSnapshot | None = None
         self._through = 0
         self._visible: str | None = None
         self._opened = ""  # the instant at which this start's snapshot reads
@@ -137,25 +131,17 @@ class TriggerSource:
         assert self._side is not None
         return self._side.execute(query, [instant]).fetchone() == (True,)
 
-    def _snapshot_of(self, connection: psycopg.Connection[tuple[Any, ...]]) -> str:
+    def _snapshot_of(self, connection: Connection) -> str:
         row = connection.execute("select pg_current_snapshot()::text").fetchone()
         assert row is not None
         return str(row[0])
 
     def _begin_snapshot(self, place: dict[str, Any] | None) -> str:
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = reader = connect(self._settings.url)
+        assert self._side is not None
+        reader = connect(self._settings.url)
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         instant = self._snapshot_of(reader)
-        tables = sorted(self._capture.captured(), key=lambda table: table.full_name)
-        self._after = None
-        if place is not None:
-            tables = [table for table in tables if table.full_name >= place["table"]]
-            if tables and tables[0].full_name == place["table"]:
-                self._after = place["after"]
-        self._tables = tables
-        self._rows = None
+        self._snapshot = TriggerSnapshot(reader, self._shapes, Catalog(self._side), self._capture.captured(), place)
         return instant
 
     def _last_position(self) -> int:
@@ -180,7 +166,7 @@ class TriggerSource:
             raise self._failed
         deadline = time.monotonic() + timeout_s
         with translated(*_FORBIDDEN):
-            if self._reader is not None:
+            if self._snapshot is not None:
                 return self._next_between() if self._next is not None else self._next_of_snapshot()
             while True:
                 if not self._plan and self._inside is None:
@@ -208,43 +194,26 @@ class TriggerSource:
         return Batch(events, self.position())
 
     def _next_of_snapshot(self) -> Batch:
-        assert self._reader is not None
-        assert self._side is not None
+        snapshot = self._snapshot
+        assert snapshot is not None
         events: list[Event] = []
-        first: list[Event] = []
-        if self._tables:
-            catalog_table = self._tables[0]
-            table, query = self._shapes.current(catalog_table, Catalog(self._side))
-            begins_bag = self._rows is None and not query.has_key
-            if self._rows is None:
-                self._rows = self._select(catalog_table, query)
-            rows = [row for _, row in zip(range(self._settings.batch_rows), self._rows, strict=False)]
-            now_us = time.time_ns() // 1000
-            origin = Origin(None, now_us, "true", {"txId": None}, _OWN)
+        if not snapshot.is_done:
+            left, begins_table = snapshot.left, snapshot.begins_table
+            table, query = snapshot.current(left[0])
+            _, rows = snapshot.read(self._settings.batch_rows)
+            origin = Origin(None, time.time_ns() // 1000, "true", {"txId": None}, _OWN)
             if self._is_anew:
                 self._is_anew = False
-                for one in self._tables:
-                    of_one, _ = self._shapes.current(one, Catalog(self._side))
-                    first += emptied(of_one, _MISSED, origin, None)
-            events = [Change(table, READ, None, row, origin, None) for row in rows]
-            if begins_bag:  # what was told of a table without a key counts no more
-                events.insert(0, Change(table, TRUNCATE, None, None, origin, None))
-            if len(rows) < self._settings.batch_rows:
-                self._tables = self._tables[1:]
-                self._rows = None
-                self._after = None
-            else:
-                self._after = list(query.key_of(rows[-1]))
-        if not self._tables:
-            self._reader.close()
-            self._reader = None
+                for one in left:
+                    events += emptied(snapshot.current(one)[0], _MISSED, origin, None)
+            if begins_table and not query.has_key:  # what was told of a table without a key counts no more
+                events.append(Change(table, TRUNCATE, None, None, origin, None))
+            events += [Change(table, READ, None, row, origin, None) for row in rows]
+        if snapshot.is_done:
+            snapshot.connection.close()
+            self._snapshot = None
             self._ended = self._settings.snapshot == "initial-only"
-        return Batch([*first, *events], self.position(), is_last=self._ended)
-
-    def _select(self, table: CatalogTable, query: RowQuery) -> Iterator[Row]:
-        assert self._reader is not None
-        after = tuple(self._after) if self._after is not None else None
-        return read_rows(self._reader, query.statement(Range(table.full_name, after)))
+        return Batch(events, self.position(), is_last=self._ended)
 
     # --- changes
 
@@ -398,9 +367,8 @@ class TriggerSource:
         }
         if self._inside is not None:
             found["inside"] = list(self._inside)
-        if self._reader is not None and (self._tables or self._next is not None):
-            table = self._tables[0].full_name if self._tables else "\U0010ffff"
-            found["snapshot"] = {"table": table, "after": self._after}
+        if self._snapshot is not None and (not self._snapshot.is_done or self._next is not None):
+            found["snapshot"] = self._snapshot.place
             if self._next is not None:
                 found["next"] = self._next
         if self._shapes.left_out:
@@ -428,8 +396,8 @@ class TriggerSource:
                 self._capture.prune(position["through"] if "next" not in position else 0, position["visible"])
 
     def close(self) -> None:
-        for connection in (self._reader, self._side):
+        for connection in (None if self._snapshot is None else self._snapshot.connection, self._side):
             if connection is not None:
                 with contextlib.suppress(psycopg.Error):
                     connection.close()
-        self._reader = self._side = None
+        self._snapshot = self._side = None
