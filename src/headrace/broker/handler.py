@@ -51,6 +51,7 @@ class Needs(NamedTuple):
     each: Mapping[ResourceType, Operation] = MappingProxyType({})
     or_cluster: tuple[Operation, ...] = ()  # one of them on the cluster, instead of that
     also: frozenset[tuple[Operation, ResourceType]] = frozenset()  # what else the handler asks about single resources
+    refuses_each: bool = False  # an answer to what is not allowed as a whole names every entry besides
 
     @property
     def is_whole(self) -> bool:
@@ -115,6 +116,8 @@ class Context:
         broker = self.broker
         if broker.authorizer is None:
             return broker.topic(name, topic_id, by_id=by_id)
+        if self.refused is not None:
+            raise self.refused
         if by_id:
             name = broker.topic(name, topic_id, by_id=True).name
         self.require(TOPIC, name)
@@ -174,7 +177,7 @@ def authorized(run: Run, needs: Needs, response: type[Message]) -> Run:
         denied = ctx.deny_whole(request) if needs.is_whole else None
         if denied is None:
             return run(ctx, request)
-        if "error_code" not in fields or not fields["error_code"].exists(ctx.version):
+        if needs.refuses_each or "error_code" not in fields or not fields["error_code"].exists(ctx.version):
             ctx.refused = denied
             return run(ctx, request)
         answer: Any = response(error_code=denied.code)  # type: ignore[call-arg]  # it has one, as was seen

@@ -30,6 +30,7 @@ CREATE, DELETE, DESCRIBE = Operation.CREATE, Operation.DELETE, Operation.DESCRIB
 DESCRIBE_CONFIGS, READ, WRITE = Operation.DESCRIBE_CONFIGS, Operation.READ, Operation.WRITE
 
 _ALTER_CLUSTER, _DESCRIBE_CLUSTER = Needs(cluster=(ALTER,)), Needs(cluster=(DESCRIBE,))
+_ALTER_EACH = Needs(cluster=(ALTER,), each={TOPIC: ALTER}, or_cluster=(ALTER,), refuses_each=True)
 _READ_GROUP = Needs(group=READ)
 _ALTER_ANY_CONFIGS = Needs(each={TOPIC: ALTER_CONFIGS, CLUSTER: ALTER_CONFIGS, GROUP: ALTER_CONFIGS})
 _SEE_CLUSTER = (DESCRIBE, CLUSTER)  # or the operations that are allowed on it are not told
@@ -68,8 +69,8 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
         Needs(each={TOPIC: DELETE}, or_cluster=(DELETE,), also=frozenset({(DESCRIBE, TOPIC)})),
     ),
     ApiKey.CREATE_PARTITIONS: (topics.create_partitions, Needs(each={TOPIC: ALTER})),
-    ApiKey.ELECT_LEADERS: (fixed.elect_leaders, _ALTER_CLUSTER),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (fixed.reassign_partitions, _ALTER_CLUSTER),
+    ApiKey.ELECT_LEADERS: (fixed.elect_leaders, _ALTER_EACH),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (fixed.reassign_partitions, _ALTER_EACH),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (fixed.list_reassignments, _DESCRIBE_CLUSTER),
     # settings and access control
     ApiKey.DESCRIBE_CONFIGS: (

@@ -38,10 +38,12 @@ _TIMEOUT_S = 10
 class Wire:
     """One socket; a request is answered before the next is sent, unless `send` and `receive` are used."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, *, source: str = "") -> None:
+        """`source` is the address that it comes from, if that matters."""
         host, port = servers.split(",")[0].rsplit(":", 1)
         self._address = (host, int(port))
-        self._socket = socket.create_connection(self._address, timeout=_TIMEOUT_S)
+        self._source = (source, 0) if source else None
+        self._socket = socket.create_connection(self._address, _TIMEOUT_S, self._source)
         self._correlation_id = 0
         self.servers = servers
 
@@ -162,7 +164,7 @@ class Wire:
     def reconnect(self) -> None:
         """Begin anew, for a scenario that makes the broker close the connection."""
         self._socket.close()
-        self._socket = socket.create_connection(self._address, timeout=_TIMEOUT_S)
+        self._socket = socket.create_connection(self._address, _TIMEOUT_S, self._source)
 
     def wait_at_most(self, seconds: float) -> None:
         """Be less patient, for a request that one of the brokers does not answer."""

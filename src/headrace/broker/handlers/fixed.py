@@ -31,13 +31,16 @@ _ELECTION_TYPES = (0, 1)  # of the preferred replica, of any
 
 def elect_leaders(ctx: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Answer for each partition; asked for all, as in Kafka, each topic is named with none that needed an election."""
-    if request.topic_partitions is None:
+    kind = request.election_type
+    error = ErrorCode.NONE if kind in _ELECTION_TYPES else ErrorCode.INVALID_REQUEST
+    if ctx.refused:
+        error = ctx.refused.code
+    if request.topic_partitions is None and not ctx.refused:
         asked = [TopicPartitions(topic=name, partitions=[]) for name in ctx.broker.topics.by_name]
     else:
-        asked = request.topic_partitions
-    kind = request.election_type
+        asked = request.topic_partitions or []
     return ElectLeadersResponse(
-        error_code=ErrorCode.NONE if kind in _ELECTION_TYPES else ErrorCode.INVALID_REQUEST,
+        error_code=error,
         replica_election_results=[
             ReplicaElectionResult(
                 topic=each.topic,
@@ -50,9 +53,9 @@ def elect_leaders(ctx: Context, request: ElectLeadersRequest) -> ElectLeadersRes
 
 def _elect(ctx: Context, topic: str, partition: int, kind: int) -> PartitionResult:
     try:
-        if kind not in _ELECTION_TYPES:
+        if kind not in _ELECTION_TYPES and not ctx.refused:
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"there is no type {kind} of elections: 0 and 1 are known")
-        ctx.broker.log(ctx.broker.topic(topic), partition)
+        ctx.broker.log(ctx.topic(topic), partition)
     except HeadraceError as error:
         return PartitionResult(partition_id=partition, error_code=code_of(error), error_message=str(error))
     return PartitionResult(
@@ -67,7 +70,9 @@ def reassign_partitions(
 ) -> AlterPartitionReassignmentsResponse:
     """Check each partition; there is nothing to do."""
     response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=ctx.refused.code if ctx.refused else ErrorCode.NONE,
+        error_message=str(ctx.refused) if ctx.refused else None,
     )
     for topic in request.topics:
         answers = ReassignableTopicResponse(name=topic.name)
@@ -88,7 +93,7 @@ def list_reassignments(_: Context, __: ListPartitionReassignmentsRequest) -> Lis
 
 
 def _check_move(ctx: Context, topic: str, partition: ReassignablePartition) -> None:
-    ctx.broker.log(ctx.broker.topic(topic), partition.partition_index)
+    ctx.broker.log(ctx.topic(topic), partition.partition_index)
     if partition.replicas is None:
         raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being moved")
     if partition.replicas != [ctx.broker.node_id]:

@@ -170,20 +170,16 @@ def heartbeat(ctx: Context, request: ConsumerGroupHeartbeatRequest) -> Answer:
 
 
 def delete_offsets(ctx: Context, request: OffsetDeleteRequest) -> Answer:
-    """Have the coordinator forget what the client may read, and add what was refused to its answer."""
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    refused = [
-        TopicOutcome(
-            name=topic.name,
-            partitions=[
-                PartitionOutcome(partition_index=partition.partition_index, error_code=code)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-        if not ctx.allows(TOPIC, topic.name)
-    ]
-    request.topics = [topic for topic in request.topics if ctx.allows(TOPIC, topic.name)]
+    """Have the coordinator forget what there is to forget, and add what was refused to its answer."""
+    refused = []
+    for topic in request.topics:
+        count, code = count_partitions(ctx, topic.name)
+        unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
+        if unknown:
+            outcomes = [PartitionOutcome(partition_index=each.partition_index, error_code=code) for each in unknown]
+            refused.append(TopicOutcome(name=topic.name, partitions=outcomes))
+            topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
+    request.topics = [topic for topic in request.topics if topic.partitions]
 
     def add_refused(response: Message | None) -> None:
         if isinstance(response, OffsetDeleteResponse) and not response.error_code:
@@ -302,30 +298,30 @@ GROUPS_SINCE = 8
 
 def fetch_offsets(ctx: Context, request: OffsetFetchRequest) -> Steps[Answer]:
     """Give topics that came by id their names, ask the coordinator, and give what it found its ids."""
-    topics = ctx.broker.topics
-    if ctx.version >= BY_ID_SINCE:
-        for group in request.groups:
-            yield
-            for topic in group.topics or ():
-                known = topics.by_id.get(topic.topic_id)
-                topic.name = known.name if known else ""
-    restrict = _withhold_topics(ctx, request) if ctx.broker.authorizer else None
+    by_id = ctx.version >= BY_ID_SINCE
     if ctx.version < GROUPS_SINCE and not ctx.allows(GROUP, request.group_id):
         return _refuse_group(ctx, request)
+    if not by_id and ctx.broker.authorizer is None:
+        return (yield from _ask_for_offsets(ctx, request))
+    topics = ctx.broker.topics
+    for group in request.groups if by_id else ():
+        yield
+        for topic in group.topics or ():
+            known = topics.by_id.get(topic.topic_id)
+            topic.name = known.name if known else ""
+    restrict = _withhold_topics(ctx, request)
 
-    def fill_in(response: Message | None) -> None:
-        if not isinstance(response, OffsetFetchResponse):
-            return
-        if restrict:
+    def complete(response: Message | None) -> None:
+        if isinstance(response, OffsetFetchResponse):
             restrict(response)
-        for group in response.groups if ctx.version >= BY_ID_SINCE else ():
-            for topic in group.topics:
-                known = topics.by_name.get(topic.name)
-                if topic.topic_id == ZERO_UUID and known:
-                    topic.topic_id = Uuid(known.id)
+            for group in response.groups if by_id else ():
+                for topic in group.topics:
+                    known = topics.by_name.get(topic.name)
+                    if topic.topic_id == ZERO_UUID and known:
+                        topic.topic_id = Uuid(known.id)
 
     answer = yield from _ask_for_offsets(ctx, request)
-    return answer.after(fill_in) if restrict or ctx.version >= BY_ID_SINCE else answer
+    return answer.after(complete)
 
 
 def _refuse_group(ctx: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -344,34 +340,38 @@ def _refuse_topic(topic: TopicIndexes, code: ErrorCode) -> OffsetFetchResponseTo
 
 
 def _withhold_topics(ctx: Context, request: OffsetFetchRequest) -> Callable[[OffsetFetchResponse], None]:
-    """Take the topics that the client may know nothing of out of the request; what does so with the answer."""
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    """Take what the client may know nothing of, or has no name, out of the request; what does so with the answer."""
 
-    def is_denied(topic: str) -> bool:
-        return bool(topic) and not ctx.allows(TOPIC, topic)  # an id that is unknown has no name
+    def refuse(topic: str) -> ErrorCode | None:
+        if not topic:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return None if ctx.allows(TOPIC, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    single = [_refuse_topic(topic, code) for topic in request.topics or () if is_denied(topic.name)]
+    single = [_refuse_topic(topic, code) for topic in request.topics or () if (code := refuse(topic.name))]
     if request.topics is not None:
-        request.topics = [topic for topic in request.topics if not is_denied(topic.name)]
+        request.topics = [topic for topic in request.topics if not refuse(topic.name)]
     by_group: dict[str, list[OffsetFetchResponseTopics]] = {}
     for group in request.groups:
-        if group.topics is None:
-            continue
-        for topic in filter(lambda topic: is_denied(topic.name), group.topics):
-            partitions = [
-                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=code)
-                for index in topic.partition_indexes
-            ]
-            withheld = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-            by_group.setdefault(group.group_id, []).append(withheld)
-        group.topics = [topic for topic in group.topics if not is_denied(topic.name)]
+        for topic in group.topics or ():
+            code = refuse(topic.name)
+            if code:
+                partitions = [
+                    OffsetFetchResponsePartitions(
+                        partition_index=index, committed_offset=-1, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                ]
+                withheld = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+                by_group.setdefault(group.group_id, []).append(withheld)
+        if group.topics is not None:
+            group.topics = [topic for topic in group.topics if not refuse(topic.name)]
 
     def restrict(response: OffsetFetchResponse) -> None:
-        response.topics = [topic for topic in response.topics if not is_denied(topic.name)]
+        response.topics = [topic for topic in response.topics if not refuse(topic.name)]
         if not response.error_code:
             response.topics += single
         for group in response.groups:
-            group.topics = [topic for topic in group.topics if not is_denied(topic.name)]
+            group.topics = [topic for topic in group.topics if not refuse(topic.name)]
             if not group.error_code:
                 group.topics += by_group.pop(group.group_id, [])
 

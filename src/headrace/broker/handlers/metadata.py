@@ -110,7 +110,10 @@ def _answer(
         check_topic_name(asked.name)
     except InvalidTopicName as error:
         code = code_of(error)
-    return MetadataResponseTopic(error_code=code, name=asked.name, topic_id=ZERO_UUID)
+    missing = MetadataResponseTopic(error_code=code, name=asked.name, topic_id=ZERO_UUID)
+    if request.include_topic_authorized_operations and code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        missing.topic_authorized_operations = ctx.operations(TOPIC, asked.name)
+    return missing
 
 
 def _describe(ctx: Context, request: MetadataRequest, topic: Topic) -> MetadataResponseTopic:
