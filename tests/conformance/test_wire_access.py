@@ -8,6 +8,7 @@ variant of one case.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,16 +16,23 @@ import pytest
 from headrace import Broker
 from headrace.broker.registry import HANDLERS
 from headrace.protocol.api import ApiKey
+from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headrace.protocol.messages.describe_acls import DescribeAclsRequest
+from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.protocol.messages.list_groups import ListGroupsRequest
+from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.security.acl import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from peers.kafka.broker import running_kafka
 from tests.conformance.access_cases import CASES, CLUSTER, GROUP, TOPIC, TXN, Case, Grant, World, begin
-from tests.conformance.clients.wire import Wire, plain
+from tests.conformance.clients.wire import Wire, batch_of, error_name, plain
 from tests.conformance.comparison import mismatch, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.java
@@ -111,6 +119,187 @@ def answers(admin: Wire, case: Case) -> dict[str, Any]:
     return found
 
 
+def describe(admin: Wire, **filters: Any) -> list[Any]:
+    """The ACLs that match."""
+    fields = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    anything = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
+    answer = admin.ask(DescribeAclsRequest(**fields | anything | filters))
+    assert answer.error_code == 0
+    return sorted(
+        (each.resource_type, each.resource_name, each.pattern_type, acl.principal, acl.host, acl.operation)
+        for each in answer.resources
+        for acl in each.acls
+    )
+
+
+def change_acls(admin: Wire) -> dict[str, Any]:
+    """ACLs made, made again, found by every kind of filter, and removed."""
+
+    def create(*acls: AclCreation) -> list[str]:
+        return [error_name(each.error_code) for each in admin.ask(CreateAclsRequest(creations=list(acls))).results]
+
+    def entry(name: str = "f.one", pattern: PatternType = PatternType.LITERAL, **changes: Any) -> AclCreation:
+        made = acl("*", Operation.READ, TOPIC, name, pattern)
+        made.principal = "User:filtered"
+        return replace(made, **changes)
+
+    mine = {"principal_filter": "User:filtered"}
+    found: dict[str, Any] = {
+        "created": create(
+            entry(),
+            entry("f.", PatternType.PREFIXED),
+            entry("f.one", PatternType.PREFIXED),
+            entry("*"),
+            entry(host="10.0.0.1", permission_type=Permission.DENY),
+            entry(resource_type=GROUP, operation=Operation.ALL),
+            entry("g.one"),
+        ),
+        "again": create(entry(), entry()),
+        "invalid": create(
+            entry(""),
+            entry(resource_type=CLUSTER),
+            entry(resource_type=CLUSTER, resource_name=CLUSTER_NAME, operation=Operation.ALTER),
+        ),
+        "only a filter's": [
+            create(entry(), entry(operation=Operation.ANY)),
+            create(entry(permission_type=Permission.ANY)),
+            create(entry(resource_type=ResourceType.ANY)),
+            create(entry(pattern=PatternType.MATCH)),
+        ],
+        "no principal": create(entry(principal="nobody")),
+    }
+    wait_until(lambda: len(describe(admin, **mine)), 8)
+    for name in ("f.one", "f.two", "g.one", "*", "nothing"):
+        for pattern in PatternType:
+            if pattern is not PatternType.UNKNOWN:
+                found[f"{pattern.name} {name}"] = describe(
+                    admin, resource_name_filter=name, pattern_type_filter=pattern, **mine
+                )
+    found |= {
+        "of topics": describe(admin, resource_type_filter=TOPIC, **mine),
+        "of a host": describe(admin, host_filter="10.0.0.1", **mine),
+        "for all": describe(admin, host_filter="*", operation=Operation.ALL, **mine),
+        "denying": describe(admin, permission_type=Permission.DENY, **mine),
+        "of nobody": describe(admin, principal_filter="User:nobody-else"),
+    }
+
+    def delete(**filters: Any) -> list[tuple[Any, ...]]:
+        fields = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+        anything = {"resource_name_filter": None, "host_filter": None}
+        asked = [DeleteAclsFilter(**fields | anything | mine | each) for each in (filters, filters)]
+        answer = admin.ask(DeleteAclsRequest(filters=asked))
+        return [
+            (error_name(each.error_code), sorted((acl.resource_name, acl.pattern_type) for acl in each.matching_acls))
+            for each in answer.filter_results
+        ]
+
+    found["deleted"] = delete(resource_name_filter="f.one", pattern_type_filter=PatternType.MATCH)
+    wait_until(lambda: len(describe(admin, **mine)), 2)
+    found["left"] = describe(admin, **mine)
+    found["all deleted"] = delete()
+    wait_until(lambda: describe(admin, **mine), [])
+    found["none left"] = describe(admin, **mine)
+    return found
+
+
+def denied_and_taken_back(admin: Wire) -> dict[str, Any]:
+    """What one ACL denies, whatever others allow; and a fetch session whose permission ends."""
+    guest = "127.0.9.9"
+
+    def grant(*acls: AclCreation) -> None:
+        assert not any(each.error_code for each in admin.ask(CreateAclsRequest(creations=list(acls))).results)
+        wait_until(lambda: len(describe(admin, host_filter=guest)), len(acls))
+
+    def revoke(operation: Operation) -> None:
+        asked = DeleteAclsFilter(
+            resource_type_filter=1, pattern_type_filter=1, host_filter=guest, operation=operation, permission_type=1
+        )
+        asked.resource_name_filter = asked.principal_filter = None
+        admin.ask(DeleteAclsRequest(filters=[asked]))
+        wait_until(lambda: describe(admin, host_filter=guest, operation=operation), [])
+
+    found = {}
+    grant(
+        acl(guest, Operation.ALL, TOPIC, "access", PatternType.PREFIXED),
+        replace(acl(guest, Operation.WRITE, TOPIC, "*", PatternType.LITERAL), permission_type=Permission.DENY),
+    )
+    with Wire(admin.servers, source=guest) as client:
+
+        def fetch(session: int, epoch: int, *topics: str) -> Any:
+            partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+            asked = [FetchTopic(topic=topic, partitions=[partition]) for topic in topics]
+            request = FetchRequest(min_bytes=0, max_wait_ms=0, session_id=session, session_epoch=epoch, topics=asked)
+            return client.ask(request, 12)
+
+        def errors(answer: Any) -> list[tuple[str, str]]:
+            return [(each.topic, error_name(each.partitions[0].error_code)) for each in answer.responses]
+
+        found["denied"] = error_name(client.produce("access.there", batch_of(b"v")).error_code)
+        found["described"] = error_name(client.metadata("access.there").error_code)
+        begun = fetch(0, 0, "access.there")
+        found["read"] = errors(begun)
+        revoke(Operation.ALL)
+        found["no more"] = errors(fetch(begun.session_id, 1))
+        revoke(Operation.WRITE)
+        found["without an answer"] = _produce_unanswered(client)
+    return found
+
+
+def _produce_unanswered(client: Wire) -> str:
+    """A produce with acks=0 that is not allowed: the client learns of it by being hung up on."""
+    data = PartitionProduceData(index=0, records=batch_of(b"v"))
+    topic = TopicProduceData(name="access.there", partition_data=[data])
+    client.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[topic]), 12)
+    try:
+        return f"{len(client.receive())} bytes"
+    except ConnectionError as closed:
+        return str(closed)
+
+
+def described_groups(admin: Wire) -> dict[str, Any]:
+    """Groups with members, listed and described by clients that may not know of all their topics."""
+    guests = {
+        "topics": ("127.0.9.1", [(Operation.DESCRIBE, GROUP, "seen"), (Operation.DESCRIBE, TOPIC, "access")]),
+        "no topics": ("127.0.9.2", [(Operation.DESCRIBE, GROUP, "seen")]),
+        "cluster": ("127.0.9.3", [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]),
+    }
+    acls = [
+        acl(host, operation, kind, name, PatternType.LITERAL if kind is CLUSTER else PatternType.PREFIXED)
+        for host, granted in guests.values()
+        for operation, kind, name in granted
+    ]
+    assert not any(each.error_code for each in admin.ask(CreateAclsRequest(creations=acls)).results)
+    for host, granted in guests.values():
+        wait_until(lambda host=host: len(describe(admin, host_filter=host)), len(granted))
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id="seen",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=10000,
+        subscribed_topic_names=["access.there"],
+        topic_partitions=[],
+    )
+    assert admin.ask(beat).error_code == 0
+    found: dict[str, Any] = {}
+    for name, (host, _) in guests.items():
+        with Wire(admin.servers, source=host) as client:
+            listed = client.ask(ListGroupsRequest())
+            told = client.ask(ConsumerGroupDescribeRequest(group_ids=["seen"], include_authorized_operations=True))
+            (group,) = told.groups
+            found[name] = {
+                "listed": [each.group_id for each in listed.groups if each.group_id == "seen"],
+                "error": error_name(group.error_code),
+                "operations": group.authorized_operations,
+                "members": [(each.member_id, each.subscribed_topic_names) for each in group.members],
+            }
+    leaving = ConsumerGroupHeartbeatRequest(group_id="seen", member_id="m", member_epoch=-1)
+    admin.ask(leaving)
+    return found
+
+
+SCENARIOS: tuple[Callable[[Wire], dict[str, Any]], ...] = (change_acls, denied_and_taken_back, described_groups)
+
+
 def test_every_api_is_in_the_table() -> None:
     assert {ApiKey(key) for key in HANDLERS} == {case.api for case in CASES}
 
@@ -133,5 +322,8 @@ def test_access(kafka_jars: Path, tmp_path: Path) -> None:
             complaints.append(mismatch(f"access_{case.title}[wire]", ours, theirs))
             if case.grants and ours["nothing"] == ours["everything"]:
                 complaints.append(f"{case.title}: the permissions make no difference")
+        for scenario in SCENARIOS:
+            theirs, ours = [scenario(admin) for admin in admins]
+            complaints.append(mismatch(f"{scenario.__name__}[wire]", ours, theirs))
     wrong = [complaint for complaint in complaints if complaint]
     assert not wrong, "\n\n".join(wrong)

@@ -5,6 +5,8 @@ from headrace.errors import HeadraceError
 from headrace.model import InvalidTopicName
 from headrace.protocol.errors import ErrorCode
 from headrace.records import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp, UnsupportedFormat
+from headrace.security.acl import InvalidAcl
+from headrace.security.principal import InvalidPrincipal
 from headrace.storage import errors as storage
 
 
@@ -34,6 +36,8 @@ _CODES: tuple[tuple[type[HeadraceError], ErrorCode], ...] = (
     (storage.UnknownLog, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (storage.StorageError, ErrorCode.KAFKA_STORAGE_ERROR),
     (InvalidSetting, ErrorCode.INVALID_CONFIG),
+    (InvalidAcl, ErrorCode.INVALID_REQUEST),
+    (InvalidPrincipal, ErrorCode.INVALID_REQUEST),
     (InvalidTopicName, ErrorCode.INVALID_TOPIC_EXCEPTION),
 )
 

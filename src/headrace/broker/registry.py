@@ -20,7 +20,6 @@ from headrace.broker.handlers import (
     transactions,
 )
 from headrace.protocol.api import APIS, ApiKey
-from headrace.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from headrace.protocol.messages.delete_groups import DeletableGroupResult
 from headrace.protocol.messages.describe_groups import DescribedGroup
 from headrace.security.acl import Operation
@@ -99,8 +98,8 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.LEAVE_GROUP: (groups.ask_groups, _READ_GROUP),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (groups.heartbeat, Needs(group=READ, each={TOPIC: DESCRIBE})),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (
-        groups.ask_group_by_group("group_ids", "groups", DescribedConsumerGroup),
-        Needs(each={GROUP: DESCRIBE}),
+        groups.describe_consumer_groups,
+        Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE}),
     ),
     ApiKey.OFFSET_COMMIT: (groups.commit_offsets, Needs(group=READ, each={TOPIC: READ})),
     ApiKey.OFFSET_FETCH: (groups.fetch_offsets, Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE})),

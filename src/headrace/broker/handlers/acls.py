@@ -74,7 +74,7 @@ def create_acls(ctx: Context, request: CreateAclsRequest) -> Answer:
             try:
                 acl = _read_acl(creation)
             except HeadraceError as error:
-                result.error_code, result.error_message = _code_of(error), str(error)
+                result.error_code, result.error_message = code_of(error), str(error)
                 continue
             if acl not in image.acls:
                 created[acl] = record_of(acl)
@@ -97,7 +97,7 @@ def delete_acls(ctx: Context, request: DeleteAclsRequest) -> Answer:
             try:
                 matching = image.acls.matching(_check_filter(_read_filter(each)))
             except HeadraceError as error:
-                result.error_code, result.error_message = _code_of(error), str(error)
+                result.error_code, result.error_message = code_of(error), str(error)
                 continue
             result.matching_acls = [_describe_removed(acl) for acl in matching]
             removed.update({acl: record_of(acl, is_removed=True) for acl in matching})
@@ -109,10 +109,6 @@ def delete_acls(ctx: Context, request: DeleteAclsRequest) -> Answer:
 def _refuse(ctx: Context) -> BrokerError | None:
     """Why no ACL can be changed by this client."""
     return _OFF if ctx.broker.authorizer is None else ctx.refused
-
-
-def _code_of(error: HeadraceError) -> ErrorCode:
-    return ErrorCode.INVALID_REQUEST if isinstance(error, InvalidAcl) else code_of(error)
 
 
 def _read_acl(creation: AclCreation) -> Acl:

@@ -14,6 +14,7 @@ from headrace.broker.handler import GROUP, TOPIC, TRANSACTIONAL_ID, Answer, Cont
 from headrace.broker.turns import Deferred, Steps
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from headrace.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -148,6 +149,38 @@ def _pieces(topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTo
             room -= len(partitions)
     if piece:
         yield piece
+
+
+_describe_consumer_groups = ask_group_by_group("group_ids", "groups", DescribedConsumerGroup)
+
+
+def describe_consumer_groups(ctx: Context, request: Message) -> Steps[Answer]:
+    """Describe the groups, but none whose members have topics that the client may know nothing of."""
+    answer = yield from _describe_consumer_groups(ctx, request)
+
+    def restrict(response: Message | None) -> None:
+        if isinstance(response, ConsumerGroupDescribeResponse):
+            response.groups = [group if _may_see(ctx, group) else _hide(group) for group in response.groups]
+
+    return answer.after(restrict) if ctx.broker.authorizer else answer
+
+
+def _may_see(ctx: Context, group: DescribedConsumerGroup) -> bool:
+    topics = {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+    return all(ctx.allows(TOPIC, name) for name in topics)
+
+
+def _hide(group: DescribedConsumerGroup) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
+        group_id=group.group_id,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message="The group has topics that the client is not authorized to describe.",
+    )
 
 
 def list_groups(ctx: Context, request: ListGroupsRequest) -> Deferred[Message | None]:
