@@ -157,6 +157,11 @@ def without(*names: str) -> Callable[[Any], Any]:
     return strip
 
 
+def is_denied(answer: Any) -> bool:
+    """Of an answer that only says whether, whether it does."""
+    return answer["error_code"] == "CLUSTER_AUTHORIZATION_FAILED"
+
+
 def of_topics(answer: Any) -> Any:
     """Of an answer about all topics, those of the table alone."""
     topics = answer["topics"] if isinstance(answer["topics"], dict) else {}
@@ -358,6 +363,36 @@ CASES: tuple[Case, ...] = (
         lambda w: {"topics": [{"topic": w.topic, "partitions": [0]}]},
         ((DESCRIBE, CLUSTER),),
         only=errors_alone,
+    ),
+    Case(
+        K.ALTER_REPLICA_LOG_DIRS,
+        lambda w: {"dirs": [{"path": "/elsewhere", "topics": each((w.topic, w.missing), partitions=[0])}]},
+        ((ALTER, CLUSTER),),
+    ),
+    Case(
+        K.DESCRIBE_QUORUM,
+        lambda w: {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]},
+        ((DESCRIBE, CLUSTER),),
+        only=lambda answer: answer["error_code"],
+    ),
+    Case(
+        K.ADD_RAFT_VOTER,
+        lambda w: {"cluster_id": "another", "voter_id": 9, "timeout_ms": 1000},
+        ((ALTER, CLUSTER),),
+        only=is_denied,
+    ),
+    Case(
+        K.REMOVE_RAFT_VOTER,
+        lambda w: {"cluster_id": "another", "voter_id": 9},
+        ((ALTER, CLUSTER),),
+        only=is_denied,
+    ),
+    Case(K.UNREGISTER_BROKER, lambda w: {"broker_id": 99}, ((ALTER, CLUSTER),), only=is_denied),
+    Case(
+        K.UPDATE_FEATURES,
+        lambda w: {"feature_updates": [{"feature": "unknown", "max_version_level": 1}], "validate_only": True},
+        ((ALTER, CLUSTER),),
+        only=is_denied,
     ),
     Case(
         K.CREATE_TOPICS,

@@ -36,9 +36,21 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some APIs are not served",
         "A client learns at its connect which APIs there are. Quotas and share groups are on their way. "
-        "Delegation tokens, client metrics and Kafka Streams' groups are not planned. Access control is on its way "
-        "too; until then its requests are answered as by a Kafka without an authorizer, with SECURITY_DISABLED.",
+        "Delegation tokens, client metrics and Kafka Streams' groups are not planned.",
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
+    ),
+    Difference(
+        "An ACL that is invalid is refused alone",
+        "Kafka answers a CreateAcls in which one ACL is for any operation, any type of resource or the like, as only a "
+        "filter may be, with UNKNOWN_SERVER_ERROR for all of them. Here that one is refused with INVALID_REQUEST, and "
+        "the others are made.",
+        (_at("change_acls", "wire", "only a filter's*"),),
+    ),
+    Difference(
+        "A member that subscribes with a pattern may be assigned topics that it may not describe",
+        "Kafka leaves topics out of a regular expression's matches (KIP-848) that the member has no permission for. "
+        "Here it is assigned them, by id, and can neither read them nor learn their names.",
+        (),
     ),
     Difference(
         "A feature has one level",
