@@ -110,8 +110,10 @@ def _version_of(path: Path, folder: Path) -> int | None:
 
 
 def path_beside(path: str, version: int) -> str:
-    """The folder of a version of a batch sink."""
-    return f"{path}.v{version}"
+    """The folder of a version of a batch sink, beside its own however many slashes its name ends with."""
+    whole = path.rstrip("/")
+    is_bucket = whole.rpartition("/")[0].endswith(":/")  # nothing can stand beside a bucket but another bucket
+    return f"{path if is_bucket else whole}.v{version}"
 
 
 def switch_folders(path: Path, version: int) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from headrace.stores.delta.batch import delta
 from headrace.stores.errors import SinkMisconfigured, SinkRefused, TargetReplaced
-from headrace.stores.folders import Generations, live_folder, refuse_in_use, switch_folders
+from headrace.stores.folders import Generations, live_folder, path_beside, refuse_in_use, switch_folders
 
 
 def make(path: Path, text: str) -> None:
@@ -41,6 +42,22 @@ def test_a_version_takes_the_name_and_the_one_before_is_kept(path: Path) -> None
         switch_folders(path, number)  # once more changes nothing
         assert (path / "file").read_text() == read(path) == f"version {number}"
     assert [(beside(path, number) / "file").read_text() for number in (1, 2)] == ["first", "version 2"]
+
+
+def test_a_delta_table_named_with_a_slash_at_its_end_switches_to_what_was_built(path: Path) -> None:
+    make(path, "first")
+    for scheme in ("", "file://"):
+        sink = delta(f"{scheme}{path}/")
+        number = 2 if not scheme else 3
+        make(Path(sink.beside(number).uri.removeprefix("file://")), f"version {number}")
+        sink.switch(number)
+        assert read(path) == f"version {number}"
+        assert path.is_symlink()
+
+
+def test_a_version_stands_beside_its_folder_in_an_object_store_too() -> None:
+    assert path_beside("s3://lake/orders/", 2) == path_beside("s3://lake/orders", 2) == "s3://lake/orders.v2"
+    assert path_beside("s3://lake/", 2) == "s3://lake/.v2"  # the bucket is ours, its neighbour is not
 
 
 def test_a_name_that_is_a_link_never_has_a_moment_without_a_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
