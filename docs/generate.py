@@ -7,6 +7,7 @@ Python, `headrace.toml`; and the figures, with those of README, from what the be
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from headrace.pipelines.sink.topic import options as sink_options
 from headrace.pipelines.source import columns as source_columns
 from headrace.pipelines.source import options as source_options
 from headrace.protocol.api import APIS
+from headrace.stores.batch import Settings, Target
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where a test runs this file
 import reference_figures
@@ -231,7 +233,7 @@ def _first_line(function: Callable[..., Any]) -> str:
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
     lines = ["| parameter | default | meaning |", "|---|---|---|"]
-    for name, parameter in inspect.signature(function).parameters.items():
+    for name, parameter in spelled_out(function).items():
         meaning = PARAMETERS[function][name]
         if not meaning:  # it is there to refuse what others have
             continue
@@ -239,6 +241,16 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
         default = f"`{_shown(parameter.default)}`" if has_default else ""
         lines.append(f"| `{'**' * (parameter.kind is parameter.VAR_KEYWORD)}{name}` | {default} | {meaning} |")
     return lines
+
+
+def spelled_out(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of a function, those that table sinks share by their names."""
+    found = dict(inspect.signature(function).parameters)
+    if found.pop("settings", None):
+        defaults = {field.name: field.default for field in fields(Target) if field.default is not MISSING}
+        for name in Settings.__annotations__:
+            found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name) or None)
+    return found
 
 
 def _shown(default: object) -> str:

@@ -14,7 +14,8 @@ from headrace.pipelines.source import options as source_options
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "reference" / "pipelines.md").read_text()
-PARAMETERS: dict[Callable[..., Any], dict[str, str]] = runpy.run_path(str(ROOT / "docs" / "generate.py"))["PARAMETERS"]
+GENERATE = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+PARAMETERS: dict[Callable[..., Any], dict[str, str]] = GENERATE["PARAMETERS"]
 SOURCE = {"bootstrap": "127.0.0.1:9092", "subscribe": "orders"}
 SINK = {"bootstrap": "127.0.0.1:9092", "topic": "orders"}
 OPTIONS = [(source_options, SOURCE, name) for name in source_options.KNOWN]
@@ -32,7 +33,7 @@ def test_every_option_has_a_meaning_and_its_real_default(module: Any, given: dic
 
 @pytest.mark.parametrize("function", PARAMETERS, ids=lambda function: function.__name__)
 def test_every_parameter_has_a_meaning(function: Callable[..., Any]) -> None:
-    missing = set(inspect.signature(function).parameters) - set(PARAMETERS[function])
+    missing = set(GENERATE["spelled_out"](function)) - set(PARAMETERS[function])
     assert not missing, f"say in docs/generate.py what {', '.join(sorted(missing))} of {function.__name__} means"
 
 

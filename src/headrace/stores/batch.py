@@ -12,8 +12,9 @@ Its numbers begin again at 0 and say nothing about what the target holds, so the
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
+from headrace.errors import nearest
 from headrace.stores.errors import ColumnMismatch, ForeignQuery, SinkMisconfigured
 
 OnNewQuery = Literal["refuse", "continue", "replace"]
@@ -38,6 +39,16 @@ class Target:
     columns: tuple[str, ...] = ()
     create: bool = True
     on_new_query: OnNewQuery = "refuse"
+
+    @classmethod
+    def of(cls, table: str, otherwise: str, keys: str | Sequence[str], **settings: Unpack["Settings"]) -> "Target":
+        """From what a user gives to a sink's function; without a name it is called `otherwise`."""
+        for word in settings:
+            if word not in Settings.__annotations__:
+                raise SinkMisconfigured(f"a sink has no setting {word!r}: {nearest(word, Settings.__annotations__)}")
+        given: dict[str, Any] = {**settings, "name": settings.get("name") or otherwise, "keys": words(keys)}
+        given |= {word: words(given.get(word)) for word in ("order_by", "columns")}
+        return cls(table, **given)
 
     def __post_init__(self) -> None:
         if not self.table:
@@ -93,6 +104,27 @@ class Target:
                     f"{', '.join(columns)}",
                     column,
                 )
+
+
+class Settings(TypedDict, total=False):
+    """What the functions of all table sinks take, with the meaning and the defaults of `Target`."""
+
+    name: str | None
+    order_by: str | Sequence[str] | None
+    delete_when: str | None
+    version: str | None
+    columns: Sequence[str] | None
+    create: bool
+    on_new_query: OnNewQuery
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column as the store declares it."""
+
+    name: str
+    type: str
+    required: bool = False  # not null, and no default
 
 
 def words(value: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType, VariantType
 
-from headrace.stores.batch import DELETED, Target
+from headrace.stores.batch import DELETED, TableColumn, Target
 from headrace.stores.errors import ColumnMismatch, SinkMisconfigured
 from headrace.stores.views.store import FLAGS, ROW
 
@@ -252,15 +252,6 @@ def choose_types(
             )
         types[field.name] = kind
     return types
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """A column as the store declares it."""
-
-    name: str
-    type: str
-    required: bool = False  # not null, and no default
 
 
 def check_columns(

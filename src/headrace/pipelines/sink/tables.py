@@ -21,9 +21,8 @@ with a checkpoint older than the target; the sink sees this when whole batches a
 """
 
 from headrace.stores.delta.batch import delta
-from headrace.stores.duckdb.batch import duckdb
 from headrace.stores.parquet.batch import parquet, read_parquet_sink
 from headrace.stores.postgres.batch import postgres
-from headrace.stores.sqlite.batch import sqlite
+from headrace.stores.sql.batch import duckdb, sqlite
 
 __all__ = ["delta", "duckdb", "parquet", "postgres", "read_parquet_sink", "sqlite"]

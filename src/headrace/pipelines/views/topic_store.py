@@ -23,17 +23,18 @@ import pyarrow.compute as pc
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, UnknownTopic
+from headrace.client.errors import ClientError
 from headrace.client.fetch import FetchOptions
-from headrace.client.offsets import EARLIEST, LATEST, bounds, list_offsets
+from headrace.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.client.reader import read_records
 from headrace.client.security import settings_from
-from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.sink.topic.options import SinkOptions
 from headrace.pipelines.sink.topic.phases import Attempt, commit_batch, is_done, settle, write_task
+from headrace.records import Record
 from headrace.stores.batch import Recorded, Step, decide_step
+from headrace.stores.compacted_topic import CompactedTopic
 from headrace.stores.errors import BadView, StoreAway
 from headrace.stores.views.question import Question
 from headrace.stores.views.replica import Replica
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 _COMPACTED = {"cleanup.policy": "compact"}
 _SLICE_S = 0.5
 VIEWS_TOPIC = "__headrace_views"
-_WHERE = TopicPartition(VIEWS_TOPIC, 0)
-_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
 _REACHED: dict[str, str] = {}  # where this process wrote a topic: a switch comes after, and is not noticed
 
 
@@ -95,48 +94,35 @@ class TopicBooks:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._place: int | None = None
+        self._topic = CompactedTopic(cluster, VIEWS_TOPIC)
         self.entries: dict[str, Entry] = {}
 
     def write(self, label: str, entry: Entry | None) -> None:
         """Write down what is known of a view, or that it is no more; durable when this returns."""
-        ensure_topic(self._cluster, VIEWS_TOPIC, configs=_CONFIGS)
-        writer = Writer(self._cluster, VIEWS_TOPIC)
-        value = None if entry is None else entry.encoded()
-        writer.add(NewRecord(label.encode(), value, timestamp=int(time.time() * 1000), partition=0))
-        writer.flush()
+        self._topic.write(label, None if entry is None else entry.encoded())
 
     def read(self) -> None:
         """Take in all that is there by now."""
-        try:
-            self._cluster.topic(VIEWS_TOPIC)
-        except UnknownTopic:
-            return
-        held = bounds(self._cluster, [_WHERE])[_WHERE]
-        start = held.start if self._place is None else self._place
-        for records in read_records(self._cluster, {_WHERE: start}, until={_WHERE: held.end}):
-            for _, record in records:
-                self._take(record.key, record.value)
-        self._place = max(start, held.end)
+        for record in self._topic.read_news():
+            self._take(record)
 
     def wait(self, timeout_s: float) -> None:
         """Until there is anything new, or the time is over."""
-        if self._place is None:
+        topic = self._topic
+        if topic.position is None:
             time.sleep(min(timeout_s, 0.2))
             return
         options = FetchOptions(max_wait_ms=int(timeout_s * 1000))
-        for records in read_records(self._cluster, {_WHERE: self._place}, options=options):
-            for _, record in records:
-                self._take(record.key, record.value)
-                self._place = record.offset + 1
-            return
+        for _, record in next(read_records(self._cluster, {topic.partition: topic.position}, options=options)):
+            self._take(record)
+            topic.position = record.offset + 1
 
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
-        name = (key or b"").decode()
-        if value is None:
+    def _take(self, record: Record) -> None:
+        name = (record.key or b"").decode()
+        if record.value is None:
             self.entries.pop(name, None)
         else:
-            self.entries[name] = Entry.decoded(value)
+            self.entries[name] = Entry.decoded(record.value)
 
 
 @dataclass

@@ -14,20 +14,19 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
-from headrace.stores.batch import DELETED, OnNewQuery, Recorded, Step, Target, decide_step, words
+from headrace.stores.batch import DELETED, Recorded, Settings, Step, TableColumn, Target, decide_step
 from headrace.stores.delta import commit_properties, local_path, open_table, sync_commit, write_rows
 from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.folders import live_folder, path_beside, refuse_in_use, switch_folders
 from headrace.stores.frames import (
     Spool,
-    TableColumn,
     check_columns,
     choose_types,
     read_query_id,
@@ -198,30 +197,14 @@ def delta(
     uri: str | Path,
     keys: str | Sequence[str] = (),
     *,
-    name: str | None = None,
-    order_by: str | Sequence[str] | None = None,
-    delete_when: str | None = None,
-    version: str | None = None,
-    columns: Sequence[str] | None = None,
-    create: bool = True,
-    on_new_query: OnNewQuery = "refuse",
     storage_options: Mapping[str, str] | None = None,
+    **settings: Unpack[Settings],
 ) -> DeltaSink:
     """A sink to a Delta table; with `keys` it merges, without it appends."""
-    if version and delete_when:
+    target = Target.of(str(uri), "delta", keys, **settings)
+    if target.version and target.delete_when:
         raise SinkMisconfigured(
             "a Delta sink takes version or delete_when, not both: keep a column that says 'deleted' instead of "
             "deleting, or write to postgres(...), duckdb(...) or sqlite(...)"
         )
-    target = Target(
-        str(uri),
-        name or "delta",
-        words(keys),
-        words(order_by),
-        delete_when,
-        version,
-        words(columns),
-        create,
-        on_new_query,
-    )
     return DeltaSink(str(uri), target, dict(storage_options or {}))

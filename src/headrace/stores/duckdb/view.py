@@ -6,11 +6,10 @@ other.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headrace import extras
 from headrace.stores.duckdb.database import DuckdbDatabase
@@ -18,15 +17,12 @@ from headrace.stores.errors import StoreAway
 from headrace.stores.sql.answer import Dialect
 from headrace.stores.sql.statements import TableName
 from headrace.stores.sql.view import Run, SqlReader, SqlStore
-from headrace.stores.views.shape import Kind
+from headrace.stores.values import Family
 from headrace.stores.views.store import Label, never_written
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
 
 _POLL_S = 0.1
 _DIALECT = Dialect(
-    loaded=lambda column, value: bytes(value) if column.kind is Kind.BINARY and value is not None else value
+    loaded=lambda column, value: bytes(value) if column.family is Family.BINARY and value is not None else value
 )
 
 
@@ -36,16 +32,10 @@ class DuckdbStore(SqlStore):
 
     path: Path
     kind = "duckdb"
-    name = "DuckDB"
-    json_type = "JSON"
+    engine = DuckdbDatabase
 
     def __str__(self) -> str:
         return f"DuckDB {self.path}"
-
-    def type_of(self) -> "Callable[[DataType], str | None]":
-        from headrace.stores.duckdb.batch import duckdb_type
-
-        return duckdb_type
 
     @contextmanager
     def _opened(self) -> Iterator[DuckdbDatabase]:

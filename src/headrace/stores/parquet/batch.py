@@ -22,7 +22,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.stores.batch import OnNewQuery, Recorded, Step, Target, decide_step
+from headrace.stores.batch import OnNewQuery, Recorded, Step, TableColumn, Target, decide_step
 from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.folders import (
     live_folder,
@@ -33,7 +33,7 @@ from headrace.stores.folders import (
     show_folder,
     switch_folders,
 )
-from headrace.stores.frames import TableColumn, check_columns, read_query_id, reduce_changes
+from headrace.stores.frames import check_columns, read_query_id, reduce_changes
 
 _PLACES = ("headrace_sink", "headrace_query", "headrace_batch")
 

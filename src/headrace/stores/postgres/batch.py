@@ -16,16 +16,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
-from headrace.stores.batch import DELETED, OnNewQuery, Step, Target, words
+from headrace.stores.batch import DELETED, Settings, Step, Target
 from headrace.stores.errors import SinkMisconfigured, StagingLost
-from headrace.stores.frames import TableColumn, encode_nested
 from headrace.stores.postgres.database import SINKS, PostgresDatabase
 from headrace.stores.sql.batch import SqlBatchSink
 from headrace.stores.sql.database import Database
@@ -34,53 +33,13 @@ from headrace.stores.sql.transaction import create_batches, read_step, write_bat
 
 _ATTEMPT = "headrace_attempt"
 
-_NAMES: dict[type[T.DataType], str] = {
-    T.BooleanType: "boolean", T.ByteType: "smallint", T.ShortType: "smallint", T.IntegerType: "integer",
-    T.LongType: "bigint", T.FloatType: "real", T.DoubleType: "double precision", T.StringType: "text",
-    T.CharType: "text", T.VarcharType: "text", T.BinaryType: "bytea", T.DateType: "date",
-    T.TimestampType: "timestamp with time zone", T.TimestampNTZType: "timestamp without time zone",
-}  # fmt: skip
-
-# What takes every value of the type on the left without loss, besides itself.
-_ALSO: dict[str, frozenset[str]] = {
-    "smallint": frozenset({"integer", "bigint", "numeric", "real", "double precision"}),
-    "integer": frozenset({"bigint", "numeric", "double precision"}),
-    "bigint": frozenset({"numeric"}),
-    "real": frozenset({"double precision"}),
-    "jsonb": frozenset({"json", "text"}),
-}
-# A text is read by the column it goes to, and these columns read texts.
-_NOT_FROM_TEXT = frozenset({
-    "boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric", "bytea", "date",
-    "timestamp with time zone", "timestamp without time zone",
-})  # fmt: skip
-
-
-def postgres_type(kind: T.DataType) -> str | None:
-    if isinstance(kind, T.DecimalType):
-        return f"numeric({kind.precision},{kind.scale})"
-    if isinstance(kind, T.ArrayType):
-        element = postgres_type(kind.elementType)
-        return element and f"{element}[]"
-    return _NAMES.get(type(kind))
-
-
-def fits(wanted: str, found: str) -> bool:
-    """Whether a column of type `found` (from format_type, without parameters) takes the values of `wanted`."""
-    if wanted.endswith("[]"):
-        return found.endswith("[]") and fits(wanted[:-2], found[:-2])
-    if wanted.startswith("numeric"):
-        return found == "numeric"
-    if wanted == "text":
-        return found not in _NOT_FROM_TEXT and not found.endswith("[]")
-    return found == wanted or found in _ALSO.get(wanted, ())
-
 
 @dataclass(frozen=True)
 class PostgresSink(SqlBatchSink):
     url: str = field(repr=False)  # it may hold a password
-    store = "PostgreSQL"
-    json_type = "jsonb"
+
+    def database(self) -> PostgresDatabase:
+        return PostgresDatabase(self.url)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         batch, rows, types = self.read_batch(df, batch_id)
@@ -103,7 +62,7 @@ class PostgresSink(SqlBatchSink):
     @contextmanager
     def open(self) -> Iterator[tuple[PostgresDatabase, TableName]]:
         table = TableName.parse(self.target.table)
-        with PostgresDatabase(self.url).open() as db:
+        with self.database().open() as db:
             if not table.schema:
                 table = replace(table, schema=db.run("SELECT current_schema()")[0][0])
             db.hold(SINKS, f"{table.schema}/{self.target.name}")
@@ -111,29 +70,6 @@ class PostgresSink(SqlBatchSink):
                 db.guard_definitions()
                 create_batches(db, table)
             yield db, table
-
-    def prepare(self, rows: DataFrame) -> DataFrame:
-        return encode_nested(rows, keep_scalar_arrays=True)
-
-    def type_of(self, kind: T.DataType) -> str | None:
-        return postgres_type(kind)
-
-    def fits(self, wanted: str, found: str) -> bool:
-        return fits(wanted, found)
-
-    def describe(self, db: Database, table: TableName) -> tuple[list[TableColumn], list[list[str]]]:
-        columns = db.run(
-            "SELECT attname, format_type(atttypid, NULL), attnotnull AND NOT atthasdef AND attidentity = '' "
-            "FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped",
-            (str(table),),
-        )
-        uniques = db.run(
-            "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND "
-            "a.attnum = ANY(i.indkey) WHERE i.indrelid = to_regclass(?) AND i.indisunique AND i.indpred IS NULL "
-            "AND i.indexprs IS NULL GROUP BY i.indexrelid",
-            (str(table),),
-        )
-        return [TableColumn(*row) for row in columns], [names for (names,) in uniques]
 
     def _stage(self, db: Database, table: TableName, types: dict[str, str], *, exists: bool) -> TableName:
         """A new stage with the columns' types of the target; stages of attempts that died are dropped."""
@@ -194,27 +130,11 @@ def copy_batches(url: str, statement: str, attempt: int, batches: Iterable[pa.Re
     return rows
 
 
-def postgres(
-    url: str,
-    table: str,
-    keys: str | Sequence[str] = (),
-    *,
-    name: str | None = None,
-    order_by: str | Sequence[str] | None = None,
-    delete_when: str | None = None,
-    version: str | None = None,
-    columns: Sequence[str] | None = None,
-    create: bool = True,
-    on_new_query: OnNewQuery = "refuse",
-) -> PostgresSink:
+def postgres(url: str, table: str, keys: str | Sequence[str] = (), **settings: Unpack[Settings]) -> PostgresSink:
     """A sink to a PostgreSQL table (`table` or `schema.table`); with `keys` it upserts, without it appends."""
     if not url.startswith(("postgresql://", "postgres://")):
         raise SinkMisconfigured("a PostgreSQL sink needs a URL such as postgresql://user@host:5432/database")
-    target = Target(
-        table, name or f"postgres:{table}", words(keys), words(order_by), delete_when, version, words(columns), create,
-        on_new_query,
-    )  # fmt: skip
-    return PostgresSink(target, url)
+    return PostgresSink(Target.of(table, f"postgres:{table}", keys, **settings), url)
 
 
 _NULL = "\\N"

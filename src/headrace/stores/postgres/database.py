@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headrace import extras
+from headrace.stores.batch import TableColumn
 from headrace.stores.sql.database import StagingDatabase, with_format_marks
 from headrace.stores.sql.statements import TableName, list_names, quote
 
@@ -14,6 +15,19 @@ SINKS: Final = 0x68656164  # a family of advisory locks; by itself it is the one
 VIEWS: Final = 0x76696577
 STAGE: Final = "headrace_stage"
 _LOCK_WAIT: Final = "120s"
+# What takes every value of the type on the left without loss, besides itself.
+_ALSO: Final = {
+    "smallint": ("integer", "bigint", "numeric", "real", "double precision"),
+    "integer": ("bigint", "numeric", "double precision"),
+    "bigint": ("numeric",),
+    "real": ("double precision",),
+    "jsonb": ("json", "text"),
+}
+# A text is read by the column it goes to, and these columns read texts.
+_NOT_FROM_TEXT: Final = frozenset({
+    "boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric", "bytea", "date",
+    "timestamp with time zone", "timestamp without time zone",
+})  # fmt: skip
 
 
 class PostgresDatabase(StagingDatabase):
@@ -21,6 +35,14 @@ class PostgresDatabase(StagingDatabase):
 
     kind: ClassVar[str] = "PostgreSQL"
     moment: ClassVar[str] = "timestamptz"
+    json_type: ClassVar[str] = "jsonb"
+    has_arrays: ClassVar[bool] = True
+    column_types: ClassVar[Mapping[str, str]] = {
+        "boolean": "boolean", "byte": "smallint", "short": "smallint", "integer": "integer", "long": "bigint",
+        "float": "real", "double": "double precision", "string": "text", "char": "text", "varchar": "text",
+        "binary": "bytea", "date": "date", "timestamp": "timestamp with time zone",
+        "timestamp_ntz": "timestamp without time zone",
+    }  # fmt: skip
 
     def __init__(self, url: str, **settings: Any) -> None:
         self._url, self._settings = url, settings
@@ -63,6 +85,41 @@ class PostgresDatabase(StagingDatabase):
     def copy(self, statement: str) -> Any:
         """A COPY FROM STDIN, to be written to."""
         return self._db.cursor().copy(statement)
+
+    @classmethod
+    def type_of(cls, kind: Any) -> str | None:
+        match kind.typeName():
+            case "decimal":
+                return f"numeric({kind.precision},{kind.scale})"
+            case "array":
+                element = cls.type_of(kind.elementType)
+                return element and f"{element}[]"
+        return super().type_of(kind)
+
+    @staticmethod
+    def fits(wanted: str, found: str) -> bool:
+        """`found` is from format_type, without parameters."""
+        if wanted.endswith("[]"):
+            return found.endswith("[]") and PostgresDatabase.fits(wanted[:-2], found[:-2])
+        if wanted.startswith("numeric"):
+            return found == "numeric"
+        if wanted == "text":
+            return found not in _NOT_FROM_TEXT and not found.endswith("[]")
+        return found == wanted or found in _ALSO.get(wanted, ())
+
+    def describe(self, table: TableName) -> tuple[list[TableColumn], list[list[str]]]:
+        columns = self.run(
+            "SELECT attname, format_type(atttypid, NULL), attnotnull AND NOT atthasdef AND attidentity = '' "
+            "FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped",
+            (str(table),),
+        )
+        uniques = self.run(
+            "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND "
+            "a.attnum = ANY(i.indkey) WHERE i.indrelid = to_regclass(?) AND i.indisunique AND i.indpred IS NULL "
+            "AND i.indexprs IS NULL GROUP BY i.indexrelid",
+            (str(table),),
+        )
+        return [TableColumn(*row) for row in columns], [names for (names,) in uniques]
 
     def stage(self, spool: "Spool", types: Mapping[str, str]) -> str:
         """In the caller's transaction, and gone with it."""

@@ -5,7 +5,7 @@ failed. An advisory lock for each view keeps a second writer out.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,7 @@ from headrace.stores.sql.view import Connections, Run, SqlReader, SqlStore
 from headrace.stores.views.store import Label, never_written
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
     from headrace.stores.batch import Target
 
@@ -36,21 +35,10 @@ class PostgresStore(SqlStore):
     url: str = field(repr=False)  # it may hold a password
     schema: str = "public"
     kind = "postgres"
-    name = "PostgreSQL"
-    json_type = "jsonb"
+    engine = PostgresDatabase
 
     def __str__(self) -> str:
         return f"PostgreSQL schema {self.schema}"
-
-    def prepare(self, found: "DataFrame") -> "DataFrame":
-        from headrace.stores.frames import encode_nested
-
-        return encode_nested(found, keep_scalar_arrays=True)
-
-    def type_of(self) -> "Callable[[DataType], str | None]":
-        from headrace.stores.postgres.batch import postgres_type
-
-        return postgres_type
 
     def types(self, schema: "StructType", target: "Target") -> dict[str, str]:
         """Texts in the order of their code points, as everywhere else, and not in that of a language."""

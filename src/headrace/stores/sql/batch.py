@@ -1,22 +1,21 @@
 """The batch sinks of SQL databases: a batch's rows and its number in one transaction.
 
-A database brings its types, what a table of its has, and the way rows get to it. Where it is a file the rows are
-spooled and loaded by this process; PostgreSQL has them copied by the tasks.
+A database brings its types, what a table of its has, and the way rows get to it. Where it is a file (SQLite, DuckDB)
+the rows are spooled and loaded by this process; PostgreSQL has them copied by the tasks.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self, Unpack
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType
 
-from headrace.stores.batch import Numbered, Step, Target
+from headrace.stores.batch import Numbered, Settings, Step, Target
+from headrace.stores.duckdb.database import DuckdbDatabase
 from headrace.stores.frames import (
-    TableColumn,
     check_columns,
     check_unique,
     choose_types,
@@ -25,9 +24,10 @@ from headrace.stores.frames import (
     refuse_missing,
     spool_rows,
 )
-from headrace.stores.sql.database import Database, StagingDatabase
+from headrace.stores.sql.database import StagingDatabase
 from headrace.stores.sql.statements import Merge, TableName
 from headrace.stores.sql.transaction import create_batches, read_step, switch_tables, target_beside, write_batch
+from headrace.stores.sqlite.database import SqliteDatabase
 
 
 @dataclass(frozen=True)
@@ -35,32 +35,18 @@ class SqlBatchSink(ABC):
     """Given to `foreachBatch`."""
 
     target: Target
-    store: ClassVar[str]  # its name, for people
-    json_type: ClassVar[str]  # of nested columns that are kept as JSON
 
     @abstractmethod
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch, unless it is there already."""
 
     @abstractmethod
-    def open(self) -> AbstractContextManager[tuple[Database, TableName]]:
+    def database(self) -> StagingDatabase:
+        """The database, not opened yet."""
+
+    @abstractmethod
+    def open(self) -> AbstractContextManager[tuple[StagingDatabase, TableName]]:
         """The database, with its memory of batches, and the target; no other writes under this name meanwhile."""
-
-    @abstractmethod
-    def describe(self, db: Database, table: TableName) -> tuple[list[TableColumn], Iterable[Iterable[str]]]:
-        """A table's columns, none if it is not there, and the sets of columns that are unique in it."""
-
-    @abstractmethod
-    def type_of(self, kind: DataType) -> str | None:
-        """The type of a column in a new table; None if there is none."""
-
-    def fits(self, wanted: str, found: str) -> bool:  # noqa: ARG002 - any column of SQLite takes any value
-        """Whether a column takes every value of the type without loss."""
-        return True
-
-    def prepare(self, rows: DataFrame) -> DataFrame:
-        """The columns as the store wants them."""
-        return rows
 
     def beside(self, version: int) -> Self:
         """The same sink for a version that is built beside the one in use."""
@@ -71,25 +57,26 @@ class SqlBatchSink(ABC):
         with self.open() as (db, table), db.transaction():
             switch_tables(db, table, self.target.name, version)
 
-    @property
-    def where(self) -> str:
-        return f"{self.store} table {self.target.table}"
-
     def read_batch(self, df: DataFrame, batch_id: int) -> tuple[Numbered, DataFrame, dict[str, str]]:
         """A batch as Spark counts it, its rows, and the store's types of their columns."""
-        rows = self.prepare(reduce_changes(df, self.target))
-        types = choose_types(rows.schema, self.target, self.type_of, self.where, self.json_type)
+        db = self.database()
+        rows = db.prepare(reduce_changes(df, self.target))
+        types = choose_types(rows.schema, self.target, db.type_of, self._where(db), db.json_type)
         return Numbered(read_query_id(df), batch_id), rows, types
 
-    def check_table(self, db: Database, table: TableName, types: dict[str, str]) -> bool:
+    def check_table(self, db: StagingDatabase, table: TableName, types: dict[str, str]) -> bool:
         """Whether the table exists; if it does, it fits."""
-        columns, uniques = self.describe(db, table)
+        columns, uniques = db.describe(table)
+        where = self._where(db)
         if not columns:
-            refuse_missing(self.where, self.target.create)
+            refuse_missing(where, self.target.create)
             return False
-        check_columns(self.where, types, columns, self.fits)
-        check_unique(self.where, self.target.keys, map(frozenset, uniques))
+        check_columns(where, types, columns, db.fits)
+        check_unique(where, self.target.keys, map(frozenset, uniques))
         return True
+
+    def _where(self, db: StagingDatabase) -> str:
+        return f"{db.kind} table {self.target.table}"
 
     def merge(self, table: TableName, stage: str, types: dict[str, str], stage_where: str = "true") -> Merge:
         target = self.target
@@ -102,10 +89,10 @@ class FileBatchSink(SqlBatchSink):
     """Into a database that is a file."""
 
     path: Path
+    engine: Callable[[Path], StagingDatabase]
 
-    @abstractmethod
     def database(self) -> StagingDatabase:
-        """The file, not opened yet."""
+        return self.engine(self.path)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         batch, rows, types = self.read_batch(df, batch_id)
@@ -124,3 +111,13 @@ class FileBatchSink(SqlBatchSink):
         with self.database().open() as db:
             create_batches(db, table)
             yield db, table
+
+
+def sqlite(path: str | Path, table: str, keys: str | Sequence[str] = (), **settings: Unpack[Settings]) -> FileBatchSink:
+    """A sink to a table in a SQLite file; with `keys` it upserts, without it appends."""
+    return FileBatchSink(Target.of(table, f"sqlite:{table}", keys, **settings), Path(path), SqliteDatabase)
+
+
+def duckdb(path: str | Path, table: str, keys: str | Sequence[str] = (), **settings: Unpack[Settings]) -> FileBatchSink:
+    """A sink to a table in a DuckDB file; with `keys` it upserts, without it appends."""
+    return FileBatchSink(Target.of(table, f"duckdb:{table}", keys, **settings), Path(path), DuckdbDatabase)

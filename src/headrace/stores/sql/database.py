@@ -13,10 +13,13 @@ from functools import lru_cache
 from re import sub
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
+from headrace.stores.batch import TableColumn
 from headrace.stores.sql.statements import TableName, list_names, quote
 from headrace.stores.values import Family
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from headrace.stores.frames import Spool
 
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
@@ -76,6 +79,31 @@ class Database(ABC):
 
 class StagingDatabase(Database):
     """A database that takes a batch of Spark's whole."""
+
+    column_types: ClassVar[Mapping[str, str]]  # of new columns, by Spark's names of its types
+    json_type: ClassVar[str]  # of nested columns that are kept as JSON
+    has_arrays: ClassVar[bool] = False  # of scalars
+
+    @classmethod
+    def type_of(cls, kind: Any) -> str | None:
+        """The type of a new column for one of Spark's types; None if there is none."""
+        return cls.column_types.get(kind.typeName())
+
+    @staticmethod
+    def fits(wanted: str, found: str) -> bool:  # noqa: ARG004 - any column of SQLite takes any value
+        """Whether a column takes every value of the type without loss."""
+        return True
+
+    @classmethod
+    def prepare(cls, rows: "DataFrame") -> "DataFrame":
+        """Nested columns as JSON, but for those that the store has a type for."""
+        from headrace.stores.frames import encode_nested
+
+        return encode_nested(rows, keep_scalar_arrays=cls.has_arrays)
+
+    @abstractmethod
+    def describe(self, table: TableName) -> tuple[list[TableColumn], Iterable[Iterable[str]]]:
+        """A table's columns, none if it is not there, and the sets of columns that are unique in it."""
 
     @abstractmethod
     def stage(self, spool: "Spool", types: Mapping[str, str]) -> str:

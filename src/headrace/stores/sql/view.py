@@ -38,7 +38,7 @@ from headrace.stores.views.store import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 Run: TypeAlias = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 D = TypeVar("D", bound=Database)
@@ -49,25 +49,20 @@ _COLUMNS = "shape, revision, batch_id, row_count, written_ms, offsets, watermark
 class SqlStore(ABC):
     """Keeps each view as a table of its name."""
 
-    name: ClassVar[str]  # for people
-    json_type: ClassVar[str]  # of nested columns that are kept as JSON
+    engine: ClassVar[type[StagingDatabase]]
 
     @abstractmethod
     def writing(self, label: Label) -> AbstractContextManager[StagingDatabase]:
         """A connection for one view, with the tables that stand beside it; no other writes the view meanwhile."""
 
-    @abstractmethod
-    def type_of(self) -> "Callable[[DataType], str | None]":
-        """What says the store's type for one of Spark's."""
-
     def types(self, schema: "StructType", target: Target) -> dict[str, str]:
         from headrace.stores.frames import choose_types
 
-        return choose_types(schema, target, self.type_of(), f"{self.name} view {target.table}", self.json_type)
+        engine = self.engine
+        return choose_types(schema, target, engine.type_of, f"{engine.kind} view {target.table}", engine.json_type)
 
     def prepare(self, found: "DataFrame") -> "DataFrame":
-        """The columns as the store wants them."""
-        return found
+        return self.engine.prepare(found)
 
     def table(self, view: str) -> TableName:
         return TableName(view)

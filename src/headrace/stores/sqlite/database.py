@@ -1,7 +1,8 @@
 """SQLite: one file, one writer, for all of its faces.
 
 SQLite asks no column for its values' type. Values are kept so that nothing is lost: decimals, dates and times as text
-(instants in UTC), truth values as 0 and 1.
+in ISO 8601 (instants in UTC), truth values as 0 and 1, Spark's arrays, structs and maps as JSON. SQLite has no NaN:
+Spark's becomes NULL.
 """
 
 import sqlite3
@@ -10,8 +11,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.stores.batch import TableColumn
 from headrace.stores.sql.database import StagingDatabase
-from headrace.stores.sql.statements import TableName, list_names
+from headrace.stores.sql.statements import TableName, list_names, quote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +28,13 @@ class SqliteDatabase(StagingDatabase):
 
     kind: ClassVar[str] = "SQLite"
     moment: ClassVar[str] = "TEXT"
+    json_type: ClassVar[str] = "TEXT"
+    column_types: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("boolean", "byte", "short", "integer", "long"), "INTEGER"),
+        **dict.fromkeys(("float", "double"), "REAL"),
+        **dict.fromkeys(("decimal", "string", "date", "timestamp", "timestamp_ntz"), "TEXT"),
+        "binary": "BLOB",
+    }
 
     def __init__(self, path: Path, *, busy_s: float = BUSY_S, has_wal: bool = False) -> None:
         self._path, self._busy_s, self._has_wal = path, busy_s, has_wal
@@ -74,6 +83,18 @@ class SqliteDatabase(StagingDatabase):
 
     def instant(self, ms: int | None = None) -> str:
         return str(super().instant(ms).isoformat())
+
+    def describe(self, table: TableName) -> tuple[list[TableColumn], list[list[str]]]:
+        held = self.run(f"PRAGMA table_info({quote(table.name)})")
+        columns = [
+            TableColumn(name, kind, bool(required) and default is None and not key)
+            for _, name, kind, required, default, key in held
+        ]
+        uniques = [[name for _, name, _, _, _, key in held if key]]
+        for _, index, is_unique, _, is_partial in self.run(f"PRAGMA index_list({quote(table.name)})"):
+            if is_unique and not is_partial:
+                uniques.append([row[2] for row in self.run(f"PRAGMA index_info({quote(index)})")])
+        return columns, uniques
 
     def stage(self, spool: "Spool", types: Mapping[str, str]) -> str:  # noqa: ARG002 - it needs none
         names = spool.schema.names

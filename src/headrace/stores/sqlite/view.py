@@ -7,25 +7,22 @@ decimals, dates and times as text, arrays, structs and maps as JSON.
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.stores.errors import StoreAway
 from headrace.stores.sql.answer import Dialect
 from headrace.stores.sql.statements import quote
 from headrace.stores.sql.view import Connections, Run, SqlReader, SqlStore
 from headrace.stores.sqlite.database import SqliteDatabase
-from headrace.stores.views.shape import Column, Kind, load_value
+from headrace.stores.values import Family
+from headrace.stores.views.shape import Column, load_value
 from headrace.stores.views.store import Label, never_written
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
 _POLL_S = 0.03  # a look at a number in shared memory
 
@@ -36,21 +33,10 @@ class SqliteStore(SqlStore):
 
     path: Path
     kind = "sqlite"
-    name = "SQLite"
-    json_type = "TEXT"
+    engine = SqliteDatabase
 
     def __str__(self) -> str:
         return f"SQLite {self.path}"
-
-    def prepare(self, found: "DataFrame") -> "DataFrame":
-        from headrace.stores.frames import encode_nested
-
-        return encode_nested(found, keep_scalar_arrays=False)
-
-    def type_of(self) -> "Callable[[DataType], str | None]":
-        from headrace.stores.sqlite.batch import sqlite_type
-
-        return sqlite_type
 
     @contextmanager
     def writing(self, label: Label) -> Iterator[SqliteDatabase]:
@@ -111,34 +97,34 @@ class _Reading:
 def _value(column: Column, value: Any) -> Any:
     if value is None:
         return None
-    if column.kind is Kind.NESTED:
+    if column.family is Family.JSON:
         return json.loads(value)
-    if column.kind is Kind.BOOLEAN:
+    if column.family is Family.BOOLEAN:
         return bool(value)
-    return value if column.kind is Kind.BINARY else load_value(column, value)
+    return value if column.family is Family.BINARY else load_value(column, value)
 
 
 def _stored(column: Column, value: Any) -> Any:
     """A value as the column holds it, so that equal values are equal texts."""
     if value is None:
         return None
-    if column.kind is Kind.DECIMAL:
+    if column.family is Family.DECIMAL:
         rounded = Decimal(value).quantize(Decimal(1).scaleb(-column.scale))
         return f"{rounded if rounded == value else value:f}"
-    if column.kind is Kind.INSTANT:
+    if column.family is Family.INSTANT:
         return value.astimezone(UTC).isoformat(timespec="microseconds")
-    if column.kind is Kind.LOCAL_TIME:
+    if column.family is Family.TIMESTAMP:
         return value.isoformat(timespec="microseconds")
-    return value.isoformat() if column.kind is Kind.DATE else value
+    return value.isoformat() if column.family is Family.DATE else value
 
 
 def _bound(column: Column, value: Any) -> Any:
-    return float(value) if column.kind is Kind.DECIMAL and value is not None else _stored(column, value)
+    return float(value) if column.family is Family.DECIMAL and value is not None else _stored(column, value)
 
 
 def _compared(column: Column) -> str:
     """Decimals are texts here, and are put in order as numbers of double precision."""
-    return f"CAST({quote(column.name)} AS REAL)" if column.kind is Kind.DECIMAL else quote(column.name)
+    return f"CAST({quote(column.name)} AS REAL)" if column.family is Family.DECIMAL else quote(column.name)
 
 
 _DIALECT = Dialect(_compared, _bound, _stored, _value)

@@ -107,7 +107,7 @@ def _condition(shape: Shape, name: str, text: str) -> Condition:
         return Condition(column, operator, text == "true")
     if operator == "in":
         return Condition(column, operator, tuple(parse_value(column, part) for part in text.split(",")))
-    if operator not in ("eq", "ne") and not column.kind.is_ordered:
+    if operator not in ("eq", "ne") and not column.is_ordered:
         raise BadQuestion(f"{column.name} is {column.type}, which has no order: compare it by eq or ne")
     return Condition(column, operator, parse_value(column, text))
 
@@ -118,7 +118,7 @@ def _read_order(shape: Shape, text: str) -> tuple[Order, ...]:
         name = part.removeprefix("-")
         if name not in shape.names:
             raise BadQuestion(f"order names {name!r}: the view has {', '.join(shape.names)}")
-        if not shape.column(name).kind.is_ordered:
+        if not shape.column(name).is_ordered:
             raise BadQuestion(f"{name} is {shape.column(name).type}, which has no order: order by another column")
         if name not in [order.column.name for order in found]:
             found.append(Order(shape.column(name), part.startswith("-")))

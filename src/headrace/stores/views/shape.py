@@ -15,38 +15,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
-from enum import Enum
 from typing import Any
 
 from headrace.stores.errors import BadQuestion, BadView
+from headrace.stores.values import Family
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
-class Kind(Enum):
-    """What can be done with a column's values."""
-
-    BOOLEAN = "boolean"
-    INTEGER = "integer"
-    FLOAT = "float"
-    DECIMAL = "decimal"
-    TEXT = "text"
-    DATE = "date"
-    INSTANT = "instant"
-    LOCAL_TIME = "local time"
-    BINARY = "binary"
-    NESTED = "nested"
-
-    @property
-    def is_ordered(self) -> bool:
-        return self not in (Kind.NESTED, Kind.BINARY)
-
-
-_KINDS = {
-    "boolean": Kind.BOOLEAN, "tinyint": Kind.INTEGER, "smallint": Kind.INTEGER, "int": Kind.INTEGER,
-    "bigint": Kind.INTEGER, "float": Kind.FLOAT, "double": Kind.FLOAT, "string": Kind.TEXT, "date": Kind.DATE,
-    "timestamp": Kind.INSTANT, "timestamp_ntz": Kind.LOCAL_TIME, "binary": Kind.BINARY,
+_FAMILIES = {
+    "boolean": Family.BOOLEAN, "tinyint": Family.INTEGER, "smallint": Family.INTEGER, "int": Family.INTEGER,
+    "bigint": Family.INTEGER, "float": Family.FLOAT, "double": Family.FLOAT, "string": Family.TEXT, "date": Family.DATE,
+    "timestamp": Family.INSTANT, "timestamp_ntz": Family.TIMESTAMP, "binary": Family.BINARY,
 }  # fmt: skip
 
 
@@ -58,12 +39,17 @@ class Column:
     type: str
 
     @property
-    def kind(self) -> Kind:
+    def family(self) -> Family:
+        """What kind of values it holds; arrays, structs and maps are JSON."""
         if _DECIMAL.fullmatch(self.type):
-            return Kind.DECIMAL
+            return Family.DECIMAL
         if self.type.startswith(("varchar", "char")):
-            return Kind.TEXT
-        return _KINDS.get(self.type, Kind.NESTED)
+            return Family.TEXT
+        return _FAMILIES.get(self.type, Family.JSON)
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.family not in (Family.JSON, Family.BINARY)
 
     @property
     def scale(self) -> int:
@@ -110,7 +96,7 @@ def check_shape(view: str, shape: Shape) -> None:
     for name in shape.key:
         if name not in names:
             raise BadView(f"view {view!r} has the key {name!r}, and its rows have only {', '.join(names)}")
-        if not shape.column(name).kind.is_ordered or shape.column(name).kind is Kind.FLOAT:
+        if not shape.column(name).is_ordered or shape.column(name).family is Family.FLOAT:
             raise BadView(
                 f"view {view!r}: the key {name!r} is {shape.column(name).type}: a key is a number without a fraction, "
                 "a text, a date or a time; cast it"
@@ -139,9 +125,10 @@ def check_same(view: str, known: Shape, now: Shape) -> None:
 # Python writes control characters as \u001f, the JSON of the JVM as \u001F; a backslash of the text is doubled.
 _CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9a-f]{4})")
 _WRITTEN = {
-    Kind.BOOLEAN: "true or false", Kind.INTEGER: "a whole number", Kind.FLOAT: "a number", Kind.DECIMAL: "a number",
-    Kind.DATE: "a date such as 2026-01-31", Kind.INSTANT: "a time such as 2026-01-31T12:00:00Z",
-    Kind.LOCAL_TIME: "a time such as 2026-01-31T12:00:00", Kind.BINARY: "base64",
+    Family.BOOLEAN: "true or false", Family.INTEGER: "a whole number", Family.FLOAT: "a number",
+    Family.DECIMAL: "a number", Family.DATE: "a date such as 2026-01-31",
+    Family.INSTANT: "a time such as 2026-01-31T12:00:00Z",
+    Family.TIMESTAMP: "a time such as 2026-01-31T12:00:00", Family.BINARY: "base64",
 }  # fmt: skip
 
 
@@ -150,22 +137,22 @@ def parse_value(column: Column, text: str) -> Any:
     try:
         return _parsed(column, text)
     except (ValueError, InvalidOperation, binascii.Error) as error:
-        raise BadQuestion(f"{column.name} is {column.type}, and {text!r} is not {_WRITTEN[column.kind]}") from error
+        raise BadQuestion(f"{column.name} is {column.type}, and {text!r} is not {_WRITTEN[column.family]}") from error
 
 
 def _parsed(column: Column, text: str) -> Any:
-    match column.kind:
-        case Kind.TEXT:
+    match column.family:
+        case Family.TEXT:
             return text
-        case Kind.BOOLEAN:
+        case Family.BOOLEAN:
             if text.lower() not in ("true", "false"):
                 raise ValueError(text)
             return text.lower() == "true"
-        case Kind.INTEGER:
+        case Family.INTEGER:
             return _whole(text)
-        case Kind.FLOAT:
+        case Family.FLOAT:
             return float(text)
-        case Kind.NESTED:
+        case Family.JSON:
             raise BadQuestion(f"{column.name} is {column.type}, which cannot be compared: ask for other columns")
         case _:
             return load_value(column, text)
@@ -182,22 +169,22 @@ def load_value(column: Column, value: Any) -> Any:
     """A value from JSON, as Python has it."""
     if value is None:
         return None
-    match column.kind:
-        case Kind.DECIMAL:
+    match column.family:
+        case Family.DECIMAL:
             number = Decimal(value)
             if not number.is_finite():
                 raise ValueError(value)
             return number
-        case Kind.DATE:
+        case Family.DATE:
             return date.fromisoformat(value)
-        case Kind.INSTANT:
+        case Family.INSTANT:
             moment = datetime.fromisoformat(value)
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-        case Kind.LOCAL_TIME:
+        case Family.TIMESTAMP:
             return datetime.fromisoformat(value).replace(tzinfo=None)
-        case Kind.BINARY:
+        case Family.BINARY:
             return base64.b64decode(value, validate=True)
-        case Kind.FLOAT:
+        case Family.FLOAT:
             return float(value)
         case _:
             return value
@@ -207,20 +194,20 @@ def show_value(column: Column, value: Any) -> Any:
     """A value as JSON shows it."""
     if value is None:
         return None
-    match column.kind:
-        case Kind.DECIMAL:
+    match column.family:
+        case Family.DECIMAL:
             return str(value)
-        case Kind.DATE:
+        case Family.DATE:
             return value.isoformat()
-        case Kind.LOCAL_TIME:
+        case Family.TIMESTAMP:
             return value.isoformat(timespec="microseconds")
-        case Kind.INSTANT:
+        case Family.INSTANT:
             return value.astimezone(UTC).isoformat(timespec="microseconds")
-        case Kind.BINARY:
+        case Family.BINARY:
             return base64.b64encode(value).decode()
-        case Kind.FLOAT:
+        case Family.FLOAT:
             return _number(float(value))
-        case Kind.NESTED:
+        case Family.JSON:
             return _plain(value)
         case _:
             return value

@@ -8,7 +8,6 @@ A receiver keeps no place for us, so it stands in a topic and moves on after the
 """
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,50 +15,15 @@ from typing import Any, ClassVar, Final
 from zlib import crc32
 
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.client.offsets import bounds
-from headrace.client.reader import read_records
-from headrace.client.writer import NewRecord, Writer
 from headrace.http_client import InvalidServer
-from headrace.model import TopicPartition
+from headrace.stores.compacted_topic import CompactedTopic
 from headrace.stores.derived import ChangeBatch, Place, RowChange
 from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkError, SinkUnavailable
 from headrace.stores.webhook.sender import Sender, WebhookFailed, WebhookRefused
 
 TOPIC: Final = "headrace-sync-places"
-_ONLY: Final = TopicPartition(TOPIC, 0)
-
-
-class PlaceTopic:
-    """The place of one sink, in a compacted topic: a record for each sink, of which the last counts.
-
-    Not a consumer group's offsets: a broker forgets those of a group that was away for a week.
-    """
-
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self._cluster = cluster
-        self._key = name.encode()
-        ensure_topic(cluster, TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
-        self._writer = Writer(cluster, TOPIC)
-
-    def load(self) -> Place | None:
-        """What was stored last."""
-        held = bounds(self._cluster, [_ONLY])[_ONLY]
-        found: Place | None = None
-        if held.end > held.start:
-            for records in read_records(self._cluster, {_ONLY: held.start}, until={_ONLY: held.end}):
-                for read in records:
-                    if read.record.key == self._key and read.record.value is not None:
-                        found = Place.from_json(read.record.value)
-        return found
-
-    def store(self, place: Place) -> None:
-        """Durable when this returns."""
-        now_ms = time.time_ns() // 1_000_000
-        self._writer.add(NewRecord(self._key, place.to_json().encode(), now_ms, partition=0))
-        self._writer.flush()
 
 
 @dataclass(eq=False)
@@ -73,15 +37,16 @@ class WebhookSink:
     connections: int
     every_change: ClassVar[bool] = True
     _cluster: Cluster | None = field(default=None, init=False)
-    _places: PlaceTopic | None = field(default=None, init=False)
+    _places: CompactedTopic | None = field(default=None, init=False)
     # Partitions and offsets in batches that are not behind the place yet.
     _delivered: set[tuple[int, int]] = field(default_factory=set, init=False)
 
     def open(self) -> Place | None:
         self.close()
         self._cluster = self.connect()
-        self._places = PlaceTopic(self._cluster, self.name)
-        return self._places.load()
+        self._places = CompactedTopic(self._cluster, TOPIC, {})
+        place = self._places.read_last(self.name)
+        return None if place is None else Place.from_json(place)
 
     def apply(self, batch: ChangeBatch) -> None:
         """Post, then move the place; a truncate is a change of its own."""
@@ -94,7 +59,7 @@ class WebhookSink:
                 lanes[crc32(change.key_text.encode()) % len(lanes)].append(change)
         self._deliver(lanes)
         assert self._places is not None
-        self._places.store(batch.place)
+        self._places.write(self.name, batch.place.to_json().encode())
         self._delivered.clear()
 
     def close(self) -> None:

@@ -1,22 +1,14 @@
 """The driver's record of which batch is to be committed: a compacted topic, a query's latest decision under its id."""
 
 import json
-import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
-from headrace.client.errors import UnknownTopic
-from headrace.client.offsets import bounds
-from headrace.client.reader import read_records
 from headrace.client.transactions import Transaction
-from headrace.client.writer import NewRecord, Writer
-from headrace.model import TopicPartition
+from headrace.stores.compacted_topic import CompactedTopic
 
 _FORMAT = 1
-# Small segments that are compacted soon: the topic is read from its start when a query starts.
-_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
 
 
 class Part(NamedTuple):
@@ -53,33 +45,16 @@ class Decision:
 
 class Decisions:
     def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._cluster = cluster
-        self._topic = topic
+        self._topic = CompactedTopic(cluster, topic)
 
     def write(self, decision: Decision) -> None:
         """Make a decision; it is durable when this returns."""
-        ensure_topic(self._cluster, self._topic, configs=_CONFIGS)
-        self._put(decision.query, decision.encoded())
+        self._topic.write(decision.query, decision.encoded())
 
     def forget(self, query: str) -> None:
-        self._put(query, None)
-
-    def _put(self, query: str, value: bytes | None) -> None:
-        writer = Writer(self._cluster, self._topic)
-        writer.add(NewRecord(query.encode(), value, timestamp=int(time.time() * 1000), partition=0))
-        writer.flush()
+        self._topic.write(query, None)
 
     def last(self, query: str) -> Decision | None:
-        try:
-            self._cluster.topic(self._topic)
-        except UnknownTopic:
-            return None
-        where = TopicPartition(self._topic, 0)
-        held = bounds(self._cluster, [where])[where]
-        key = query.encode()
-        found = None
-        for records in read_records(self._cluster, {where: held.start}, until={where: held.end}):
-            for _, record in records:
-                if record.key == key:
-                    found = record.value
-        return Decision.decoded(query, found) if found is not None else None
+        self._topic.position = None
+        found = self._topic.read_last(query)
+        return None if found is None else Decision.decoded(query, found)
