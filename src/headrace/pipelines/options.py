@@ -13,6 +13,13 @@ from headrace.pipelines.errors import BadOption
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
+def connection_in(options: Mapping[str, str], but: Collection[str] = ()) -> dict[str, str]:
+    """Kafka's own settings among options, those that begin with `kafka.`, by their own names."""
+    given = {name.lower(): value for name, value in options.items()}
+    known = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+    return {name: value for name, value in known.items() if name not in but}
+
+
 class Options:
     """Options by name, whatever their case; `kafka.` names are passed on to the connection and checked there."""
 
@@ -60,9 +67,9 @@ class Options:
         except ValueError:
             raise self.bad(name, f"write JSON such as {example}") from None
 
-    def beginning(self, prefix: str) -> dict[str, str]:
-        """The options under a prefix, without it."""
-        return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
+    def connection(self, but: str) -> dict[str, str]:
+        """How the cluster is reached; `but` is a setting that is not for the connection."""
+        return connection_in(self._values, ("bootstrap.servers", but))
 
     def bad(self, name: str, remedy: str) -> BadOption:
         """What is wrong with an option's value, and how to write it."""

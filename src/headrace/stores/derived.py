@@ -55,6 +55,7 @@ def key_text(key: Values) -> str:
 
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+encode_row = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # its columns in their order
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ maps or unions of more than null and one type is read record by record by fastav
 import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from headrace.pipelines.columns.avro_program import (
 )
 from headrace.pipelines.columns.avro_schema import AvroField, AvroType, BadSchema, read_schema
 from headrace.pipelines.columns.cells import Cells, Faults, column, without
-from headrace.pipelines.columns.decoding import Decoded, Refusal, fit, join_parts, one_by_one
+from headrace.pipelines.columns.decoding import Decoded, Reader, Refusal, fit, one_by_one, read_parts
 from headrace.pipelines.columns.framing import REASONS, split_frames
 from headrace.pipelines.columns.json_exact import DoesNotFit
 from headrace.pipelines.columns.records import RecordColumns
@@ -35,10 +35,6 @@ from headrace.pipelines.columns.walk import Bytes, Longs
 from headrace.schema_registry import UnknownSchema
 
 SchemaLookup = Callable[[int], str]
-
-
-class _Reader(Protocol):
-    def read(self, arena: Bytes, at: Longs, size: Longs) -> Decoded: ...
 
 
 class AvroDecoder:
@@ -58,7 +54,7 @@ class AvroDecoder:
         self._schema = schema
         self._lookup = lookup
         self._told = _reader_schema(reader, schema) if reader is not None else None
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, Reader] = {}
         self._bare = self._reader(writer, "the Avro schema") if writer is not None else None
         if (self._lookup is None) == (self._bare is None):
             raise TypeError("give either a look-up for schema ids or the one writer's schema")
@@ -73,14 +69,16 @@ class AvroDecoder:
         groups = np.unique(ids).tolist()
         if len(groups) == 1 and groups[0] >= 0:
             return self._written_with(groups[0]).read(records.arena, body_at, body_size)
-        parts = []
-        for group in groups:
-            rows = np.flatnonzero(ids == group)
-            reader = self._written_with(group) if group >= 0 else Refusal(self._schema, REASONS.get(group, ""))
-            parts.append((rows, reader.read(records.arena, body_at[rows], body_size[rows])))
-        return join_parts(self._schema, len(records), parts)
+        readers = [
+            (
+                np.flatnonzero(ids == group),
+                self._written_with(group) if group >= 0 else Refusal(self._schema, REASONS.get(group, "")),
+            )
+            for group in groups
+        ]
+        return read_parts(self._schema, readers, records.arena, body_at, body_size)
 
-    def _written_with(self, schema_id: int) -> _Reader:
+    def _written_with(self, schema_id: int) -> Reader:
         if schema_id not in self._readers:
             assert self._lookup is not None
             try:
@@ -91,7 +89,7 @@ class AvroDecoder:
                 return Refusal(self._schema, str(error))
         return self._readers[schema_id]
 
-    def _reader(self, text: str, where: str) -> _Reader:
+    def _reader(self, text: str, where: str) -> Reader:
         writer = read_schema(text, where)
         try:
             return _ProgramReader(compile_program(writer, self._schema, self._told), self._schema)
@@ -124,12 +122,7 @@ class _ProgramReader:
             arena, at, size, program.steps,
             cells.found, cells.numbers, cells.at, cells.size, cells.fault, cells.where,
         )  # fmt: skip
-        faults = Faults()
-        if failed:
-            faults.mark(
-                np.flatnonzero(cells.fault),
-                lambda row: walk.REASONS[int(cells.fault[row])].format(name=program.names[cells.where[row]]),
-            )
+        faults = cells.read_faults(walk.REASONS, program.names) if failed else Faults()
         is_null = size < 0
         columns = [_column(arena, cells, node, faults, is_null) for node in program.nodes]
         return Decoded([without(array, faults) for array in columns], dict(faults))

@@ -4,7 +4,7 @@ A walk fills cells: for each wanted leaf of each record whether it is there, and
 the writer meant by it is a `Meaning`; making a column checks every value against the wanted type, all rows at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, auto
@@ -63,6 +63,14 @@ class Cells:
         self.size = np.zeros((leaves, rows), np.int64)
         self.fault = np.zeros(rows, np.uint8)
         self.where = np.zeros(rows, np.int64)  # the step of the walk at which a fault was met
+
+    def read_faults(self, reasons: Mapping[int, str], names: Sequence[str]) -> "Faults":
+        """Why the walk could not read rows; `names` has the field of each step."""
+        faults = Faults()
+        faults.mark(
+            np.flatnonzero(self.fault), lambda row: reasons[int(self.fault[row])].format(name=names[self.where[row]])
+        )
+        return faults
 
 
 class Faults(dict[int, str]):

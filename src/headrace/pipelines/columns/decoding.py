@@ -1,8 +1,8 @@
 """What every decoder of values gives, and values that a library reads one by one, where no compiled walk does."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Protocol
 from uuid import UUID
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.json_exact import DoesNotFit, exact_decimal
+from headrace.pipelines.columns.json_exact import EPOCH, MICROSECOND, DoesNotFit, exact_decimal
 from headrace.pipelines.columns.records import RecordColumns
 from headrace.pipelines.columns.walk import Bytes, Longs
 
@@ -33,6 +33,19 @@ class Decoder(Protocol):
     def decode(self, records: RecordColumns) -> Decoded:
         """The values of these records as columns."""
         ...
+
+
+class Reader(Protocol):
+    """Reads values that were written in one way."""
+
+    def read(self, arena: Bytes, at: Longs, size: Longs) -> Decoded: ...
+
+
+def read_parts(
+    schema: pa.Schema, readers: Iterable[tuple[NDArray[np.intp], Reader]], arena: Bytes, at: Longs, size: Longs
+) -> Decoded:
+    """Rows that were written in several ways, each read by its own reader; together they are every row once."""
+    return join_parts(schema, len(at), [(rows, reader.read(arena, at[rows], size[rows])) for rows, reader in readers])
 
 
 def join_parts(schema: pa.Schema, rows: int, parts: Sequence[tuple[NDArray[np.intp], Decoded]]) -> Decoded:
@@ -82,10 +95,6 @@ class Refusal:
         """Nulls, and the one reason."""
         columns = [pa.nulls(len(at), field.type) for field in self._schema]
         return Decoded(columns, dict.fromkeys(np.flatnonzero(size >= 0).tolist(), self._reason))
-
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def fit(value: Any, kind: pa.DataType, name: str) -> Any:
@@ -139,7 +148,7 @@ def _decimal(value: Any, kind: pa.Decimal128Type, name: str) -> Decimal | None:
 
 def _time(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(kind) and isinstance(value, datetime):
-        return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - EPOCH) // _MICROSECOND
+        return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
     if pa.types.is_date32(kind) and isinstance(value, date) and not isinstance(value, datetime):
         return value
     if pa.types.is_time64(kind) and isinstance(value, time):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from headrace.pipelines.columns import json_walk as walk
 from headrace.pipelines.columns.arrow import booleans, fixed, replace_rows, spans, validity
+from headrace.pipelines.columns.cells import Cells
 from headrace.pipelines.columns.decimals import decimals_from_text
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.json_exact import DoesNotFit, convert, read_object
@@ -26,17 +27,6 @@ from headrace.pipelines.columns.walk import Bytes
 
 EPOCH_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
-
-
-class _Found:
-    """What the walk found for every field of every record."""
-
-    def __init__(self, fields: int, rows: int) -> None:
-        self.kind = np.zeros((fields, rows), np.uint8)
-        self.numbers = np.zeros((fields, rows), np.int64)
-        self.at = np.zeros((fields, rows), np.int64)
-        self.size = np.zeros((fields, rows), np.int64)
-        self.broken = np.zeros(rows, np.uint8)
 
 
 class JsonDecoder:
@@ -54,7 +44,7 @@ class JsonDecoder:
 
     def decode(self, records: RecordColumns) -> Decoded:
         """The wanted fields of every record's object."""
-        found = _Found(len(self._schema), len(records))
+        cells = Cells(len(self._schema), len(records))
         walk.walk_json(
             records.arena,
             np.ascontiguousarray(records.value_at),
@@ -64,35 +54,35 @@ class JsonDecoder:
             self._wants,
             self._bounds,
             self._epoch_micros,
-            found.kind,
-            found.numbers,
-            found.at,
-            found.size,
-            found.numbers.view(np.float64),
-            found.broken,
+            cells.found,
+            cells.numbers,
+            cells.at,
+            cells.size,
+            cells.numbers.view(np.float64),
+            cells.fault,
         )
-        columns = [self._column(records.arena, found, index) for index in range(len(self._schema))]
-        if not found.broken.any():
+        columns = [self._column(records.arena, cells, index) for index in range(len(self._schema))]
+        if not cells.fault.any():
             return Decoded(columns)
-        return self._mend(records, columns, np.flatnonzero(found.broken))
+        return self._mend(records, columns, np.flatnonzero(cells.fault))
 
     # --- columns
 
-    def _column(self, arena: Bytes, found: _Found, index: int) -> pa.Array:
+    def _column(self, arena: Bytes, cells: Cells, index: int) -> pa.Array:
         kind: pa.DataType = self._schema.field(index).type
-        state, numbers = found.kind[index], found.numbers[index]
+        state, numbers = cells.found[index], cells.numbers[index]
         is_there = state != ABSENT
         match self._wants[index]:
             case walk.LONG:
                 return fixed(kind, numbers.astype(kind.to_pandas_dtype(), copy=False), is_there)
             case walk.DOUBLE:
-                values = _doubles(arena, found, index)
+                values = _doubles(arena, cells, index)
                 if not pa.types.is_float32(kind):
-                    return fixed(kind, values, found.kind[index] != ABSENT)
+                    return fixed(kind, values, cells.found[index] != ABSENT)
                 with np.errstate(over="ignore"):
                     floats = values.astype(np.float32)
-                found.broken[np.isinf(floats) & (found.kind[index] != ABSENT)] = 1
-                return fixed(kind, floats, found.kind[index] != ABSENT)
+                cells.fault[np.isinf(floats) & (cells.found[index] != ABSENT)] = 1
+                return fixed(kind, floats, cells.found[index] != ABSENT)
             case walk.BOOLEAN:
                 return booleans(numbers != 0, is_there)
             case walk.TIMESTAMP:
@@ -100,27 +90,27 @@ class JsonDecoder:
             case walk.DATE:
                 return fixed(kind, numbers.astype(np.int32), is_there)
             case walk.NESTED:
-                return self._nested(arena, found, index)
-        text = _text(arena, found, index)
+                return self._nested(arena, cells, index)
+        text = _text(arena, cells, index)
         if pa.types.is_string(kind):
             return text
         decimals, unread = decimals_from_text(text, kind)
-        found.broken[unread] = 1
+        cells.fault[unread] = 1
         return decimals
 
-    def _nested(self, arena: Bytes, found: _Found, index: int) -> pa.Array:
+    def _nested(self, arena: Bytes, cells: Cells, index: int) -> pa.Array:
         field = self._schema.field(index)
-        state = found.kind[index]
+        state = cells.found[index]
         rows = np.flatnonzero(state != ABSENT)
         if not len(rows):
             return pa.nulls(len(state), field.type)
-        sizes = np.where(state == ABSENT, -1, found.size[index])
+        sizes = np.where(state == ABSENT, -1, cells.size[index])
         if not _arrow_reads(field.type):
-            found.broken[rows] = 1
+            cells.fault[rows] = 1
             return pa.nulls(len(state), field.type)
-        texts = spans(pa.binary(), arena, found.at[index], sizes).take(pa.array(rows))
+        texts = spans(pa.binary(), arena, cells.at[index], sizes).take(pa.array(rows))
         read, bad = _salvage(texts, field.type, lambda part: _read_nested(part, field))
-        found.broken[rows[bad]] = 1
+        cells.fault[rows[bad]] = 1
         places = np.full(len(state), -1)
         places[rows] = np.arange(len(rows))
         return read.take(pa.array(places, mask=places < 0))
@@ -148,29 +138,29 @@ class JsonDecoder:
         return Decoded(mended, reasons)
 
 
-def _doubles(arena: Bytes, found: _Found, index: int) -> NDArray[np.float64]:
+def _doubles(arena: Bytes, cells: Cells, index: int) -> NDArray[np.float64]:
     """A column of doubles, the ones with many digits read exactly by Arrow."""
-    values: NDArray[np.float64] = found.numbers[index].view(np.float64)
-    rows = np.flatnonzero(found.kind[index] == DIGITS)
+    values: NDArray[np.float64] = cells.numbers[index].view(np.float64)
+    rows = np.flatnonzero(cells.found[index] == DIGITS)
     if len(rows):
-        text = spans(pa.string(), arena, found.at[index][rows], found.size[index][rows])
+        text = spans(pa.string(), arena, cells.at[index][rows], cells.size[index][rows])
         read = pc.cast(text, pa.float64()).to_numpy()
         values[rows] = read
         overflowed = rows[np.isinf(read)]
-        found.broken[overflowed] = 1
-        found.kind[:, overflowed] = ABSENT
+        cells.fault[overflowed] = 1
+        cells.found[:, overflowed] = ABSENT
     return values
 
 
-def _text(arena: Bytes, found: _Found, index: int) -> pa.StringArray:
-    state = found.kind[index]
-    sizes = np.where(state == ABSENT, 0, found.size[index])
+def _text(arena: Bytes, cells: Cells, index: int) -> pa.StringArray:
+    state = cells.found[index]
+    sizes = np.where(state == ABSENT, 0, cells.size[index])
     total = int(sizes.sum())
     if total > 2**31 - 1:
         raise OverflowError(f"{total} bytes in one column of one batch: Arrow holds 2 GiB")
     out = np.empty(max(total, 1), np.uint8)
     ends = np.empty(len(state) + 1, np.int32)
-    written = gather_text(arena, found.at[index], found.size[index], state, ends, out, found.broken)
+    written = gather_text(arena, cells.at[index], cells.size[index], state, ends, out, cells.fault)
     buffers = [validity(state != ABSENT), pa.py_buffer(ends), pa.py_buffer(out[:written])]
     return pa.Array.from_buffers(pa.string(), len(state), buffers)
 

@@ -21,7 +21,7 @@ from headrace.connect.table import UNAVAILABLE_TEXT
 from headrace.pipelines.columns.unavailable import placeholder_in
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 _WIDE = Context(prec=100)  # Python's own context rounds to 28 digits; Arrow's decimals have 38
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TOO_LARGE_FOR_FLOAT = 3.4028235677973366e38  # from here on infinity is the nearest
@@ -216,7 +216,7 @@ def _time(value: Any, kind: pa.TimestampType, name: str, epoch_micros: int) -> i
             found = datetime.fromisoformat(value)
         except ValueError:
             raise DoesNotFit(f"field {name!r} is {_shown(value)}, which is not a time as ISO 8601 writes it") from None
-        return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - EPOCH) // _MICROSECOND
+        return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
     raise DoesNotFit(f"field {name!r} is {_shown(json.dumps(value))}, which is not {kind}")
 
 

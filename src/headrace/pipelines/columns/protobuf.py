@@ -5,26 +5,23 @@ read record by record by google.protobuf instead. Scalars that were not written 
 field has presence.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from numpy.typing import NDArray
 
 from headrace.pipelines.columns import protobuf_walk as walk
 from headrace.pipelines.columns.cells import Cells, Faults, column, without
-from headrace.pipelines.columns.decoding import Decoded, Refusal, fit, join_parts, one_by_one
+from headrace.pipelines.columns.decoding import Decoded, Reader, Refusal, fit, one_by_one, read_parts
 from headrace.pipelines.columns.framing import NULL, REASONS, split_frames, strip_indexes
 from headrace.pipelines.columns.json_exact import DoesNotFit
 from headrace.pipelines.columns.protobuf_schema import Table, check_columns, find_message, is_map, is_repeated, table_of
 from headrace.pipelines.columns.records import RecordColumns
 from headrace.pipelines.columns.walk import Bytes, Longs
-
-
-class _Reader(Protocol):
-    def read(self, arena: Bytes, at: Longs, size: Longs) -> Decoded: ...
 
 
 class ProtobufDecoder:
@@ -36,7 +33,7 @@ class ProtobufDecoder:
         self._path = np.array(found.path, np.int64)
         self._is_framed = is_framed
         descriptor = found.descriptor
-        self._reader: _Reader
+        self._reader: Reader
         if check_columns(descriptor, schema):
             self._reader = LibraryReader(descriptor, schema)
         else:
@@ -53,17 +50,10 @@ class ProtobufDecoder:
         good = ids >= NULL
         if good.all():
             return self._reader.read(records.arena, body_at, body_size)
-        parts = [_part(self._reader, records.arena, np.flatnonzero(good), body_at, body_size)]
-        for code in np.unique(ids[~good]).tolist():
-            rows = np.flatnonzero(ids == code)
-            parts.append(_part(Refusal(self._schema, REASONS[code]), records.arena, rows, body_at, body_size))
-        return join_parts(self._schema, len(records), parts)
-
-
-def _part(
-    reader: _Reader, arena: Bytes, rows: np.ndarray[tuple[int], np.dtype[np.intp]], at: Longs, size: Longs
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.intp]], Decoded]:
-    return rows, reader.read(arena, at[rows], size[rows])
+        readers: list[tuple[NDArray[np.intp], Reader]] = [(np.flatnonzero(good), self._reader)]
+        codes = np.unique(ids[~good]).tolist()
+        readers += [(np.flatnonzero(ids == code), Refusal(self._schema, REASONS[code])) for code in codes]
+        return read_parts(self._schema, readers, records.arena, body_at, body_size)
 
 
 class _WalkReader:
@@ -78,13 +68,7 @@ class _WalkReader:
             arena, at, size, table.fields,
             cells.found, cells.numbers, cells.at, cells.size, cells.fault, cells.where,
         )  # fmt: skip
-        faults = Faults()
-        if failed:
-            names = table.names or ("",)
-            faults.mark(
-                np.flatnonzero(cells.fault),
-                lambda row: walk.REASONS[int(cells.fault[row])].format(name=names[cells.where[row]]),
-            )
+        faults = cells.read_faults(walk.REASONS, table.names or ("",)) if failed else Faults()
         was_read = (size >= 0) & (cells.fault == 0)
         for leaf, has_default in enumerate(table.has_default):
             if has_default:  # every cell begins as zero, false and empty, which are the defaults

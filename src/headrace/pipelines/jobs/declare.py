@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from headrace.client.cluster import Cluster
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.options import connection_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -112,12 +113,7 @@ Output = TopicOutput | BatchSink
 
 def cluster_of(item: TopicInput | TopicOutput, bootstrap: str) -> Cluster:
     """The cluster that holds a topic, reached as its options say (`kafka.security.protocol` and the like)."""
-    connection = {
-        name.lower().removeprefix("kafka."): value
-        for name, value in item.options.items()
-        if name.lower().startswith("kafka.")
-    }
-    return cluster_at(item.bootstrap or bootstrap, connection)
+    return cluster_at(item.bootstrap or bootstrap, connection_in(item.options))
 
 
 @dataclass(frozen=True)
@@ -250,5 +246,4 @@ def connect_job(job: Job, settings: Mapping[str, str]) -> Job:
 
 
 def _with_options(item: T, options: Mapping[str, str]) -> T:
-    is_own = item.bootstrap or any(name.lower().startswith("kafka.") for name in item.options)
-    return item if is_own else replace(item, options={**options, **item.options})
+    return item if item.bootstrap or connection_in(item.options) else replace(item, options={**options, **item.options})

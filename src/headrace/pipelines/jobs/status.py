@@ -125,8 +125,6 @@ def status_of(job: Job, state: Path, bootstrap: str, now_ms: int) -> JobStatus:
 
 def describe_output(output: object) -> str:
     """What an output is, in a few words; never with a password."""
-    if isinstance(output, TopicOutput):
-        return str(output)
     if type(output).__str__ is not object.__str__:
         return str(output)
     target = getattr(output, "target", None)

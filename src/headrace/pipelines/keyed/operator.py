@@ -90,6 +90,14 @@ class Keyed:
         return len(self.key)
 
 
+def put_together(*parts: Keyed | None) -> Keyed | None:
+    """Rows one part behind the other; None where there is none."""
+    given = [part for part in parts if part is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+    return Keyed(np.concatenate([part.key for part in given]), pa.concat_batches([part.rows for part in given]))
+
+
 @dataclass(frozen=True)
 class Batch:
     """The rows of a call: `rows` has all input columns (the keys' too), `key[i]` is the number of row i's key.

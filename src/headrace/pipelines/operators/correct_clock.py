@@ -29,7 +29,7 @@ from headrace.pipelines.keyed.operator import (
 from headrace.pipelines.operators.aggregation.cells import Extreme, Sum
 from headrace.pipelines.operators.errors import BadField, BadTime, require
 from headrace.pipelines.operators.frames import Transform, over_keys
-from headrace.pipelines.operators.grouping import Longs, find, group_rows, highest, sort_rows
+from headrace.pipelines.operators.grouping import Longs, find, group_rows, highest, lowest, sort_rows
 from headrace.pipelines.operators.times import TIMESTAMP, Interval, microseconds, positive, times_of, timestamps
 
 
@@ -146,12 +146,8 @@ class ClockOffsets(Untimed):
 
     def _bases(self, count: int, held_key: Longs, held_base: Longs, key: Longs, delay: Longs) -> Longs:
         far = 2**62
-        base = np.full(count, far, np.int64)
-        np.minimum.at(base, held_key, held_base)
-        fresh = base == far
-        lowest = np.full(count, far, np.int64)
-        np.minimum.at(lowest, key, delay)
-        return np.where(fresh, np.where(lowest == far, 0, lowest), base)
+        base, least = lowest(count, held_key, held_base, far), lowest(count, key, delay, far)
+        return np.where(base == far, np.where(least == far, 0, least), base)
 
     def _kept(self, count: int, key: Longs, at: Longs, least: Extreme, samples: Sum, total: Sum, base: Longs) -> Keyed:
         """What the window of the next row can reach, put together by stretches of time."""

@@ -30,6 +30,7 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Untimed,
     Values,
+    put_together,
 )
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, check_events, event_time_of, over_keys
@@ -160,14 +161,11 @@ class FirstWithin:
         output = pa.RecordBatch.from_arrays(
             [*carried.columns, pa.nulls(len(rows), self.output.field(len(self.carried)).type)], schema=self.output
         )
-        whose = batch.key[rows]
         latest = highest(batch.keys.num_rows, key, at, NO_WATERMARK)
-        if aside is not None:
-            output, whose = pa.concat_batches([output, aside.rows]), np.concatenate([whose, aside.key])
         seen = pa.RecordBatch.from_arrays([pa.array(time[rows])], schema=_AT)
         every = np.flatnonzero(latest != NO_WATERMARK)
         return Changes(
-            emit=Keyed(whose, output),
+            emit=put_together(Keyed(batch.key[rows], output), aside),
             append={SEEN: Keyed(batch.key[rows], seen)},
             event_timers=Timers(every, latest[every] + self.within),
         )

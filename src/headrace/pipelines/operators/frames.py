@@ -87,10 +87,10 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
 
 
 def check_names(
-    frame: DataFrame, by: Sequence[str], aggregates: Mapping[str, Aggregate], taken: Collection[str]
+    frame: DataFrame, by: Sequence[str], aggregates: Mapping[str, Aggregate], taken: Collection[str], what: str = "by"
 ) -> None:
     """Refuse keys and fields that are not there, and names that the output has already."""
-    require(by, frame.columns, "by")
+    require(by, frame.columns, what)
     for name, each in aggregates.items():
         if name in by or name in taken:
             raise BadField(f"an aggregate is called {name!r}, as another column of the output is: choose another name")

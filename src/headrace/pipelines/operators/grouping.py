@@ -22,6 +22,13 @@ class Groups(NamedTuple):
         """A row of each group, by its number before sorting."""
         return self.order[self.starts]
 
+    @property
+    def numbers(self) -> Longs:
+        """Of each row, before sorting, the number of its group."""
+        found = np.empty(len(self.order), np.int64)
+        found[self.order] = np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
+        return found
+
 
 def group_rows(*columns: NDArray[Any], then: tuple[NDArray[Any], ...] = ()) -> Groups:
     """Rows grouped by columns of numbers, sorted by them, and within a group by `then`; equal rows keep their order."""

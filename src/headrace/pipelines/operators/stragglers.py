@@ -7,8 +7,10 @@ chosen, each such row is counted, and the count is in the query's progress.
 An operator emits such rows beside its results, in the column `_aside` (`set_aside`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ from headrace.pipelines.operators.times import TIMESTAMP, Interval, positive, ti
 
 ASIDE = "_aside"
 LATE, NO_TIME = "late", "no time"
+_HANDED_ON = ("reason", "window_start", "window_end", "lateness_ms", "row")
+_COUNTED = {LATE: "late", NO_TIME: "no_time"}
 _numbers = count(1)
 
 
@@ -69,9 +73,7 @@ def late_rows(frame: DataFrame) -> DataFrame:
     Columns: `reason` (late, no time), `window_start`, `window_end` (of the latest window that was missed),
     `lateness_ms` (how long that window had been closed, by the watermark), and the row's own columns as `row`.
     """
-    aside = fn.col(_marked(frame))
-    names = ("reason", "window_start", "window_end", "lateness_ms", "row")
-    return frame.where(aside.isNotNull()).select(*(aside[name].alias(name) for name in names))
+    return frame.where(f"{_marked(frame)} IS NOT NULL").select(*(f"{ASIDE}.{name}" for name in _HANDED_ON))
 
 
 def routed(frame: DataFrame, *, results: str, late: str) -> DataFrame:
@@ -80,9 +82,8 @@ def routed(frame: DataFrame, *, results: str, late: str) -> DataFrame:
     Two frames in a union would run the operator twice.
     """
     aside = fn.col(_marked(frame))
-    names = ("reason", "window_start", "window_end", "lateness_ms", "row")
     result = fn.to_json(fn.struct(*(fn.col(f"`{name}`") for name in frame.columns if name != ASIDE)))
-    handed_on = fn.to_json(fn.struct(*(aside[name].alias(name) for name in names)))
+    handed_on = fn.to_json(fn.struct(*(aside[name].alias(name) for name in _HANDED_ON)))
     return frame.select(
         fn.when(aside.isNull(), results).otherwise(late).alias("topic"),
         fn.when(aside.isNull(), result).otherwise(handed_on).alias("value"),
@@ -102,15 +103,22 @@ def count_without_time(frame: DataFrame, at: Column) -> DataFrame:
     return frame.observe(f"{LATE_ROWS}.{NO_TIME}.{next_number()}", late, timeless)
 
 
-def count_late_rows(frame: DataFrame, choice: Stragglers) -> DataFrame:
-    """What an operator emitted, with what was set aside counted, and left out if nobody asked for it."""
+def count_late_rows(
+    frame: DataFrame, choice: Stragglers, name: str = LATE_ROWS, more: Mapping[str, str] = MappingProxyType({})
+) -> DataFrame:
+    """What an operator emitted, with what was set aside counted, and left out if nobody asked for it.
+
+    `more` are further reasons, of rows that are counted and never handed on, and what their counts are called.
+    """
     rows, reason = fn.col(f"{ASIDE}.rows"), fn.col(f"{ASIDE}.reason")
-    observed = frame.observe(
-        f"{LATE_ROWS}.{next_number()}",
-        fn.coalesce(fn.sum(fn.when(reason == LATE, rows)), fn.lit(0)).alias("late"),
-        fn.coalesce(fn.sum(fn.when(reason == NO_TIME, rows)), fn.lit(0)).alias("no_time"),
-    )
-    return observed if choice.hands_on else observed.where(f"{ASIDE} IS NULL").drop(ASIDE)
+    counts = [
+        fn.coalesce(fn.sum(fn.when(reason == why, rows)), fn.lit(0)).alias(called)
+        for why, called in {**_COUNTED, **more}.items()
+    ]
+    observed = frame.observe(f"{name}.{next_number()}", *counts)
+    if choice.hands_on:
+        return observed.where(f"{ASIDE} IS NULL OR {ASIDE}.row IS NOT NULL") if more else observed
+    return observed.where(f"{ASIDE} IS NULL").drop(ASIDE)
 
 
 def _marked(frame: DataFrame) -> str:

@@ -29,6 +29,14 @@ def some_rows(rows: pa.RecordBatch, chosen: Longs) -> pa.RecordBatch:
     return rows if len(chosen) == rows.num_rows else rows.take(pa.array(chosen))
 
 
+def without_nulls(rows: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Which rows have a value in every column."""
+    found = np.ones(rows.num_rows, np.bool_)
+    for column in rows.columns:
+        found &= np.asarray(column.is_valid())
+    return found
+
+
 _UNITS: Final = {
     "microsecond": 1,
     "us": 1,

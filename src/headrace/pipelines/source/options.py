@@ -145,11 +145,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         schema_file=options.text("schemaFile"),
         sample_records=options.number("sampleRecords", default=1000) or 1000,
         decoder={name.lower(): text for name in DECODER_OPTIONS if (text := options.text(name)) is not None},
-        connection={
-            name: value
-            for name, value in options.beginning("kafka.").items()
-            if name not in ("bootstrap.servers", "isolation.level")
-        },
+        connection=options.connection(but="isolation.level"),
     )
 
 

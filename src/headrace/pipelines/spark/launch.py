@@ -30,6 +30,7 @@ from typing import Any, Final
 
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.spark.java import Java, cache_folder
+from headrace.stores.folders import replace_text, sync
 
 MAIN_CLASS: Final = "org.apache.spark.deploy.SparkSubmit"
 # What Spark's launcher makes of the command line; all other settings go to the program.
@@ -188,10 +189,7 @@ def _remembered_command(java: Java, home: Path, key: str, conf: Mapping[str, str
     except (OSError, ValueError):
         pass  # not there yet, or not whole: ask again
     command = _ask_launcher(java, home, conf)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(command))
-    partial.replace(file)
+    replace_text(file, json.dumps(command))
     return command
 
 
@@ -224,7 +222,7 @@ def archive_flags(java: Java, key: str, class_path: str) -> list[str]:
     if archive.exists():
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     if partial.exists() and _is_whole(java, partial, class_path):
-        _sync(partial)
+        sync(partial)
         partial.replace(archive)
         claim.unlink(missing_ok=True)
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
@@ -278,8 +276,3 @@ def _is_whole(java: Java, file: Path, class_path: str) -> bool:
     command += ["-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash", "-cp", class_path, "-version"]
     done = subprocess.run(command, capture_output=True, check=False, timeout=60)
     return done.returncode == 0
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())

@@ -17,6 +17,7 @@ from typing import Final
 
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.spark.java import cache_folder
+from headrace.stores.folders import replace_text
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9]\d*)(?:,\s*\d+)?\])?")
 _CLUSTER: Final = re.compile(r"(?:spark|k8s|yarn|local-cluster).*")
@@ -180,8 +181,5 @@ def log_settings_file(cache: Path | None = None) -> Path:
     text = log_settings()
     file = (cache or cache_folder()) / f"log4j2-{hashlib.sha256(text.encode()).hexdigest()[:12]}.properties"
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(f".{os.getpid()}")
-        partial.write_text(text)
-        partial.replace(file)
+        replace_text(file, text)
     return file

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.jobs.declare import BadJob, Job, Topic, job
+from headrace.pipelines.options import connection_in
 from headrace.pipelines.views.sink import ViewSink
 from headrace.stores.batch import words
 from headrace.stores.views.shape import NAME
@@ -116,13 +117,10 @@ def _store(store: "Store | Topic", inputs: Mapping[str, Topic]) -> Store:
         return store
     from headrace.pipelines.views.topic_store import TopicStore
 
-    connection = {
-        word.lower().removeprefix("kafka."): text
-        for word, text in store.options.items()
-        if word.lower().startswith("kafka.")
-    }
     first = next((given.bootstrap for given in inputs.values() if isinstance(given, Topic)), None)
-    return TopicStore(store.name, store.bootstrap or first, int(store.options.get("partitions", "1")), connection)
+    return TopicStore(
+        store.name, store.bootstrap or first, int(store.options.get("partitions", "1")), connection_in(store.options)
+    )
 
 
 def views_in(jobs: Sequence[Job]) -> dict[str, ViewSink]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.consolidate import consolidate, first_doubled, first_without
+from headrace.pipelines.options import connection_in
 from headrace.pipelines.spark.checkpoint import Planned, read_planned
 from headrace.pipelines.spark.internals import read_note, running_execution
 from headrace.stores.errors import BadView
@@ -149,12 +150,7 @@ def _reached(sources: Iterable[Mapping[str, str]]) -> tuple[str | None, dict[str
     for options in sources:
         bootstrap = options.get("bootstrap") or options.get("kafka.bootstrap.servers")
         if bootstrap:
-            connection = {
-                name.removeprefix("kafka."): value
-                for name, value in options.items()
-                if name.startswith("kafka.") and name != "kafka.bootstrap.servers"
-            }
-            return bootstrap, connection
+            return bootstrap, connection_in(options, ("bootstrap.servers",))
     return None, {}
 
 

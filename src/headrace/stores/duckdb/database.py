@@ -7,14 +7,14 @@ batch or question take turns, so that no two of them write at once.
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import extras
 from headrace.stores.batch import TableColumn
-from headrace.stores.sql.database import StagingDatabase
+from headrace.stores.sql.database import StagingDatabase, commit_or_roll_back
 from headrace.stores.sql.statements import TableName, quote
 
 if TYPE_CHECKING:
@@ -78,16 +78,8 @@ class DuckdbDatabase(StagingDatabase):
             self._connection = None
             self._turn.release()
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        self._open.begin()
-        try:
-            yield
-            self._open.commit()
-        except BaseException:
-            with suppress(self._duckdb.Error):
-                self._open.rollback()
-            raise
+    def transaction(self) -> AbstractContextManager[None]:
+        return commit_or_roll_back(self._open, self._duckdb.Error)
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         cursor = self._open.execute(statement, list(values))

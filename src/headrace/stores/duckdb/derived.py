@@ -16,7 +16,7 @@ from typing import Any, Final
 from headrace import extras
 from headrace.stores.duckdb.database import DuckdbDatabase
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable
-from headrace.stores.sql.database import ColumnType, Rows, TableDatabase, with_key
+from headrace.stores.sql.database import ColumnType, Rows, TableDatabase, fetch_chunks, with_key
 from headrace.stores.sql.derived import SqlSink
 from headrace.stores.sql.growth import ADD, TableOptions
 from headrace.stores.sql.statements import TableName, quote, upsert_rows
@@ -106,9 +106,7 @@ class DuckdbTables(DuckdbDatabase, TableDatabase):
             raise RowRefused(f"DuckDB refuses the row: {error}") from error
 
     def stream(self, statement: str, chunk_rows: int) -> Iterator[Rows]:
-        self._open.execute(statement)
-        while chunk := self._open.fetchmany(chunk_rows):
-            yield chunk
+        return fetch_chunks(self._open.execute(statement), chunk_rows)
 
     def columns(self, table: TableName) -> dict[str, ColumnType]:
         found = self.run(

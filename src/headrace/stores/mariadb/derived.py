@@ -9,7 +9,7 @@ case are two.
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -17,7 +17,14 @@ from urllib.parse import unquote, urlsplit
 
 from headrace import extras
 from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkRefused, SinkUnavailable
-from headrace.stores.sql.database import ColumnType, Rows, TableDatabase, with_format_marks
+from headrace.stores.sql.database import (
+    ColumnType,
+    Rows,
+    TableDatabase,
+    commit_or_roll_back,
+    fetch_chunks,
+    with_format_marks,
+)
 from headrace.stores.sql.derived import SqlSink
 from headrace.stores.sql.growth import ADD, TableOptions
 from headrace.stores.sql.statements import TableName, list_names, quote
@@ -108,17 +115,9 @@ class MariadbTables(TableDatabase):
         except OSError as error:
             raise SinkUnavailable(f"MariaDB cannot be reached: {error}") from error
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """All or nothing, but for definitions."""
-        self._open.begin()
-        try:
-            yield
-            self._open.commit()
-        except BaseException:
-            with suppress(self._pymysql.Error, OSError):
-                self._open.rollback()
-            raise
+        return commit_or_roll_back(self._open, self._pymysql.Error, OSError)
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._open.cursor() as cursor:
@@ -129,8 +128,7 @@ class MariadbTables(TableDatabase):
         """Unbuffered; a consistent read sees one moment."""
         with self._open.cursor(self._pymysql.cursors.SSCursor) as cursor:
             cursor.execute(statement)
-            while chunk := cursor.fetchmany(chunk_rows):
-                yield chunk
+            yield from fetch_chunks(cursor, chunk_rows)
 
     def columns(self, table: TableName) -> dict[str, ColumnType]:
         """From the information schema. A column of JSON is text with a check, as MariaDB has it."""

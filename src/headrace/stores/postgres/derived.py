@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkRefused, SinkUnavailable
 from headrace.stores.postgres.database import STAGE, PostgresDatabase
-from headrace.stores.sql.database import ColumnType, Rows, TableDatabase
+from headrace.stores.sql.database import ColumnType, Rows, TableDatabase, fetch_chunks
 from headrace.stores.sql.derived import SqlSink
 from headrace.stores.sql.growth import ADD, TableOptions
 from headrace.stores.sql.statements import TableName, list_names, quote, upsert_rows
@@ -79,8 +79,7 @@ class PostgresTables(PostgresDatabase, TableDatabase):
     def stream(self, statement: str, chunk_rows: int) -> Iterator[Rows]:
         with self.transaction(), self._db.cursor(name="headrace_scan") as cursor:
             cursor.execute(statement)
-            while chunk := cursor.fetchmany(chunk_rows):
-                yield chunk
+            yield from fetch_chunks(cursor, chunk_rows)
 
     def columns(self, table: TableName) -> dict[str, ColumnType]:
         """Without generated columns, which are not ours to write."""

@@ -18,7 +18,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from headrace import extras
-from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, complete_rows, key_text
+from headrace.stores.derived import (
+    ChangeBatch,
+    Place,
+    RowChange,
+    StoredRow,
+    Values,
+    complete_rows,
+    encode_row,
+    key_text,
+)
 from headrace.stores.errors import (
     InvalidConnectSetting,
     RowRefused,
@@ -156,7 +165,7 @@ class RedisSink:
         self._client = connect(self.url)
 
     def _call(self, operations: Sequence[list[Any]], place: str) -> None:
-        answer = self._apply(keys=[self.state], args=[self._owner, place, self.ttl_s, _compact(operations)])
+        answer = self._apply(keys=[self.state], args=[self._owner, place, self.ttl_s, encode_row(operations)])
         if answer == _TAKEN:
             raise TakenOver(self.name)
         if answer == _REPLACED:
@@ -186,7 +195,7 @@ class RedisSink:
         if row is None or self.mode == INVALIDATE:
             return ["gone", key]
         if self.form == JSON:
-            return ["set", key, _compact(row)]
+            return ["set", key, encode_row(row)]
         if len(row) > _MOST_FIELDS:
             raise RowRefused(
                 f"a row of {len(row)} columns is too wide for a hash: set form = 'json'",
@@ -305,13 +314,10 @@ class RedisSink:
                 self._remove(old.decode())
 
 
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
 def _text(value: object) -> str:
     if value.__class__ is int:
         return str(value)
-    return value if isinstance(value, str) else _compact(value)
+    return value if isinstance(value, str) else encode_row(value)
 
 
 def redis(

@@ -6,7 +6,7 @@ besides: rows put and removed by key, and a table that grows with its rows.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -108,6 +108,25 @@ class StagingDatabase(Database):
     @abstractmethod
     def stage(self, spool: "Spool", types: Mapping[str, str]) -> str:
         """The rows, with their flags, in a table that is gone with the connection; its name."""
+
+
+@contextmanager
+def commit_or_roll_back(connection: Any, *passing: type[Exception]) -> Iterator[None]:
+    """A transaction on a driver's connection; errors of these types while rolling back do not hide the first one."""
+    connection.begin()
+    try:
+        yield
+        connection.commit()
+    except BaseException:
+        with suppress(*passing):
+            connection.rollback()
+        raise
+
+
+def fetch_chunks(cursor: Any, chunk_rows: int) -> Iterator[Rows]:
+    """What a query that was run has found, so many rows at a time."""
+    while chunk := cursor.fetchmany(chunk_rows):
+        yield chunk
 
 
 @lru_cache(maxsize=512)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable
-from headrace.stores.sql.database import ColumnType, Rows, TableDatabase, with_key
+from headrace.stores.sql.database import ColumnType, Rows, TableDatabase, fetch_chunks, with_key
 from headrace.stores.sql.derived import SqlSink
 from headrace.stores.sql.growth import ADD, TableOptions
 from headrace.stores.sql.statements import TableName, quote, upsert_rows
@@ -76,9 +76,7 @@ class SqliteTables(SqliteDatabase, TableDatabase):
             raise RowRefused(f"SQLite refuses the row: {error}") from error
 
     def stream(self, statement: str, chunk_rows: int) -> Iterator[Rows]:
-        cursor = self._db.execute(statement)
-        while chunk := cursor.fetchmany(chunk_rows):
-            yield chunk
+        return fetch_chunks(self._db.execute(statement), chunk_rows)
 
     def _info(self, table: TableName) -> list[tuple[Any, ...]]:
         return self.run(f"PRAGMA table_info({quote(table.name)})")

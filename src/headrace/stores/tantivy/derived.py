@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from headrace import extras
-from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, complete_rows, key_text
+from headrace.stores.derived import (
+    ChangeBatch,
+    Place,
+    RowChange,
+    StoredRow,
+    Values,
+    complete_rows,
+    encode_row,
+    key_text,
+)
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable
 from headrace.stores.folders import Generations
 
@@ -88,7 +97,7 @@ class TantivySink:
         row = change.row or {}
         document = self._tantivy.Document()
         document.add_text(ID, text)
-        source = _compact(row)
+        source = encode_row(row)
         document.add_bytes(SOURCE, source.encode())
         try:
             document.add_json(ROW, source)
@@ -191,9 +200,6 @@ def _schema(tantivy: Any) -> Any:
     builder.add_json_field(ROW, stored=False)
     builder.add_text_field(TEXT, stored=False)
     return builder.build()
-
-
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def search(path: str | Path, query: str, limit: int = 10) -> list[dict[str, Any]]:

@@ -190,9 +190,7 @@ class Bag(Cell):
         return Bag(self.lists.take(pa.array(rows)), self.distinct, self.cut)
 
     def reduce(self, groups: Groups) -> "Bag":
-        group = np.empty(len(groups.order), np.int64)
-        group[groups.order] = np.repeat(np.arange(len(groups.starts)), groups.ends - groups.starts)
-        return self._gathered(np.arange(len(group)), group, len(groups.starts))
+        return self._gathered(np.arange(len(groups.order)), groups.numbers, len(groups.starts))
 
     def over(self, lows: Longs, highs: Longs) -> "Bag":
         lengths = highs - lows

@@ -66,9 +66,7 @@ def ranks(columns: Sequence[pa.Array]) -> tuple[Longs, Longs]:
     Nulls come first; what a place means holds only within one call.
     """
     groups = group_rows(*[_codes(column) for column in columns])
-    places = np.empty(len(groups.order), np.int64)
-    places[groups.order] = np.repeat(np.arange(len(groups.starts)), groups.ends - groups.starts)
-    return places, groups.firsts if len(groups.starts) else np.zeros(0, np.int64)
+    return groups.numbers, groups.firsts
 
 
 def _codes(values: pa.Array) -> NDArray[Any]:
@@ -109,12 +107,7 @@ def places(columns: Sequence[pa.Array], descending: Sequence[bool]) -> Longs:
         place, _ = ranks([column])
         place = len(place) - place if down else place
         codes.append(np.where(np.asarray(column.is_valid()), place, len(place) + 1) if column.null_count else place)
-    if len(codes) == 1:
-        return codes[0]
-    groups = group_rows(*codes)
-    found = np.empty(len(groups.order), np.int64)
-    found[groups.order] = np.repeat(np.arange(len(groups.starts)), groups.ends - groups.starts)
-    return found
+    return codes[0] if len(codes) == 1 else group_rows(*codes).numbers
 
 
 def rank_in_key(key: Longs) -> Longs:

@@ -14,7 +14,7 @@ from headrace.pipelines.operators.aggregation.cells import Bag, Cut
 from headrace.pipelines.operators.aggregation.heads import RANK_FIELD, Ordered
 from headrace.pipelines.operators.aggregation.ordered import Listed, as_bag, from_bag, lists_of
 from headrace.pipelines.operators.aggregation.ordering import RANKINGS, first_ranked, is_ordered, places
-from headrace.pipelines.operators.errors import BadAggregate, BadField, as_names, nearest
+from headrace.pipelines.operators.errors import BadAggregate, BadField, as_names
 from headrace.pipelines.operators.grouping import Longs
 
 _MOST = 10_000
@@ -99,9 +99,6 @@ class TopN(Listed):
         return pa.ListArray.from_arrays(lists.offsets, made, type=given)
 
     def part(self, name: str, rows: pa.Schema, *, inserts: bool) -> Ordered:
-        for column in self.names:
-            if column not in rows.names:
-                raise BadField(f"{name}: there is no column {column!r}: {nearest(column, rows.names)}")
         self._check(rows)
         return Ordered(
             name,

@@ -29,11 +29,12 @@ from headrace.pipelines.keyed.operator import (
     Timers,
     Times,
     Values,
+    put_together,
 )
 from headrace.pipelines.operators.grouping import Longs, find, lowest, sort_rows
 from headrace.pipelines.operators.joins.sides import Bounds
 from headrace.pipelines.operators.stragglers import Stragglers, aside_field, set_aside
-from headrace.pipelines.operators.times import EARLIEST, in_words, times_of
+from headrace.pipelines.operators.times import EARLIEST, in_words, times_of, without_nulls
 from headrace.pipelines.operators.windows.results import RETRACTED
 
 
@@ -222,7 +223,7 @@ class IntervalJoin:
             self._held(side, state, batch, np.flatnonzero(kept & mine), time)
             for side, mine in zip(self.sides, (is_left, ~is_left), strict=True)
         )
-        found = self._pairs(left, right, _without_nulls(batch.keys))
+        found = self._pairs(left, right, without_nulls(batch.keys))
         emit = [*self._news(left, right, found), aside]
         left.matched[found.left] = True
         right.matched[found.right] = True
@@ -318,16 +319,13 @@ class IntervalJoin:
                 append[side.name] = side.stored(held.some(np.arange(held.old, len(held.key))))
             if reached > EARLIEST and (told or not side.lonely):
                 expire[side.name] = side.bound(reached - allowed)
-        told_rows = [each for each in emit if each is not None]
         return Changes(
-            emit=_together(told_rows),
+            emit=put_together(*emit),
             put=put,
             append=append,
             delete=delete,
             expire=expire,
-            event_timers=Timers(np.arange(count, dtype=np.int64), timers)
-            if any(s.lonely for s in self.sides)
-            else None,
+            event_timers=Timers(np.arange(count), timers) if any(side.lonely for side in self.sides) else None,
         )
 
     @property
@@ -348,16 +346,3 @@ class IntervalJoin:
             window=(time, time),
             reached_us=reached,
         )
-
-
-def _without_nulls(keys: pa.RecordBatch) -> NDArray[np.bool_]:
-    found = np.ones(keys.num_rows, np.bool_)
-    for column in keys.columns:
-        found &= np.asarray(column.is_valid())
-    return found
-
-
-def _together(told: list[Keyed]) -> Keyed | None:
-    if len(told) < 2:
-        return told[0] if told else None
-    return Keyed(np.concatenate([each.key for each in told]), pa.concat_batches([each.rows for each in told]))

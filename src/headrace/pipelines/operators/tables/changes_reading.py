@@ -13,13 +13,13 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from headrace.pipelines.columns.unavailable import placeholders
-from headrace.pipelines.operators.errors import BadField, nearest, require
+from headrace.pipelines.operators.errors import BadField, nearest
+from headrace.pipelines.operators.event_time import IDLE
 from headrace.pipelines.operators.tables.current import WHOLE_ROWS
 from headrace.pipelines.operators.tables.form import check_row_names
 
 ENVELOPE, ROWS = "envelope", "rows"
 DELETED: Final = "__deleted"
-IDLE: Final = "_idle"
 _RECORD: Final = ("_key", "_value", "_topic", "_partition", "_offset", "_timestamp", "_timestampType", "_headers", IDLE)
 _OPERATIONS: Final = ("c", "r", "u", "d", "t")
 _TRUNCATE: Final = (
@@ -254,7 +254,6 @@ def records_of(
     for name in key:
         if name not in names:
             raise BadField(f"key in table_changes names {name!r}, which the rows do not have: {nearest(name, names)}")
-    require(key, names, "key in table_changes")
     return found
 
 

@@ -39,7 +39,6 @@ JOINED_FORM: Final = (pa.field(WEIGHT, WEIGHT_TYPE), pa.field(VERSIONS, VERSIONS
 
 VERSION_DDL: Final = "struct<table: string, key: string, offset: bigint, lsn: string>"
 FORM_DDL: Final = f"{WEIGHT} int, {VERSION} {VERSION_DDL}, {TIME} timestamp"
-JOINED_DDL: Final = f"{WEIGHT} int, {VERSIONS} array<{VERSION_DDL}>, {TIME} timestamp"
 
 
 def row_names(columns: Collection[str]) -> list[str]:

@@ -34,8 +34,6 @@ def tumbling(
     watermark has reached the window's end. `early` emits so often what there is so far, `wall_clock` ends a window so
     long after its end by the wall clock although the watermark stands still. Late rows: `stragglers`.
     """
-    from headrace.pipelines.operators.windows.panes import hop
-
     size_us = positive(size, "the size of tumbling windows")
     offset_us = microseconds(offset, "offset in tumbling") % size_us
     chosen = read_keywords("tumbling", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,

@@ -16,7 +16,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from headrace.pipelines.columns.jit import compiled
-from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, State, Times, Values
+from headrace.pipelines.keyed.operator import (
+    NEVER,
+    Batch,
+    Changes,
+    Due,
+    Keyed,
+    Plan,
+    State,
+    Times,
+    Values,
+    put_together,
+)
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import Fold, Folded
 from headrace.pipelines.operators.errors import BadWindow
@@ -266,16 +277,12 @@ class SessionWindows(Windowed):
         last = highest(len(of), at[exists], revision[exists], 0)
         now = (last + 1)[fresh] if len(of) else last
         back = np.flatnonzero(stale)
-        parts, keys = [], []
-        if len(back):
-            parts.append(results_batch(self.output, old_start[back], old_end[back], old.take(back), revision[back],
-                                       final=was_final[back], retracted=True))  # fmt: skip
-            keys.append(told.key[back])
-        if len(fresh):
-            parts.append(results_batch(self.output, begun[fresh], end[fresh], windows.take(fresh), now,
-                                       final=over[fresh], retracted=False))  # fmt: skip
-            keys.append(of[fresh])
-        emit = Keyed(np.concatenate(keys), pa.concat_batches(parts)) if parts else None
+        emit = None
+        if len(back) or len(fresh):
+            gone = results_batch(self.output, old_start[back], old_end[back], old.take(back), revision[back],
+                                 final=was_final[back], retracted=True)  # fmt: skip
+            come = results_batch(self.output, begun[fresh], end[fresh], windows.take(fresh), now, final=over[fresh])
+            emit = put_together(Keyed(told.key[back], gone), Keyed(of[fresh], come))
         stays = np.flatnonzero(~stale & (old_end > horizon))
         kept = told.rows.take(pa.array(stays))
         about = [begun[fresh], end[fresh], now.astype(np.int32), over[fresh]]

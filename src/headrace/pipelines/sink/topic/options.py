@@ -67,11 +67,7 @@ def read_options(given: Mapping[str, str]) -> SinkOptions:
         transaction_timeout_ms=options.number("transactionTimeoutMs", default=900_000, least=1000) or 0,
         decisions_topic=options.text("decisionsTopic") or DECISIONS_TOPIC,
         batch_bytes=options.number("batchBytes", default=BATCH_BYTES, least=1024) or BATCH_BYTES,
-        connection={
-            name: value
-            for name, value in options.beginning("kafka.").items()
-            if name not in ("bootstrap.servers", "compression.type")
-        },
+        connection=options.connection(but="compression.type"),
     )
 
 

@@ -13,7 +13,7 @@ from headrace.pipelines.keyed.operator import Operator
 from headrace.pipelines.observed import LATE_ROWS
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow, On, as_names, key_pairs, require
 from headrace.pipelines.operators.frames import Transform, over_keys
-from headrace.pipelines.operators.stragglers import ASIDE, LATE, NO_TIME, Stragglers, drop, next_number
+from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, count_late_rows, drop
 from headrace.pipelines.operators.tables import current
 from headrace.pipelines.operators.tables.enrichment import versions
 from headrace.pipelines.operators.tables.enrichment.operators import (
@@ -115,7 +115,9 @@ def enrich(
         if at is None:
             return found.select(*(f"`{name}`" for name in (*events.columns, *added)))
         added += [ASIDE] if policy.hands_on else []
-        found = count_late_events(found, policy).select(*(f"`{name}`" for name in (*events.columns, *added)))
+        # The table's late changes are in the answers, and only counted.
+        found = count_late_rows(found, policy, f"{LATE_ROWS}.enrich", {LATE_CHANGE: "late_changes"})
+        found = found.select(*(f"`{name}`" for name in (*events.columns, *added)))
         # An event at the very watermark is answered with the next one.
         return found.transform(replace(at, lag_us=max(at.lag_us, 1) + policy.allowed_us).put)
 
@@ -201,17 +203,6 @@ def _with_watermark(table: DataFrame, delay_us: int | None) -> DataFrame:
             "write delay='10 seconds', how late its changes may come"
         )
     return table.withWatermark(TIME, spell(delay_us))
-
-
-def count_late_events(frame: DataFrame, choice: Stragglers) -> DataFrame:
-    """Answers, and with `side_output()` late events; the table's late changes are in the answers and only counted."""
-    rows, reason = fn.col(f"{ASIDE}.rows"), fn.col(f"{ASIDE}.reason")
-    names = {LATE: "late", NO_TIME: "no_time", LATE_CHANGE: "late_changes"}
-    sums = [fn.coalesce(fn.sum(fn.when(reason == why, rows)), fn.lit(0)).alias(name) for why, name in names.items()]
-    observed = frame.observe(f"{LATE_ROWS}.enrich.{next_number()}", *sums)
-    if choice.hands_on:
-        return observed.where(f"{ASIDE} IS NULL OR {ASIDE}.row IS NOT NULL")
-    return observed.where(f"{ASIDE} IS NULL").drop(ASIDE)
 
 
 def check_how(how: str) -> bool:

@@ -29,6 +29,7 @@ from headrace.pipelines.keyed.operator import (
     Times,
     Untimed,
     Values,
+    put_together,
 )
 from headrace.pipelines.operators.grouping import Longs, lowest
 from headrace.pipelines.operators.stragglers import ASIDE, NO_TIME, Stragglers, aside_field, set_aside
@@ -132,14 +133,6 @@ def split(batch: Batch) -> tuple[Longs, Longs]:
     """Which rows of a call are events, and which are versions."""
     is_event = np.asarray(batch.rows.column(GONE).is_null())
     return np.flatnonzero(is_event), np.flatnonzero(~is_event)
-
-
-def put_together(*parts: Keyed | None) -> Keyed | None:
-    """Rows to emit, one part behind the other."""
-    given = [part for part in parts if part is not None]
-    if len(given) < 2:
-        return given[0] if given else None
-    return Keyed(np.concatenate([part.key for part in given]), pa.concat_batches([part.rows for part in given]))
 
 
 def _columns(column: pa.StructArray, chosen: Longs) -> list[pa.Array]:

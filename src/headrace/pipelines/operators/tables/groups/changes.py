@@ -3,7 +3,7 @@
 The different values of a table that loses rows too are counted by an operator of their own, before the groups.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from headrace.pipelines.operators.aggregation.algebra import Aggregate, Part
 from headrace.pipelines.operators.aggregation.distinct import Marks
 from headrace.pipelines.operators.errors import BadAggregate, BadField, as_names, nearest, require
-from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys, prepare
+from headrace.pipelines.operators.frames import Transform, arrow_schema, check_names, over_keys, prepare
 from headrace.pipelines.operators.tables.form import NAMES, TIME, VERSION, WEIGHT, check_form, only_grows, row_names
 from headrace.pipelines.operators.tables.groups.native import (
     Upserts,
@@ -52,9 +52,10 @@ def group_changes(
 
     def apply(frame: DataFrame) -> DataFrame:
         check_form(arrow_schema(frame), "the input of group_changes")
-        _check_names(keys, aggregates, frame.columns)
-        for name, each in aggregates.items():
-            _require(name, each.names, frame.columns)
+        for name in keys:
+            if name in NAMES:
+                raise BadField(f"group_changes groups by {name!r}, which is not a column of the row: name one that is")
+        check_names(frame, keys, aggregates, (*NAMES, REVISION), "by in group_changes")
         frame, computed = prepare(frame, aggregates, of_table=True)
         made = plan_groups(computed, arrow_schema(frame), inserts=only_grows(frame))
         reason = why_not_native(frame, computed) if native is not False else ""
@@ -110,18 +111,14 @@ def plan_groups(aggregates: Mapping[str, Aggregate], rows: pa.Schema, *, inserts
     marks: dict[str, str] = {}
     fields: list[str] = []
     for name, each in aggregates.items():
-        _require(name, each.names, rows.names)
+        for column in each.names:
+            if column not in rows.names:
+                raise BadField(f"{name}: there is no column {column!r}: {nearest(column, rows.names)}")
         fields += each.names_in_group
         parts[name] = each.part(name, rows, inserts=inserts)
         if isinstance(parts[name], Marks) and each.field is not None:
             parts[name] = Marks(marks.setdefault(each.field, f"_mark_{len(marks)}"))
     return Grouping(parts, {mark: field for field, mark in marks.items()}, tuple(dict.fromkeys(fields)))
-
-
-def _require(name: str, columns: Sequence[str], there: Collection[str]) -> None:
-    for column in columns:
-        if column not in there:
-            raise BadField(f"{name}: there is no column {column!r}: {nearest(column, there)}")
 
 
 def _on_keyed_state(frame: DataFrame, by: tuple[str, ...], made: Grouping, buckets: int | None) -> DataFrame:
@@ -134,16 +131,6 @@ def _on_keyed_state(frame: DataFrame, by: tuple[str, ...], made: Grouping, bucke
             buckets,
         )
     return put_in_form(over_keys(some, by, lambda _: GroupedRows(made.parts), buckets), by)
-
-
-def _check_names(by: tuple[str, ...], aggregates: dict[str, Aggregate], columns: Sequence[str]) -> None:
-    require(by, columns, "by in group_changes")
-    for name in by:
-        if name in NAMES:
-            raise BadField(f"group_changes groups by {name!r}, which is not a column of the row: name one that is")
-    for name in aggregates:
-        if name in by or name in NAMES or name == REVISION:
-            raise BadField(f"an aggregate is called {name!r}, as another column of the output is: choose another name")
 
 
 def put_in_form(frame: DataFrame, by: Sequence[str]) -> DataFrame:

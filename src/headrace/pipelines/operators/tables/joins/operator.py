@@ -40,7 +40,7 @@ from headrace.pipelines.operators.tables.joins.log import (
     read_some,
 )
 from headrace.pipelines.operators.tables.joins.net import Net, keep_apart, net
-from headrace.pipelines.operators.times import some_rows
+from headrace.pipelines.operators.times import some_rows, without_nulls
 
 Flags = NDArray[np.bool_]
 NONE = -1
@@ -136,9 +136,7 @@ class TableJoin(Untimed):
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         count = batch.keys.num_rows
         # In SQL a key with a null in it equals nothing, itself included.
-        unmatched = np.zeros(count, np.bool_)
-        for column in batch.keys.columns:
-            unmatched |= np.asarray(column.is_null())
+        unmatched = ~without_nulls(batch.keys)
         deltas = [side.delta(batch.key, batch.rows.column(side.name)) for side in self.sides]
         held = state.read(TOTALS)
         totals = np.zeros((4, count), np.int64)
