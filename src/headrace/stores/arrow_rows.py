@@ -4,6 +4,7 @@ A store's schema decides how values are read; a column that is not there yet get
 wider one as soon as a later value needs it, or the one that the user named. What JSON nests stays JSON, as text.
 """
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -24,6 +25,16 @@ _NAMED: Final = {
     "date": pa.date32(), "timestamp": pa.timestamp("us"), "instant": pa.timestamp("us", "UTC"),
 }  # fmt: skip
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
+
+def schema_to_text(schema: pa.Schema) -> str:
+    """A schema as text, for what is kept beside rows."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    """The way back."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 def named_type(column: str, word: str) -> pa.DataType:

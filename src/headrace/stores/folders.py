@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +52,31 @@ def replace_text(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     fresh.replace(path)
     sync(path.parent)
+
+
+# --- folders that go with their process
+
+
+def make_scratch_folder(prefix: str) -> Path:
+    """A folder for the life of this process; those that killed ones left behind go.
+
+    One whose number was given to another process stays until that ends.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*-*"):
+        owner = left.name.removeprefix(prefix).partition("-")[0]
+        if owner.isdigit() and not is_alive(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # it is somebody else's
+    return True
 
 
 # --- a name that is a link to one of several folders

@@ -10,9 +10,7 @@ store's lock is held while rows are loaded, not while Spark computes them. With 
 themselves, in parallel; on a cluster the partitions come to the driver one after another.
 """
 
-import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,9 +25,8 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructT
 
 from headrace.stores.batch import DELETED, TableColumn, Target
 from headrace.stores.errors import ColumnMismatch, SinkMisconfigured
+from headrace.stores.folders import make_scratch_folder
 from headrace.stores.views.store import FLAGS, ROW
-
-_PREFIX = "headrace-spool-"
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,7 @@ class Spool:
 @contextmanager
 def spool_rows(df: DataFrame) -> Iterator[Spool]:
     """The DataFrame's rows in files that are gone at the end."""
-    _remove_abandoned()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    folder = make_scratch_folder("headrace-spool-")
     try:
         schema = _schema_in_utc(to_arrow_schema(df.schema, timezone="UTC"))
         if (df.sparkSession.sparkContext.master or "").startswith("local"):
@@ -65,24 +61,6 @@ def spool_rows(df: DataFrame) -> Iterator[Spool]:
         yield Spool(schema, files)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_abandoned() -> None:
-    """Folders of processes that were killed; one whose number was given to another process stays until that ends."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if owner.isdigit() and not _is_alive(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _written_by_tasks(df: DataFrame, folder: Path) -> tuple[Path, ...]:

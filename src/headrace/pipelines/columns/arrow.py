@@ -1,5 +1,7 @@
 """Arrow arrays from numpy columns and places in an arena, without a value passing through Python."""
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -41,6 +43,23 @@ def spans(kind: pa.DataType, arena: Bytes, at: Longs, sizes: Longs) -> pa.Array:
     data = np.empty(total, np.uint8) if total else _EMPTY
     gather(arena, np.ascontiguousarray(at), ends, data)
     return pa.Array.from_buffers(kind, len(sizes), [validity(sizes >= 0), pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def join_batches(batches: Iterable[pa.RecordBatch], size_bytes: int, rows: int = 2**62) -> Iterator[pa.RecordBatch]:
+    """Batches put together until one has so many bytes or rows; those without rows are left out."""
+    held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        held_rows += batch.num_rows
+        held_bytes += batch.nbytes
+        if held_rows >= rows or held_bytes >= size_bytes:
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, held_rows, held_bytes = [], 0, 0
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
 
 def replace_rows(column: pa.Array, rows: NDArray[np.intp], values: pa.Array) -> pa.Array:

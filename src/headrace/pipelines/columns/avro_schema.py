@@ -55,7 +55,7 @@ def read_schema(text: str, where: str) -> AvroType:
     try:
         return _read(described, {}, "")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise BadSchema(f"{where} is no Avro schema: {_words(error)}") from error
+        raise BadSchema(f"{where} is not an Avro schema: {_words(error)}") from error
 
 
 def _words(error: Exception) -> str:

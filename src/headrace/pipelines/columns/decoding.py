@@ -1,6 +1,6 @@
 """What every decoder of values gives, and values that a library reads one by one, where no compiled walk does."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -45,24 +45,14 @@ def read_parts(
     schema: pa.Schema, readers: Iterable[tuple[NDArray[np.intp], Reader]], arena: Bytes, at: Longs, size: Longs
 ) -> Decoded:
     """Rows that were written in several ways, each read by its own reader; together they are every row once."""
-    return join_parts(schema, len(at), [(rows, reader.read(arena, at[rows], size[rows])) for rows, reader in readers])
-
-
-def join_parts(schema: pa.Schema, rows: int, parts: Sequence[tuple[NDArray[np.intp], Decoded]]) -> Decoded:
-    """All rows in their order, out of parts that each know which rows they are; together they are every row once."""
-    order = np.empty(rows, np.int64)
-    order[np.concatenate([places for places, _ in parts] or [np.empty(0, np.intp)])] = np.arange(rows)
-    broken = {int(places[row]): reason for places, part in parts for row, reason in part.broken.items()}
+    parts = [(rows, reader.read(arena, at[rows], size[rows])) for rows, reader in readers]
+    order = np.empty(len(at), np.int64)
+    order[np.concatenate([rows for rows, _ in parts] or [np.empty(0, np.intp)])] = np.arange(len(at))
+    broken = {int(rows[row]): reason for rows, part in parts for row, reason in part.broken.items()}
     columns = [
         pa.concat_arrays([part.columns[index] for _, part in parts] or [pa.nulls(0, field.type)]).take(pa.array(order))
         for index, field in enumerate(schema)
     ]
-    return Decoded(columns, broken)
-
-
-def from_rows(schema: pa.Schema, rows: Sequence[Sequence[object]], broken: dict[int, str]) -> Decoded:
-    """Columns out of rows of Python values."""
-    columns = [pa.array([row[index] for row in rows], field.type) for index, field in enumerate(schema)]
     return Decoded(columns, broken)
 
 
@@ -81,7 +71,7 @@ def one_by_one(
             except DoesNotFit as error:
                 broken[row] = str(error)
         rows.append(found)
-    return from_rows(schema, rows, broken)
+    return Decoded([pa.array([row[index] for row in rows], field.type) for index, field in enumerate(schema)], broken)
 
 
 class Refusal:

@@ -19,8 +19,8 @@ _DEEPEST = 100
 
 REASONS = {
     CUT_SHORT: "the message is cut short",
-    BAD_TAG: "the bytes are no protobuf: a field's number or wire type cannot be",
-    BAD_GROUP: "the bytes are no protobuf: a group does not end where it should",
+    BAD_TAG: "the bytes are not protobuf: a field's number or wire type cannot be",
+    BAD_GROUP: "the bytes are not protobuf: a group does not end where it should",
     NO_TEXT: "field {name!r} is a string that is not valid UTF-8",
 }
 

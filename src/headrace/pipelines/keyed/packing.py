@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.pipelines.columns.arrow import join_batches
 from headrace.pipelines.keyed.layout import rows_from_bytes, rows_to_bytes
 from headrace.pipelines.keyed.operator import Longs
 
@@ -37,7 +38,7 @@ def pack(
     """
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in together(batches, _ROWS, _BYTES):
+        for rows in join_batches(batches, _BYTES, _ROWS):
             yield _in_buckets(_with_types(rows, schema), buckets, to_all)
 
     return packed
@@ -59,27 +60,10 @@ def emit_cells(rows: pa.RecordBatch) -> Iterator[bytes]:
 
 def open_cells(cells: Iterable[bytes], limit: int) -> Iterator[tuple[Longs, pa.RecordBatch]]:
     """The hashes and the rows of cells, at most about `limit` rows together."""
-    for rows in together((rows_from_bytes(cell) for cell in cells), limit, 4 * _BYTES):
+    for rows in join_batches((rows_from_bytes(cell) for cell in cells), 4 * _BYTES, limit):
         place = rows.schema.get_field_index(HASH)
         hashes = np.asarray(rows.column(place).to_numpy(), np.int64)
         yield hashes, rows.select([index for index in range(rows.num_columns) if index != place])
-
-
-def together(batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Batches joined until one has so many rows or bytes; those without rows are left out."""
-    held: list[pa.RecordBatch] = []
-    held_rows = held_bytes = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        held.append(batch)
-        held_rows += batch.num_rows
-        held_bytes += batch.nbytes
-        if held_rows >= rows or held_bytes >= size_bytes:
-            yield pa.concat_batches(held)
-            held, held_rows, held_bytes = [], 0, 0
-    if held:
-        yield pa.concat_batches(held)
 
 
 def flags_of(rows: pa.RecordBatch, to_all: str) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":

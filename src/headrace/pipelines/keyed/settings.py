@@ -5,7 +5,6 @@ minute would be read as panes of an hour. So a query that has others is refused 
 parameters were written down is taken as it is, and has them from then on.
 """
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -14,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.pipelines.keyed.operator import BadState, Plan, Rows, Table, Values
+from headrace.stores.arrow_rows import schema_from_text, schema_to_text
 
 VERSION: Final = 1
 KINDS: Final[dict[str, type[Values] | type[Rows]]] = {"values": Values, "rows": Rows}
@@ -45,11 +45,11 @@ def to_text(settings: Settings) -> str:
             "kind": "values" if isinstance(table, Values) else "rows",
             "time": table.time,
             "columns": table.schema.names,
-            "schema": _text(table.schema),
+            "schema": schema_to_text(table.schema),
         }
         for table in settings.tables
     ]
-    keys = {"columns": settings.keys.names, "schema": _text(settings.keys)}
+    keys = {"columns": settings.keys.names, "schema": schema_to_text(settings.keys)}
     head = {"layout": VERSION, "buckets": settings.buckets, "keys": keys}
     return json.dumps({**head, "parameters": dict(settings.parameters), "tables": tables})
 
@@ -57,9 +57,11 @@ def to_text(settings: Settings) -> str:
 def from_text(text: str) -> Settings:
     """The way back; what was written before there were parameters has none."""
     stored: dict[str, Any] = json.loads(text)
-    tables = [KINDS[each["kind"]](each["name"], _schema(each["schema"]), each["time"]) for each in stored["tables"]]
+    tables = [
+        KINDS[each["kind"]](each["name"], schema_from_text(each["schema"]), each["time"]) for each in stored["tables"]
+    ]
     parameters = stored.get("parameters", {})
-    return Settings(stored["buckets"], _schema(stored["keys"]["schema"]), tuple(tables), parameters)
+    return Settings(stored["buckets"], schema_from_text(stored["keys"]["schema"]), tuple(tables), parameters)
 
 
 def check_same(stored: Settings, now: Settings) -> None:
@@ -103,11 +105,3 @@ def describe(value: object) -> str:
 
 def _shown(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
-def _text(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
-
-
-def _schema(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -8,16 +8,15 @@ and has an id of its own, so a file that is there is right, and one that is not 
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from headrace.pipelines.keyed.bucket import Store
+from headrace.stores.folders import make_scratch_folder
 
 VARIABLE: Final = "HEADRACE_RUN_SHELF"
-_PREFIX: Final = "headrace-runs-"
 LIMIT_BYTES: Final = 512 << 20
 
 
@@ -100,33 +99,18 @@ def put_shelf_before(store: Store) -> Store:
 @contextlib.contextmanager
 def shared_shelf() -> Iterator[None]:
     """A folder for the workers that this process forks, gone when it ends; what killed ones left behind goes too."""
-    home = Path(tempfile.gettempdir())
-    for left in home.glob(f"{_PREFIX}*-*"):
-        owner = left.name.removeprefix(_PREFIX).split("-")[0]
-        if owner.isdigit() and not _is_alive(int(owner)):
-            shutil.rmtree(left, ignore_errors=True)
     try:
-        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        folder = make_scratch_folder("headrace-runs-")
     except OSError:
         yield  # without it everything works as well, only slower
         return
-    os.environ[VARIABLE] = folder
+    os.environ[VARIABLE] = str(folder)
     maker = os.getpid()
     try:
         yield
     finally:
         if os.getpid() == maker:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # it is somebody else's
-    return True
 
 
 def _stats(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

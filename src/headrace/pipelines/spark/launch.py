@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.spark.java import Java, cache_folder
-from headrace.stores.folders import replace_text, sync
+from headrace.stores.folders import is_alive, replace_text, sync
 
 MAIN_CLASS: Final = "org.apache.spark.deploy.SparkSubmit"
 # What Spark's launcher makes of the command line; all other settings go to the program.
@@ -258,13 +258,7 @@ def _is_abandoned(claim: Path) -> bool:
         return False
     if not number:
         return age_s > _BEFORE_A_NUMBER_S
-    try:
-        os.kill(int(number), 0)
-    except (ProcessLookupError, ValueError):
-        return True
-    except PermissionError:
-        return False
-    return False
+    return not (number.isdecimal() and is_alive(int(number)))
 
 
 def _is_whole(java: Java, file: Path, class_path: str) -> bool:

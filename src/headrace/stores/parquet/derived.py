@@ -7,7 +7,6 @@ Larger batches cost less: a sink that lags takes full ones by itself, and `batch
 The folder is a link to its present generation, and a rebuild points it at the next one. `read` answers the rows.
 """
 
-import base64
 import json
 import uuid
 from collections import defaultdict
@@ -22,7 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.stores.arrow_rows import grow_schema, retype, stored_row, to_table, widen_schema
+from headrace.stores.arrow_rows import (
+    grow_schema,
+    retype,
+    schema_from_text,
+    schema_to_text,
+    stored_row,
+    to_table,
+    widen_schema,
+)
 from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, complete_rows
 from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkUnavailable, TakenOver
 from headrace.stores.folders import Generations, replace_text, sync
@@ -61,7 +68,7 @@ class ParquetSink:
                 "place": None,
                 "key": [],
                 "kept": [],
-                "schema": _schema_text(pa.schema([])),
+                "schema": schema_to_text(pa.schema([])),
             }
             self._commit({**self._manifest, "kept": []})
         place = self._manifest["place"]
@@ -77,7 +84,7 @@ class ParquetSink:
                 raise TakenOver(self.name)
             files = {} if batch.clears else dict(found["files"])
             living = [change for change in batch.changes if change.row is not None]
-            schema = grow_schema(_schema_in(found), living, self.types)
+            schema = grow_schema(schema_from_text(found["schema"]), living, self.types)
             by_bucket: defaultdict[int, list[RowChange]] = defaultdict(list)
             for change in batch.changes:
                 by_bucket[crc32(change.key_text.encode()) % found["buckets"]].append(change)
@@ -99,7 +106,7 @@ class ParquetSink:
                     "place": batch.place.to_json(),
                     "key": key,
                     "kept": kept,
-                    "schema": _schema_text(schema),
+                    "schema": schema_to_text(schema),  # a column has one type, whichever bucket saw it first
                 }
             )
 
@@ -185,7 +192,7 @@ class ParquetSink:
     def comparable(self, key: Values, row: Values) -> StoredRow:
         if self._compared is None:
             found = self._live_manifest()
-            self._compared = _schema_in(found) if found else pa.schema([])
+            self._compared = schema_from_text(found["schema"]) if found else pa.schema([])
         schema = grow_schema(self._compared, [RowChange(key, row, 0, 0, 0)], self.types)
         return stored_row(list(key), row, schema)
 
@@ -219,15 +226,6 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
         return read
     except FileNotFoundError:
         return None
-
-
-def _schema_text(schema: pa.Schema) -> str:
-    """The columns of all buckets: a column has one type, whichever bucket saw it first."""
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
-
-
-def _schema_in(manifest: Mapping[str, Any]) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["schema"])))
 
 
 def read(path: str | Path) -> pa.Table:

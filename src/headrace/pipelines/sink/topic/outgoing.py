@@ -20,6 +20,7 @@ from headrace.client.errors import Refused
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import send
 from headrace.model import TopicPartition
+from headrace.pipelines.columns.arrow import join_batches
 from headrace.pipelines.columns.encode import Outgoing, Spans, batches_of, outgoing, partitions_by_key, spread
 from headrace.pipelines.columns.walk import Longs
 from headrace.pipelines.errors import BadSchema, PipelineError
@@ -30,23 +31,7 @@ ROUND_BYTES = 4 * 1024 * 1024
 
 def rounds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Arrow batches, small ones put together, so that a request is worth its way."""
-    gathered: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if batch.num_rows:
-            gathered.append(batch)
-            size += batch.nbytes
-        if size >= ROUND_BYTES:
-            yield _joined(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield _joined(gathered)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    return join_batches(batches, ROUND_BYTES)
 
 
 def columns_of(batch: pa.RecordBatch) -> Outgoing:
