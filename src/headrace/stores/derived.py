@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from headrace.stores.errors import RowRefused
+from headrace.stores.values import encode_compact
 
 Values: TypeAlias = Mapping[str, Any]
 ROW_COLUMN: Final = "headrace_row"  # the key of rows without one: a digest, and which of its equals a row is
@@ -50,12 +51,8 @@ def key_text(key: Values) -> str:
         (value,) = key.values()
         if value.__class__ is int:
             return str(value)
-        return value if isinstance(value, str) else _compact(value)
-    return _compact([key[name] for name in sorted(key)])
-
-
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
-encode_row = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # its columns in their order
+        return value if isinstance(value, str) else encode_compact(value)
+    return encode_compact([key[name] for name in sorted(key)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ class Place:
         """As a sink stores it beside the rows."""
         offsets = {str(partition): offset for partition, offset in sorted(self.offsets.items())}
         known = {"topic_id": self.topic_id} if self.topic_id else {}
-        return _compact({"topic": self.topic, "offsets": offsets, **known})
+        return encode_compact({"topic": self.topic, "offsets": offsets, **known})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Place":

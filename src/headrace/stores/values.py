@@ -97,9 +97,9 @@ def widen(family: Family, value: object) -> Family:
     return own if family is Family.INTEGER and own in (Family.FLOAT, Family.DECIMAL) else Family.TEXT
 
 
-def encode_compact(value: object) -> str:
-    """JSON that is the same for the same value."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+encode_row = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # its columns in their order
+encode_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+"""JSON that is the same for the same value."""
 
 
 def _integer(value: Any) -> int:

@@ -15,17 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from headrace.pipelines.keyed.operator import (
-    Batch,
-    Changes,
-    Clock,
-    Keyed,
-    Plan,
-    State,
-    Times,
-    Untimed,
-    Values,
-)
+from headrace.pipelines.keyed.operator import Batch, Changes, Clock, Keyed, Plan, State, Times, Untimed, Values
 from headrace.pipelines.operators.aggregation.cells import Extreme, Sum
 from headrace.pipelines.operators.errors import BadField, BadTime, require
 from headrace.pipelines.operators.frames import Transform, over_keys

@@ -33,14 +33,7 @@ from headrace.pipelines.errors import DataLoss
 from headrace.pipelines.source.alignment import Backlog, Moment, align_batch
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.idle import KEY as IDLE
-from headrace.pipelines.source.idle import (
-    IdlePartition,
-    Silence,
-    check_idle,
-    idle_row,
-    stamp_of,
-    without_stamp,
-)
+from headrace.pipelines.source.idle import IdlePartition, Silence, check_idle, idle_row, stamp_of, without_stamp
 from headrace.pipelines.source.lives import Position, find_gone, follow, planned_starts
 from headrace.pipelines.source.offsets import LATEST, find_offsets, refresh_topics, select_partitions
 from headrace.pipelines.source.options import SourceOptions

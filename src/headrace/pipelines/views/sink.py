@@ -7,7 +7,7 @@ watermark to the query's checkpoint before it runs the batch, and they are read 
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.tables.consolidate import consolidate, first_doubled, first_without
@@ -117,10 +117,6 @@ class ViewSink:
                     "rows out, or give them a value with coalesce"
                 )
 
-    @property
-    def target(self) -> Any:
-        return _Named(f"{self.name} (view in {self.store.kind})")
-
     def beside(self, version: int) -> "ViewSink":
         """The same view for a version that is built beside the one in use."""
         return replace(self, version=version)
@@ -128,11 +124,6 @@ class ViewSink:
     def switch(self, version: int) -> None:
         """Let that version take the view's place."""
         self.store.switch(self.name, version)
-
-
-@dataclass(frozen=True)
-class _Named:
-    table: str
 
 
 def origin_of(df: "DataFrame", batch_id: int) -> Origin:

@@ -19,14 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace import extras
-from headrace.stores.arrow_rows import (
-    family_of,
-    grow_schema,
-    retype,
-    stored_row,
-    to_table,
-    widen_schema,
-)
+from headrace.stores.arrow_rows import family_of, grow_schema, retype, stored_row, to_table, widen_schema
 from headrace.stores.delta import commit_properties, open_table, sync_commit, write_rows
 from headrace.stores.derived import (
     ROW_COLUMN,

@@ -29,6 +29,7 @@ from headrace.stores.errors import (
     TakenOver,
     TargetReplaced,
 )
+from headrace.stores.values import encode_row
 
 _STATES: Final = "headrace-sync"
 _JSON: Final = {"Content-Type": "application/json"}
@@ -315,7 +316,7 @@ def check_bulk(answer: Mapping[str, Any], changes: Sequence[RowChange]) -> None:
 
 
 def _line(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return encode_row(value).encode() + b"\n"
 
 
 def _reason(body: bytes) -> str:

@@ -18,16 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from headrace import extras
-from headrace.stores.derived import (
-    ChangeBatch,
-    Place,
-    RowChange,
-    StoredRow,
-    Values,
-    complete_rows,
-    encode_row,
-    key_text,
-)
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, complete_rows, key_text
 from headrace.stores.errors import (
     InvalidConnectSetting,
     RowRefused,
@@ -37,6 +28,7 @@ from headrace.stores.errors import (
     TargetReplaced,
 )
 from headrace.stores.redis import AT_ONCE, connect, is_url
+from headrace.stores.values import encode_row
 
 HASH, JSON = "hash", "json"
 WRITE_THROUGH, INVALIDATE = "write-through", "invalidate"

@@ -16,18 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from headrace import extras
-from headrace.stores.derived import (
-    ChangeBatch,
-    Place,
-    RowChange,
-    StoredRow,
-    Values,
-    complete_rows,
-    encode_row,
-    key_text,
-)
+from headrace.stores.derived import ChangeBatch, Place, RowChange, StoredRow, Values, complete_rows, key_text
 from headrace.stores.errors import RowRefused, SinkRefused, SinkUnavailable
 from headrace.stores.folders import Generations
+from headrace.stores.values import encode_row
 
 ID, SOURCE, ROW, TEXT, PLACE = "_id", "_source", "row", "text", "_place"
 _HEAP_BYTES: Final = 64 * 1024 * 1024

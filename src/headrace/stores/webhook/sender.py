@@ -6,12 +6,12 @@ not change is a refusal, everything else may be tried again.
 
 import hashlib
 import hmac
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace.errors import HeadraceError
 from headrace.http_client import HttpServer, NoAnswer
+from headrace.stores.values import encode_row
 
 _MOST_BYTES: Final = 64 * 1024  # read of an answer, so that the connection can be used again; its status is what counts
 _LATER: Final = frozenset({408, 409, 423, 425, 429})  # these answers may be another tomorrow
@@ -43,7 +43,7 @@ class Sender:
 
     def post(self, record: Mapping[str, Any], key: str) -> None:
         """Returns when the receiver has it; raises `WebhookFailed` or `WebhookRefused`."""
-        body = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+        body = encode_row(record).encode()
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         if self._secret is not None:
             digest = hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()

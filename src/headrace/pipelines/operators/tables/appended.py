@@ -9,13 +9,7 @@ from headrace.pipelines.operators.errors import BadField, require
 from headrace.pipelines.operators.event_time import IDLE
 from headrace.pipelines.operators.frames import Transform
 from headrace.pipelines.operators.stragglers import ASIDE
-from headrace.pipelines.operators.tables.form import (
-    INSERTS,
-    TIME,
-    VERSION,
-    WEIGHT,
-    check_row_names,
-)
+from headrace.pipelines.operators.tables.form import INSERTS, TIME, VERSION, WEIGHT, check_row_names
 from headrace.pipelines.operators.time_marks import given_again, time_marks
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED
 

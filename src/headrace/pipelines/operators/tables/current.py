@@ -19,29 +19,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.pipelines.columns.unavailable import is_placeholder
-from headrace.pipelines.keyed.operator import (
-    NOTHING,
-    Batch,
-    Changes,
-    Keyed,
-    Longs,
-    Plan,
-    State,
-    Times,
-    Untimed,
-    Values,
-)
+from headrace.pipelines.keyed.operator import NOTHING, Batch, Changes, Keyed, Longs, Plan, State, Times, Untimed, Values
 from headrace.pipelines.keyed.packing import flags_of
 from headrace.pipelines.operators.errors import UnknownValue
 from headrace.pipelines.operators.grouping import highest, lowest, sort_rows
-from headrace.pipelines.operators.tables.form import (
-    FORM,
-    TIME,
-    TIME_TYPE,
-    VERSION,
-    VERSION_TYPE,
-    WEIGHT_TYPE,
-)
+from headrace.pipelines.operators.tables.form import FORM, TIME, TIME_TYPE, VERSION, VERSION_TYPE, WEIGHT_TYPE
 from headrace.pipelines.operators.tables.row_bytes import from_bytes, to_bytes
 from headrace.pipelines.operators.times import times_of
 

@@ -109,12 +109,11 @@ class PanedWindows(Windowed):
         count = batch.keys.num_rows
         ends = self.hops.next_end(pane, horizon)
         timers = np.minimum(self.closing.waiting(state), lowest(count, key, ends, NEVER))
-        return Changes(
+        changes = Changes(
             emit=aside,
             append={PANES: Keyed(key, self._panes(pane, folded))},
-            event_timers=self.closing.event_timers(timers),
-            wall_timers=self.closing.wall_timers(timers, state, times, fresh=True),
         )
+        return self.closing.set_timers(changes, timers, state, times, fresh=True)
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """Windows that are over, or are emitted early; and what is no longer needed."""
@@ -145,14 +144,13 @@ class PanedWindows(Windowed):
         expire = {PANES: self.hops.end_until(horizon) - self.hops.size + self.hops.slide}
         if self.emission.again:
             expire[TOLD] = horizon + 1
-        return Changes(
+        changes = Changes(
             emit=emit,
             delete={PANES: dense[0]} if dense else {},
             append=({PANES: dense[1]} if dense else {}) | ({TOLD: tell} if tell is not None else {}),
             expire=expire if reached > EARLIEST else {},
-            event_timers=self.closing.event_timers(timers),
-            wall_timers=self.closing.wall_timers(timers, state, times, fresh=False),
         )
+        return self.closing.set_timers(changes, timers, state, times, fresh=False)
 
     def _panes(self, pane: Longs, folded: Folded) -> pa.RecordBatch:
         schema = pa.schema([pa.field("pane", pa.int64()), *self.fold.state])

@@ -3,14 +3,25 @@ with a revision. Pure.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.pipelines.keyed.operator import NEVER, NO_WATERMARK, Batch, Clock, Due, Keyed, State, Timers, Times
+from headrace.pipelines.keyed.operator import (
+    NEVER,
+    NO_WATERMARK,
+    Batch,
+    Changes,
+    Clock,
+    Due,
+    Keyed,
+    State,
+    Timers,
+    Times,
+)
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import Fold, Folded, fold
 from headrace.pipelines.operators.grouping import Longs, find, group_rows
@@ -44,14 +55,12 @@ class Closing:
         """When each key of the call is to be woken for the end of a window."""
         return state.timers(Clock.EVENT)
 
-    def event_timers(self, at_us: Longs) -> Timers:
-        """Timers of all keys of a call."""
-        return Timers(np.arange(len(at_us), dtype=np.int64), at_us)
-
-    def wall_timers(self, at_us: Longs, state: State, times: Times, *, fresh: bool) -> Timers | None:
-        """Timers by the wall clock, if there are any: for the end of a window, and to tell early results."""
+    def set_timers(self, changes: Changes, at_us: Longs, state: State, times: Times, *, fresh: bool) -> Changes:
+        """The changes of a call with the timers of its keys, also by the wall clock: to end a window, to emit early."""
+        every = np.arange(len(at_us))
+        changes = replace(changes, event_timers=Timers(every, at_us))
         if self.clock is Clock.EVENT:
-            return None
+            return changes
         wanted = np.full(len(at_us), NEVER, np.int64)
         if self.grace_us is not None:
             ends = np.flatnonzero(at_us != NEVER)
@@ -60,7 +69,7 @@ class Closing:
             # The first row after an emission sets the time of the next one; later rows do not put it off.
             wanted = np.minimum(wanted, state.timers(Clock.WALL))
             wanted = np.minimum(wanted, times.wall_us + self.early_us) if fresh else wanted
-        return Timers(np.arange(len(at_us), dtype=np.int64), wanted)
+        return replace(changes, wall_timers=Timers(every, wanted))
 
     def emits_early(self, due: Due) -> NDArray[np.bool_]:
         """The keys of which open windows are emitted now."""

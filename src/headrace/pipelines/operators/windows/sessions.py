@@ -171,12 +171,11 @@ class SessionWindows(Windowed):
         if self.stragglers.allowed_us:
             # A timer for what is kept for corrections may stand before all others.
             timers = np.minimum(timers, waiting)
-        return Changes(
+        changes = Changes(
             emit=aside,
             put={SESSIONS: Keyed(key, self._batch(start, end, folded))},
-            event_timers=self.closing.event_timers(timers),
-            wall_timers=self.closing.wall_timers(timers, state, times, fresh=True),
         )
+        return self.closing.set_timers(changes, timers, state, times, fresh=True)
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """Sessions that are over, or are emitted early."""
@@ -216,13 +215,12 @@ class SessionWindows(Windowed):
         if remembered is not None:
             put[TOLD] = remembered
             delete[TOLD] = np.setdiff1d(np.arange(count), remembered.key)
-        return Changes(
+        changes = Changes(
             emit=emit,
             put=put,
             delete=delete,
-            event_timers=self.closing.event_timers(timers),
-            wall_timers=self.closing.wall_timers(timers, state, times, fresh=False),
         )
+        return self.closing.set_timers(changes, timers, state, times, fresh=False)
 
     def _joined(
         self, held: Keyed, key: Longs, time: Longs, made: Fold, lifted: list[pa.Array]

@@ -110,12 +110,11 @@ class SlidingRows(Windowed):
         carried = [rows.column(name) for name in self.keep]
         buffered = [pa.array(time), *carried, *self.fold.lift(rows, time)]
         timers = np.minimum(self.closing.waiting(state), lowest(batch.keys.num_rows, key, time, NEVER))
-        return Changes(
+        changes = Changes(
             emit=aside,
             append={BUFFER: Keyed(key, pa.RecordBatch.from_arrays(buffered, schema=self._schema()))},
-            event_timers=self.closing.event_timers(timers),
-            wall_timers=self.closing.wall_timers(timers, state, times, fresh=True),
         )
+        return self.closing.set_timers(changes, timers, state, times, fresh=True)
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """Rows whose interval is complete, or has got another row."""
@@ -146,13 +145,12 @@ class SlidingRows(Windowed):
         latest = highest(len(due), key, time, EARLIEST)
         timers = np.where((timers == NEVER) & (latest + kept_us >= reached), latest + kept_us + 1, timers)
         expire = {BUFFER: horizon - self.size} | ({TOLD: horizon + 1} if self.emission.again else {})
-        return Changes(
+        changes = Changes(
             emit=emit,
             append={TOLD: tell} if tell is not None else {},
             expire=expire if reached > EARLIEST else {},
-            event_timers=self.closing.event_timers(timers),
-            wall_timers=self.closing.wall_timers(timers, state, times, fresh=False),
         )
+        return self.closing.set_timers(changes, timers, state, times, fresh=False)
 
     def _told(self, rows: "_Answered", told: Keyed, told_of: Longs) -> tuple[Keyed | None, Keyed | None]:
         """What to emit for rows, and what to remember of it; `told_of` says where the rows of an emission begin."""

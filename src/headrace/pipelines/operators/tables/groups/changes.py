@@ -14,12 +14,7 @@ from headrace.pipelines.operators.aggregation.distinct import Marks
 from headrace.pipelines.operators.errors import BadAggregate, BadField, as_names, nearest, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema, check_names, over_keys, prepare
 from headrace.pipelines.operators.tables.form import NAMES, TIME, VERSION, WEIGHT, check_form, only_grows, row_names
-from headrace.pipelines.operators.tables.groups.native import (
-    Upserts,
-    group_natively,
-    group_version,
-    why_not_native,
-)
+from headrace.pipelines.operators.tables.groups.native import Upserts, group_natively, group_version, why_not_native
 from headrace.pipelines.operators.tables.groups.operators import REVISION, DistinctMarks, GroupedRows
 from headrace.pipelines.spark.internals import add_note
 

@@ -14,17 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.keyed.operator import (
-    NO_WATERMARK,
-    Batch,
-    Changes,
-    Keyed,
-    Plan,
-    State,
-    Times,
-    Untimed,
-    Values,
-)
+from headrace.pipelines.keyed.operator import NO_WATERMARK, Batch, Changes, Keyed, Plan, State, Times, Untimed, Values
 from headrace.pipelines.operators.aggregation.algebra import Call, Flags, Part, Step
 from headrace.pipelines.operators.grouping import Longs, highest
 from headrace.pipelines.operators.tables.form import TIME, TIME_TYPE, WEIGHT, WEIGHT_TYPE

@@ -17,28 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from headrace.pipelines.keyed.operator import (
-    Batch,
-    Changes,
-    Keyed,
-    Longs,
-    Plan,
-    Rows,
-    State,
-    Times,
-    Untimed,
-    Values,
-)
+from headrace.pipelines.keyed.operator import Batch, Changes, Keyed, Longs, Plan, Rows, State, Times, Untimed, Values
 from headrace.pipelines.operators.tables.form import JOINED_FORM, TIME_TYPE, WEIGHT_TYPE
-from headrace.pipelines.operators.tables.joins.log import (
-    LOG,
-    LOG_ORDER,
-    Delta,
-    Side,
-    Versions,
-    beside,
-    read_some,
-)
+from headrace.pipelines.operators.tables.joins.log import LOG, LOG_ORDER, Delta, Side, Versions, beside, read_some
 from headrace.pipelines.operators.tables.joins.net import Net, keep_apart, net
 from headrace.pipelines.operators.times import some_rows, without_nulls
 
