@@ -34,6 +34,7 @@ EXTRA_OF: Mapping[str, str] = {
     "starlette": "dashboard",
     "uvicorn": "dashboard",
     "jinja2": "dashboard",
+    "jwt": "oauth",
 }
 
 

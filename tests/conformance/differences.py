@@ -24,9 +24,8 @@ def _at(scenario: str, client: str, path: str) -> str:
 
 # Kafka's APIs that our broker does not announce; those with a number are not in `headrace.protocol` either.
 NOT_SERVED = (
-    *("SASL_HANDSHAKE", "SASL_AUTHENTICATE"),
     *(f"api {key}" for key in (38, 39, 40, 41)),  # delegation tokens
-    *(f"api {key}" for key in (48, 49, 50, 51)),  # quotas, SCRAM credentials
+    *(f"api {key}" for key in (48, 49)),  # quotas
     "LIST_CONFIG_RESOURCES",
     *(f"api {key}" for key in (*range(76, 80), *range(83, 88), 90, 91, 92)),  # share groups
     *(f"api {key}" for key in (88, 89)),  # Kafka Streams groups

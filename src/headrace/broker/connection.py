@@ -21,7 +21,7 @@ from time import monotonic
 from types import GeneratorType
 from typing import Any, Protocol
 
-from headrace.broker.channel import MAX_PARTS, SHARED_BUFFER_BYTES, Channel, Sendable, Slot
+from headrace.broker.channel import MAX_PARTS, MAX_UNDER_WAY, SHARED_BUFFER_BYTES, Channel, Sendable, Slot
 from headrace.broker.config import PLAINTEXT, Address
 from headrace.broker.endpoint import Endpoint
 from headrace.broker.handler import Answer, Context, Handled
@@ -34,7 +34,10 @@ from headrace.protocol.api import ApiKey
 from headrace.protocol.codec import decode_prefix, decoding_prefix
 from headrace.protocol.errors import FrameTooLarge, UnsupportedVersion
 from headrace.protocol.frame import RequestHeader, decode_request_header, encoding_response_parts
+from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.protocol.schema import Message
+from headrace.security.login import Login, Outcome, State
 from headrace.security.principal import ANONYMOUS
 from headrace.storage.segment import FileSlice
 from headrace.telemetry.logs import get_logger
@@ -44,6 +47,7 @@ _log = get_logger(__name__)
 # A frame up to this size is decoded in one step: a few milliseconds, if it is nothing but tiny entries.
 _DECODED_AT_ONCE_BYTES = 16 * 1024
 
+_HANDSHAKE = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")  # how its frames begin
 _TLS_BEGINS = 0x1603  # the first bytes of a TLS handshake, where a frame has its size
 
 
@@ -84,6 +88,7 @@ class Connection:
         self._listener = endpoint.listener.name
         self._principal = ANONYMOUS
         self._view_of = view_of
+        self._login = self._begin_login(endpoint)
         self._steps: Steps[None] | None = None  # of the request that is being handled
         self._is_reading = False
         self._is_writing = False
@@ -99,6 +104,13 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"{self._client}"
+
+    def _begin_login(self, endpoint: Endpoint) -> Login | None:
+        if endpoint.logins is None:
+            return None
+        self._channel.max_frame_bytes = endpoint.logins.max_request_bytes
+        self._channel.max_under_way = 1
+        return endpoint.logins.begin()
 
     # --- in
 
@@ -182,6 +194,11 @@ class Connection:
 
     def _handle(self, frame: memoryview) -> Steps[None] | None:
         """Handle a request; what of it is better done in steps is returned."""
+        login = self._login
+        if login is not None:
+            is_in = login.is_open and frame[:2] != _HANDSHAKE and monotonic() < login.expires_s
+            if not is_in and not self._log_in(login, frame):
+                return None
         try:
             api, header, position = decode_request_header(frame)
             handler = HANDLERS.get(api.key)
@@ -212,6 +229,89 @@ class Connection:
         if isinstance(answer, GeneratorType):
             return self._finish_in_steps(answer, header)
         return self._take_answer(answer, header)  # type: ignore[arg-type]  # no steps
+
+    # --- logins
+
+    def _log_in(self, login: Login, frame: memoryview) -> bool:
+        """Take a step of a login; whether the request is to be handled as any other."""
+        if login.state is State.BARE_TOKENS:
+            self._take_token(login, bytes(frame), None)
+            return False
+        api, header, position = decode_request_header(frame)
+        if api.key == ApiKey.API_VERSIONS and not login.is_open:
+            if login.ask_versions():
+                return True
+        elif api.key == ApiKey.SASL_HANDSHAKE:
+            if login.is_open and not login.begin_again(monotonic()):
+                return True
+            self._channel.max_under_way = 1
+            request, _ = decode_prefix(SaslHandshakeRequest, header.request_api_version, frame, position)
+            answer = login.choose(request.mechanism, header.request_api_version)
+            if answer is not None:
+                self._answer_login(answer, header, f"mechanism {request.mechanism!r}" if answer.error_code else "")
+                return False
+        elif api.key == ApiKey.SASL_AUTHENTICATE and login.state in (State.TOKENS, State.OTHER_MECHANISM):
+            token, _ = decode_prefix(SaslAuthenticateRequest, header.request_api_version, frame, position)
+            self._take_token(login, bytes(token.auth_bytes), header)
+            return False
+        self._refuse("the login has expired" if login.is_open else f"{api.key.name} before the login is over")
+        return False
+
+    def _take_token(self, login: Login, token: bytes, header: RequestHeader | None) -> None:
+        """Evaluate a token, in a thread if that is work; the next request waits until it is answered."""
+        logins = self._endpoint.logins
+        assert logins is not None
+        now_ms = self._runtime.now_ms()
+        if not login.is_slow:
+            self._end_step(login, login.step(token, now_ms, monotonic()), header)
+            return
+        slot = self._channel.open_slot()  # keeps the next request waiting
+        future = self._loop.run_in_executor(logins.threads, login.step, token, now_ms, monotonic())
+
+        def done(outcome: asyncio.Future[Outcome]) -> None:
+            if self.is_closed or outcome.cancelled():
+                return
+            if error := outcome.exception():
+                self._fail(error)  # type: ignore[arg-type]  # an Exception
+            else:
+                self._end_step(login, outcome.result(), header, slot)
+
+        future.add_done_callback(done)
+
+    def _end_step(self, login: Login, outcome: Outcome, header: RequestHeader | None, slot: Slot | None = None) -> None:
+        if login.is_open and login.principal is not None:
+            self._principal = login.principal
+            self._channel.max_frame_bytes = self._runtime.config.number("socket.request.max.bytes")
+            self._channel.max_under_way = MAX_UNDER_WAY
+            self._end_setup()
+        self._answer_login(outcome.response, header, outcome.refusal, slot)
+
+    def _answer_login(
+        self,
+        answer: SaslHandshakeResponse | SaslAuthenticateResponse,
+        header: RequestHeader | None,
+        refusal: str,
+        slot: Slot | None = None,
+    ) -> None:
+        """Answer; somebody who is refused waits for it a while, so that guessing is slow, and is closed then."""
+        slot = slot or self._channel.open_slot()
+        parts: list[Any] = []
+        if header is not None:
+            for _ in encoding_response_parts(answer, header.request_api_version, header.correlation_id, parts):
+                pass
+        elif isinstance(answer, SaslAuthenticateResponse) and not refusal:
+            parts = [len(answer.auth_bytes).to_bytes(4, "big") + bytes(answer.auth_bytes)]
+        if not refusal:
+            self._fill(slot, parts)
+            return
+        logins = self._endpoint.logins
+        assert logins is not None
+
+        def end() -> None:
+            self._fill(slot, parts)
+            self._refuse(f"the login failed: {refusal}")
+
+        self._loop.call_later(logins.delay_s, end)
 
     def _handle_in_steps(
         self, decoding: Steps[tuple[Message, int]], run: Callable[[Message], Handled], header: RequestHeader

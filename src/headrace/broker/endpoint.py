@@ -1,9 +1,12 @@
 """A listener at work: what its connections have in common, and what of it is read again while the broker runs."""
 
+import secrets
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from headrace.broker.config import Address, BrokerConfig, Listener
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.logins import Logins, UsersFile
+from headrace.security.login import FindCredential, Users
 from headrace.telemetry.logs import RareLines, get_logger
 
 if TYPE_CHECKING:
@@ -12,17 +15,27 @@ if TYPE_CHECKING:
 _QUIET_S = 10.0
 
 
+class Access:
+    """Who may log in, the same on every listener, and the threads that work on it."""
+
+    def __init__(self, config: BrokerConfig, find_added: FindCredential) -> None:
+        """`find_added` knows the users that were added while a broker ran."""
+        self.file = UsersFile(config.text("users.file"))
+        self.users = Users(lambda how, name: self.file.find(how, name) or find_added(how, name), secrets.token_bytes())
+        self.threads = ThreadPoolExecutor(2, thread_name_prefix="headrace-login")
+
+    def close(self) -> None:
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
 class Endpoint:
-    def __init__(self, listener: Listener, config: BrokerConfig) -> None:
+    def __init__(self, listener: Listener, config: BrokerConfig, access: Access) -> None:
         """Raises `InvalidSetting` if a certificate is missing or cannot be used."""
-        if listener.has_sasl:
-            raise InvalidSetting(
-                f"listener {listener}: SASL is not served yet; use SSL:// with ssl.client.auth=required"
-            )
         self.listener = listener
         self.refusals = RareLines(get_logger(__name__), _QUIET_S)
         self.setup_s = config.number("socket.connection.setup.timeout.ms") / 1000
         self.certificates = _load_certificates(listener, config) if listener.has_tls else None
+        self.logins = Logins(listener, config, access.users, access.threads) if listener.has_sasl else None
 
     def advertise(self, reached: Address) -> Address:
         """What a client is told that reached us there; an advertised port 0 is the one that was chosen."""

@@ -16,8 +16,10 @@ from headrace.broker.handlers import (
     metadata,
     partitions,
     produce,
+    sasl,
     topics,
     transactions,
+    users,
 )
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.messages.delete_groups import DeletableGroupResult
@@ -44,6 +46,11 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
         partitions.find_epoch_end,
         Needs(each={TOPIC: DESCRIBE}, or_cluster=(CLUSTER_ACTION,)),
     ),
+    # users, and logins where there is nothing to log in to
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (users.describe_users, _DESCRIBE_CLUSTER),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (users.alter_users, _ALTER_CLUSTER),
+    ApiKey.SASL_HANDSHAKE: (sasl.refuse_handshake, Needs()),
+    ApiKey.SASL_AUTHENTICATE: (sasl.refuse_token, Needs()),
     # the cluster and its topics
     ApiKey.API_VERSIONS: (api_versions.handle, Needs()),
     ApiKey.METADATA: (

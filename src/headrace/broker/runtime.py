@@ -26,6 +26,7 @@ from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.security.authorizer import Authorizer
 from headrace.security.principal import Principal
+from headrace.security.scram import ScramCredential
 from headrace.storage.atomic_file import make_folder
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
@@ -200,6 +201,10 @@ class Runtime:
                 self._loop.call_soon_threadsafe(self.groups.topics_deleted, frozenset([deleted]))
             else:
                 self._loop.call_soon_threadsafe(self.groups.topics_changed)
+
+    def find_credential(self, mechanism: str, name: str) -> ScramCredential | None:
+        """What is kept of the password of a user that was added while the broker ran."""
+        return self.metadata.image.credentials.get((mechanism, name))
 
     def now_ms(self) -> int:
         return self.clock.now_ms()

@@ -13,7 +13,7 @@ from typing import Any
 from headrace.broker.channel import SHARED_BUFFER_BYTES
 from headrace.broker.config import Address, BrokerConfig, Listener
 from headrace.broker.connection import Connection
-from headrace.broker.endpoint import Endpoint
+from headrace.broker.endpoint import Access, Endpoint
 from headrace.broker.errors import BrokerError
 from headrace.broker.runtime import Runtime
 from headrace.protocol.errors import ErrorCode
@@ -38,7 +38,8 @@ class Server:
         self._connections: set[Connection] = set()
         self._idle_s = runtime.config.number("connections.max.idle.ms") / 1000
         self._rare = RareLines(_log, _QUIET_S)
-        self._endpoints = [Endpoint(listener, runtime.config) for listener in listeners]
+        self._access = Access(runtime.config, runtime.find_credential)
+        self._endpoints = [Endpoint(listener, runtime.config, self._access) for listener in listeners]
         self._sockets = open_listeners(listeners)
         for sock, endpoint in zip(self._sockets, self._endpoints, strict=True):
             self._listen(sock, endpoint)
@@ -51,6 +52,7 @@ class Server:
 
     def reload(self) -> None:
         """Read again what may change while the broker runs: certificates and users."""
+        self._access.file.reload()
         for endpoint in self._endpoints:
             endpoint.reload()
 
@@ -114,6 +116,7 @@ class Server:
             sock.close()
         for connection in tuple(self._connections):
             connection.close()
+        self._access.close()
 
 
 def open_listeners(listeners: tuple[Listener, ...]) -> list[socket.socket]:

@@ -227,6 +227,39 @@ LISTENER_SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting(
+            "connections.max.reauth.ms",
+            _LONG,
+            "0",
+            "After how long a client has to log in again on its connection (KIP-368); 0 for never.",
+            at_least=0,
+        ),
+        Setting(
+            "sasl.enabled.mechanisms",
+            _LIST,
+            "SCRAM-SHA-512,SCRAM-SHA-256",
+            "How clients may log in.",
+            choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+        ),
+        Setting(
+            "sasl.oauthbearer.clock.skew.seconds", _INT, "30", "By how much a token's clock may differ.", at_least=0
+        ),
+        Setting("sasl.oauthbearer.expected.audience", _LIST, "", "Whom a token must be for, one of these."),
+        Setting("sasl.oauthbearer.expected.issuer", _STRING, "", "Who must have issued a token."),
+        Setting(
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            _LONG,
+            "3600000",
+            "After how long the keys that sign tokens are read again.",
+            at_least=1,
+        ),
+        Setting(
+            "sasl.oauthbearer.jwks.endpoint.url",
+            _STRING,
+            "",
+            "The keys that sign tokens (JWKS): an https:// address, or a file:// on this machine.",
+        ),
+        Setting("sasl.oauthbearer.sub.claim.name", _STRING, "sub", "The claim of a token that names its user."),
+        Setting(
             "ssl.client.auth",
             _STRING,
             "none",
@@ -270,6 +303,13 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 _BOOLEAN,
                 "true",
                 "Make a topic when a client asks for one that is not there.",
+            ),
+            Setting(
+                "connection.failed.authentication.delay.ms",
+                _INT,
+                "100",
+                "How long a client waits for the answer to a login that failed.",
+                at_least=0,
             ),
             Setting("connections.max.idle.ms", _LONG, "600000", "After how long a silent connection is closed."),
             Setting("delete.topic.enable", _BOOLEAN, "true", "Whether topics may be deleted."),
@@ -361,6 +401,13 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "super.users", _STRING, "", "Who may do everything: principals with ; between them, as User:admin."
             ),
             Setting(
+                "sasl.server.max.receive.size",
+                _INT,
+                "524288",
+                "The largest request that is read of a client that has not logged in.",
+                at_least=1,
+            ),
+            Setting(
                 "socket.connection.setup.timeout.ms",
                 _LONG,
                 "10000",
@@ -368,6 +415,7 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 at_least=1,
             ),
             Setting("socket.request.max.bytes", _INT, "104857600", "The largest request that is read.", at_least=1),
+            Setting("users.file", _STRING, "", "A file of NAME=PASSWORD lines: users who may log in from the start."),
         )
     }
     | LISTENER_SETTINGS

@@ -1,129 +1,28 @@
-"""Saying who we are: SASL by PLAIN or SCRAM, carried in Kafka's own requests (KIP-152).
+"""Saying who we are: SASL by PLAIN, SCRAM or OAUTHBEARER, carried in Kafka's own requests (KIP-152).
 
-A mechanism is a generator of the client's tokens that is sent the broker's; who asks is handed in. OAUTHBEARER and
-GSSAPI are not spoken.
+A mechanism is a generator of the client's tokens that is sent the broker's; who asks is handed in. GSSAPI is not
+spoken. A token of OAUTHBEARER is read or fetched anew for each login, so that one that was renewed is used.
 """
 
 import base64
-import binascii
-import hashlib
-import hmac
+import json
 import re
 import secrets
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, TypeVar
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from headrace.client.address import Address
 from headrace.client.errors import AuthenticationFailed, BadSecurity, VersionNotSpoken
-from headrace.errors import HeadraceError
+from headrace.http_client import HttpError, HttpServer
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.protocol.schema import Message
-
-# The client's side of SCRAM (RFC 5802, and RFC 7677 for SHA-256): three messages out of four, and no IO.
-#
-# What always holds: the password never leaves, and `finish` returns only if the broker has shown that it knows the
-# password's hash too. A broker cannot make us give away a cheap hash (fewer rounds than Kafka itself allows) or work
-# for ever.
-#
-# The RFC prepares names and passwords with SASLprep before they are hashed. Kafka does not: its tools and its Java
-# client hash the UTF-8 bytes as they are, and so must whoever wants to get in with a password that SASLprep would
-# change.
-
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-FEWEST_ROUNDS = 4096  # as Kafka has it for both mechanisms
-MOST_ROUNDS = 1_000_000  # about a second of work; Kafka's tools give 16,384 at most
-_NO_CHANNEL_BINDING = b"n,,"
-
-
-class ScramFailure(HeadraceError):
-    """The broker's message is none, or it refuses us, or it is not the broker that it should be."""
-
-
-class ScramExchange:
-    """One exchange: `first`, then `answer`, then `finish`, each with what the broker said to the one before."""
-
-    def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
-        """`nonce` is fresh, random and printable, without a comma."""
-        self._hash = HASHES[mechanism]
-        self._password = password.encode()
-        self._nonce = nonce
-        name = username.replace("=", "=3D").replace(",", "=2C")
-        self._first_bare = f"n={name},r={nonce}".encode()
-        self._server_signature = b""
-
-    def first(self) -> bytes:
-        """Who we are, and our half of the nonce."""
-        return _NO_CHANNEL_BINDING + self._first_bare
-
-    def answer(self, server_first: bytes) -> bytes:
-        """The proof that we know the password, for the salt and rounds that the broker names."""
-        fields = _fields(server_first)
-        nonce = _require(fields, "r")
-        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise ScramFailure("the broker did not keep to the nonce of this exchange")
-        salt = _decode(_require(fields, "s"))
-        rounds = _rounds(_require(fields, "i"))
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, rounds)
-        client_key = self._hmac(salted, b"Client Key")
-        stored_key = hashlib.new(self._hash, client_key).digest()
-        final = b"c=" + base64.b64encode(_NO_CHANNEL_BINDING) + b",r=" + nonce.encode()
-        signed = b",".join((self._first_bare, server_first, final))
-        signature = self._hmac(stored_key, signed)
-        proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
-        self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
-        return final + b",p=" + base64.b64encode(proof)
-
-    def finish(self, server_final: bytes) -> None:
-        fields = _fields(server_final)
-        if "e" in fields:
-            raise ScramFailure(f"the broker says {fields['e']}")
-        if not self._server_signature or not hmac.compare_digest(
-            _decode(_require(fields, "v")), self._server_signature
-        ):
-            raise ScramFailure("the broker could not show that it knows the password")
-
-    def _hmac(self, key: bytes, data: bytes) -> bytes:
-        return hmac.digest(key, data, self._hash)
-
-
-def _fields(message: bytes) -> dict[str, str]:
-    try:
-        parts = message.decode().split(",")
-    except UnicodeDecodeError:
-        raise ScramFailure("the broker's message is not SCRAM") from None
-    if any(part[1:2] != "=" for part in parts):
-        raise ScramFailure("the broker's message is not SCRAM")
-    if parts[0].startswith("m="):
-        raise ScramFailure("the broker demands an extension of SCRAM that no client knows")
-    return {part[0]: part[2:] for part in parts}
-
-
-def _require(fields: dict[str, str], name: str) -> str:
-    if name not in fields:
-        raise ScramFailure(f"the broker's message has no {name!r}")
-    return fields[name]
-
-
-def _decode(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise ScramFailure("the broker's message is not SCRAM: it holds no base64 where it should") from None
-
-
-def _rounds(text: str) -> int:
-    # By length first: turning a number of a million digits into an int is work too.
-    if not text.isascii() or not text.isdecimal() or len(text) > len(str(MOST_ROUNDS)):
-        raise ScramFailure("the broker asks for a number of rounds that makes no sense")
-    rounds = int(text)
-    if not FEWEST_ROUNDS <= rounds <= MOST_ROUNDS:
-        raise ScramFailure(f"the broker asks for {rounds} rounds, not {FEWEST_ROUNDS} to {MOST_ROUNDS}")
-    return rounds
-
+from headrace.security.scram import HASHES, ScramExchange, ScramFailure
 
 # A name and a password out of `sasl.jaas.config`, the way Kafka's Java clients are told them.
 #
@@ -132,7 +31,7 @@ def _rounds(text: str) -> int:
 # No error here shows any of the text, because the password is in it.
 
 _JAAS = "sasl.jaas.config"
-_SPEAKABLE = ("PlainLoginModule", "ScramLoginModule")
+_SPEAKABLE = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _JAAS_FORM = 'write it as …PlainLoginModule required username="…" password="…";'
 _TOKEN = re.compile(
@@ -146,6 +45,16 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 def read_login(text: str) -> tuple[str, str]:
     """The name and the password in a login module's configuration."""
+    options = read_module(text)
+    if options.get("tokenauth", "false").lower() == "true":
+        raise BadSecurity(f"{_JAAS} has tokenauth, but delegation tokens are not supported: give a user's password")
+    if not options.get("username") or not options.get("password"):
+        raise BadSecurity(f"{_JAAS} has no username or no password: {_JAAS_FORM}")
+    return options["username"], options["password"]
+
+
+def read_module(text: str) -> dict[str, str]:
+    """The options in a login module's configuration."""
     tokens = _split_tokens(text)
     if len(tokens) < 3 or tokens[1].lower() not in _FLAGS or tokens[-1] != ";":
         raise BadSecurity(f"{_JAAS} cannot be read: {_JAAS_FORM}")
@@ -154,12 +63,7 @@ def read_login(text: str) -> tuple[str, str]:
         # Shown only if it looks like a class: what stands there by mistake may be the password.
         named = module if module.isidentifier() and module.endswith("LoginModule") else "another module"
         raise BadSecurity(f"{_JAAS} names {named}, which is not supported: use {' or '.join(_SPEAKABLE)}")
-    options = _read_options(tokens[2:-1])
-    if options.get("tokenauth", "false").lower() == "true":
-        raise BadSecurity(f"{_JAAS} has tokenauth, but delegation tokens are not supported: give a user's password")
-    if not options.get("username") or not options.get("password"):
-        raise BadSecurity(f"{_JAAS} has no username or no password: {_JAAS_FORM}")
-    return options["username"], options["password"]
+    return _read_options(tokens[2:-1])
 
 
 def _read_options(tokens: list[str]) -> dict[str, str]:
@@ -191,20 +95,77 @@ M = TypeVar("M", bound=Message)
 Tokens = Generator[bytes, bytes, None]
 
 PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, *HASHES)
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = (PLAIN, *HASHES, OAUTHBEARER)
+_TOKEN_S = 10.0
+_MOST_TOKEN_BYTES = 256 * 1024
 _TOKENS_IN_REQUESTS = 1  # since this version of SaslHandshake; before it they were bare bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEndpoint:
+    """Where tokens come from: a file that somebody keeps fresh, or a server that gives one for a client's secret."""
+
+    url: str
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
+
+    def __post_init__(self) -> None:
+        option = "sasl.oauthbearer.token.endpoint.url"
+        parts = urlsplit(self.url)
+        is_near = parts.hostname in ("127.0.0.1", "::1", "localhost")
+        if parts.scheme not in ("file", "https") and not (parts.scheme == "http" and is_near):
+            raise BadSecurity(f"OAUTHBEARER needs a token: set {option} to an https:// address or to a file://")
+        if parts.scheme != "file" and not (self.client_id and self.client_secret):
+            raise BadSecurity(
+                f"{option} gives tokens to who it knows: set sasl.oauthbearer.client.credentials.client.id and "
+                "sasl.oauthbearer.client.credentials.client.secret"
+            )
+
+    def fetch(self) -> str:
+        """A token; `BadSecurity` if there is none to be had."""
+        parts = urlsplit(self.url)
+        if parts.scheme == "file":
+            try:
+                return Path(unquote(parts.path)).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError):
+                raise BadSecurity(f"the token in {unquote(parts.path)} cannot be read: check the path") from None
+        secret = base64.b64encode(f"{quote(self.client_id)}:{quote(self.client_secret)}".encode()).decode()
+        server = HttpServer(self.url, _TOKEN_S, {"Authorization": f"Basic {secret}"})
+        form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
+        try:
+            headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+            answer = server.ask("POST", server.path, urlencode(form).encode(), headers, most_bytes=_MOST_TOKEN_BYTES)
+            token = json.loads(answer.body)["access_token"] if answer.is_success else None
+        except HttpError as error:
+            raise BadSecurity(f"no token from {server.host}: {error}") from None
+        except (ValueError, KeyError, TypeError):
+            token = None
+        finally:
+            server.close()
+        if not isinstance(token, str):
+            raise BadSecurity(
+                f"{server.host} gave no token (status {answer.status}): check the client's id, its secret and the scope"
+            )
+        return token
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
     mechanism: str
-    username: str
-    password: str = field(repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tokens: TokenEndpoint | None = None
 
     def __post_init__(self) -> None:
         if self.mechanism not in MECHANISMS:
             known = f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}"
             raise BadSecurity(f"SASL mechanism {self.mechanism!r} is not supported: set sasl.mechanism to {known}")
+        if self.mechanism == OAUTHBEARER:
+            if self.tokens is None:
+                raise BadSecurity("OAUTHBEARER needs a token: set sasl.oauthbearer.token.endpoint.url")
+            return
         if not self.username or not self.password:
             raise BadSecurity(f"{self.mechanism} needs a name and a password: set sasl.username and sasl.password")
         if "\0" in self.username or "\0" in self.password:
@@ -234,6 +195,14 @@ def authenticate(
         answer = broker.request(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
         if answer.error_code:
             raise _refusal(broker.address, credentials, answer)
+        if credentials.mechanism == OAUTHBEARER and answer.auth_bytes:  # why it is refused (RFC 7628)
+            broker.request(SaslAuthenticateRequest(auth_bytes=b"\x01"), SaslAuthenticateResponse)
+            raise AuthenticationFailed(
+                broker.address,
+                credentials.mechanism,
+                bytes(answer.auth_bytes).decode(errors="replace"),
+                "check the token's issuer, audience and end, and look at the broker's log",
+            )
         try:
             token = tokens.send(bytes(answer.auth_bytes))
         except StopIteration:
@@ -263,6 +232,10 @@ def _choose(broker: Broker, mechanism: str) -> None:
 def _tokens(credentials: Credentials, nonce: str) -> Tokens:
     if credentials.mechanism == PLAIN:
         yield b"\0".join((b"", credentials.username.encode(), credentials.password.encode()))
+        return
+    if credentials.mechanism == OAUTHBEARER:
+        assert credentials.tokens is not None
+        yield f"n,,\x01auth=Bearer {credentials.tokens.fetch()}\x01\x01".encode()
         return
     exchange = ScramExchange(credentials.mechanism, credentials.username, credentials.password, nonce)
     server_first = yield exchange.first()

@@ -11,13 +11,16 @@ from collections.abc import Mapping
 
 from headrace.client.connection import PLAINTEXT, SASL_PROTOCOLS, SECURITY_PROTOCOLS, ConnectionSettings
 from headrace.client.errors import BadSecurity
-from headrace.client.sasl import Credentials, read_login
+from headrace.client.sasl import OAUTHBEARER, Credentials, TokenEndpoint, read_login, read_module
 from headrace.client.tls_settings import BY_DEFAULT, VERSIONS, Pem, TlsSettings
 from headrace.errors import nearest
 
 _USED = (
     "security.protocol",
     "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "sasl.jaas.config",
+    "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret",
     "ssl.ca.location", "ssl.ca.pem", "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.certificates",
     "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem", "ssl.key.password",
     "ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.key", "ssl.keystore.certificate.chain",
@@ -36,6 +39,7 @@ _IMPOSSIBLE = (
     "ssl.cipher.suites", "ssl.curves.list", "ssl.sigalgs.list", "ssl.crl.location", "ssl.ca.certificate.stores",
     "ssl.provider", "ssl.providers", "ssl.engine.factory.class", "ssl.engine.location", "ssl.engine.id",
     "sasl.login.class", "sasl.login.callback.handler.class", "sasl.client.callback.handler.class", "security.providers",
+    "sasl.oauthbearer.config",
 )  # fmt: skip
 
 _CHECKED_PREFIXES = ("ssl.", "sasl.", "security.")
@@ -64,10 +68,10 @@ def settings_from(options: Mapping[str, str]) -> ConnectionSettings:
 
 
 def _check_name(name: str) -> None:
-    if name in _USED or name in _WITHOUT_EFFECT or name.startswith(_PREFIXES_WITHOUT_EFFECT):
-        return
     if name in _IMPOSSIBLE:
         raise BadSecurity(f"kafka option {name!r} cannot be honoured by this client: leave it out")
+    if name in _USED or name in _WITHOUT_EFFECT or name.startswith(_PREFIXES_WITHOUT_EFFECT):
+        return
     likeness = 0.0 if name.startswith(_CHECKED_PREFIXES) else _SURELY_MISSPELT
     if hint := nearest(name, _USED, otherwise="", likeness=likeness):
         raise BadSecurity(f"there is no kafka option {name!r}: {hint}")
@@ -93,7 +97,11 @@ def _credentials(given: Mapping[str, str], protocol: str) -> Credentials:
     mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms") or ""
     if not mechanism:
         # Kafka's default is GSSAPI, which nobody means who leaves it out.
-        raise BadSecurity(f"{protocol} needs sasl.mechanism: set it to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+        raise BadSecurity(
+            f"{protocol} needs sasl.mechanism: set it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+        )
+    if mechanism.strip().upper() == OAUTHBEARER:
+        return Credentials(OAUTHBEARER, tokens=_token_endpoint(given))
     if "sasl.jaas.config" in given:
         if "sasl.username" in given or "sasl.password" in given:
             raise BadSecurity("sasl.jaas.config and sasl.username with sasl.password say the same: leave one out")
@@ -101,6 +109,23 @@ def _credentials(given: Mapping[str, str], protocol: str) -> Credentials:
     else:
         username, password = given.get("sasl.username", ""), given.get("sasl.password", "")
     return Credentials(mechanism.strip().upper(), username, password)
+
+
+def _token_endpoint(given: Mapping[str, str]) -> TokenEndpoint:
+    """As librdkafka and Kafka since 4.1 name it, or as Kafka before in `sasl.jaas.config`."""
+    jaas = read_module(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
+    prefix = "sasl.oauthbearer."
+
+    def one(name: str, in_jaas: str) -> str:
+        long, short = given.get(f"{prefix}client.credentials.{name}"), given.get(f"{prefix}{name}")
+        return long or short or jaas.get(in_jaas, "")
+
+    return TokenEndpoint(
+        given.get(f"{prefix}token.endpoint.url", ""),
+        one("client.id", "clientId"),
+        one("client.secret", "clientSecret"),
+        given.get(f"{prefix}scope") or jaas.get("scope", ""),
+    )
 
 
 # --- TLS

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.record_types import RecordType, RecordTypes
-from headrace.protocol.schema import Message, int8, string
+from headrace.protocol.schema import Message, blob, int8, int32, string
 from headrace.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from headrace.security.authorizer import Acls
+from headrace.security.scram import NUMBERS, ScramCredential
 
 METADATA_TOPIC = "__headrace_metadata"
 
@@ -33,7 +34,26 @@ class AclValue(Message, versions=range(1), flexible_since=0):
     """That the ACL holds; there is nothing more to say of it."""
 
 
-RECORD_TYPES = RecordTypes(METADATA_TOPIC, [RecordType(0, AclKey, AclValue, 0)])
+class CredentialKey(Message, versions=range(1)):
+    """A user may have a password for each mechanism."""
+
+    user: str = string()
+    mechanism: int = int8()
+
+
+class CredentialValue(Message, versions=range(1), flexible_since=0):
+    """What is kept of a password."""
+
+    salt: bytes = blob()
+    iterations: int = int32()
+    stored_key: bytes = blob()
+    server_key: bytes = blob()
+
+
+RECORD_TYPES = RecordTypes(
+    METADATA_TOPIC, [RecordType(0, AclKey, AclValue, 0), RecordType(1, CredentialKey, CredentialValue, 0)]
+)
+_MECHANISMS = {number: name for name, number in NUMBERS.items()}
 
 
 class MetadataImage:
@@ -41,7 +61,11 @@ class MetadataImage:
 
     def __init__(self) -> None:
         self.acls = Acls()
-        self._take_in: dict[type[Message], Callable[[Any, Any], None]] = {AclKey: self._take_in_acl}
+        self.credentials: dict[tuple[str, str], ScramCredential] = {}  # by mechanism and user
+        self._take_in: dict[type[Message], Callable[[Any, Any], None]] = {
+            AclKey: self._take_in_acl,
+            CredentialKey: self._take_in_credential,
+        }
 
     def apply(self, record: CoordinatorRecord) -> None:
         self._take_in[type(record.key)](record.key, record.value)  # type: ignore[index]  # decoded by RECORD_TYPES
@@ -53,6 +77,17 @@ class MetadataImage:
             self.acls.remove(acl)
         else:
             self.acls.add(acl)
+
+    def _take_in_credential(self, key: CredentialKey, value: CredentialValue | None) -> None:
+        mechanism = _MECHANISMS.get(key.mechanism)
+        if mechanism is None:
+            return  # of a later version, which can be told apart by nobody who logs in here
+        if value is None:
+            self.credentials.pop((mechanism, key.user), None)
+        else:
+            self.credentials[mechanism, key.user] = ScramCredential(
+                bytes(value.salt), value.iterations, bytes(value.stored_key), bytes(value.server_key)
+            )
 
 
 class MetadataChange(NamedTuple):
@@ -73,6 +108,20 @@ def record_of(acl: Acl, *, is_removed: bool = False) -> CoordinatorRecord:
         permission=acl.permission,
     )
     return CoordinatorRecord(key, None if is_removed else AclValue())
+
+
+def record_of_credential(mechanism: str, user: str, credential: ScramCredential | None) -> CoordinatorRecord:
+    """With no credential, the record that removes it."""
+    key = CredentialKey(user=user, mechanism=NUMBERS[mechanism])
+    if credential is None:
+        return CoordinatorRecord(key, None)
+    value = CredentialValue(
+        salt=credential.salt,
+        iterations=credential.rounds,
+        stored_key=credential.stored_key,
+        server_key=credential.server_key,
+    )
+    return CoordinatorRecord(key, value)
 
 
 def _acl_of(key: AclKey) -> Acl:

@@ -15,6 +15,13 @@ LOGIN = {
     "sasl.username": "alice",
     "sasl.password": "hush",
 }
+TOKENS = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.token.endpoint.url": "https://issuer.example/token",
+    "sasl.oauthbearer.client.id": "shop",
+    "sasl.oauthbearer.client.secret": "hush",
+}
 
 
 def jaas(text, mechanism="PLAIN"):
@@ -102,8 +109,8 @@ def test_jaas_that_will_not_do(text):
         ({"ssl.cipher.suites": "x"}, "cannot be honoured"),
         ({"sasl.username": "alice"}, "sasl.username is given without security.protocol"),
         (LOGIN | {"sasl.mechanism": ""}, "SASL_SSL needs sasl.mechanism"),
-        (LOGIN | {"sasl.mechanism": "GSSAPI"}, "set sasl.mechanism to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
-        (LOGIN | {"sasl.mechanism": "OAUTHBEARER"}, "'OAUTHBEARER' is not supported"),
+        (LOGIN | {"sasl.mechanism": "GSSAPI"}, "set sasl.mechanism to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or"),
+        (LOGIN | {"sasl.mechanism": "OAUTHBEARER"}, "set sasl.oauthbearer.token.endpoint.url to an https:// address"),
         (LOGIN | {"sasl.username": ""}, "set sasl.username and sasl.password"),
         (LOGIN | {"sasl.username": "a\0b"}, "zero byte"),
         (LOGIN | {"sasl.jaas.config": "x"}, "leave one out"),
@@ -155,3 +162,19 @@ def test_stores_in_pem():
 
 def test_plaintext_with_the_rest_of_a_shared_configuration():
     assert settings_from(LOGIN | {"security.protocol": "PLAINTEXT"}) == ConnectionSettings()
+
+
+def test_where_tokens_come_from():
+    endpoint = settings_from(TOKENS | {"sasl.oauthbearer.scope": "kafka"}).credentials.tokens
+    assert (endpoint.client_id, endpoint.client_secret, endpoint.scope) == ("shop", "hush", "kafka")
+    assert "hush" not in repr(endpoint)
+    java = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://issuer.example/token",
+        "sasl.jaas.config": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            'clientId="shop" clientSecret="hush" scope="kafka";'
+        ),
+    }
+    assert settings_from(java).credentials.tokens == endpoint

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.client.sasl import MOST_ROUNDS, ScramExchange, ScramFailure
+from headrace.security.scram import MOST_ROUNDS, ScramExchange, ScramFailure
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

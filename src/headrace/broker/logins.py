@@ -1,0 +1,203 @@
+"""Logins at work: who may log in on a listener and how, from the settings, a file of users, and the keys of tokens.
+
+Users are of two kinds, and the same to a client: those of `users.file`, who are there before any broker runs, and those
+that were added by Kafka's own API, who are kept in the metadata log. One of the file goes before one of the same name
+in the log. Each may log in by SCRAM and by PLAIN; what is kept of a password is what SCRAM needs.
+"""
+
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from headrace.broker.config import BrokerConfig, Listener
+from headrace.broker.settings import InvalidSetting
+from headrace.errors import HeadraceError
+from headrace.extras import load
+from headrace.http_client import HttpServer
+from headrace.secret_files import check_private
+from headrace.security.login import Login, Mechanism, OAuthBearer, Plain, Scram, TokenUser, Users
+from headrace.security.scram import FEWEST_ROUNDS, HASHES, SALT_BYTES, ScramCredential
+from headrace.security.tokens import InvalidToken, TokenRules, UnknownKey, verify_token
+from headrace.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+_MOST_KEYS_BYTES: Final = 1024 * 1024
+_FETCH_S: Final = 5.0
+_SOONEST_REFRESH_S: Final = 10.0  # for keys that are not known: a client could name one after another
+
+Credentials = Mapping[tuple[str, str], ScramCredential]  # by mechanism and name
+
+
+class UsersFile:
+    """The users of `users.file`; a file that cannot be read later leaves those in force as they are."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._credentials = read_users(path) if path else {}
+
+    def find(self, mechanism: str, name: str) -> ScramCredential | None:
+        return self._credentials.get((mechanism, name))
+
+    def reload(self) -> None:
+        if not self._path:
+            return
+        try:
+            self._credentials = read_users(self._path)
+        except HeadraceError as error:
+            _log.error("users not reloaded", reason=str(error))
+        else:
+            _log.info("users reloaded", users=len({name for _, name in self._credentials}))
+
+
+def read_users(path: str) -> Credentials:
+    """From lines of NAME=PASSWORD. No error shows a line: a password is in it."""
+    check_private(path, "users.file")
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"users.file {path} cannot be read ({error.__class__.__name__}): give text") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, password = line.partition("=")
+        if not equals or not name.strip() or not password:
+            raise InvalidSetting(f"users.file {path}:{number} is not NAME=PASSWORD")
+        for mechanism in HASHES:
+            salt = os.urandom(SALT_BYTES)
+            found[mechanism, name.strip()] = ScramCredential.from_password(mechanism, password, salt, FEWEST_ROUNDS)
+    return found
+
+
+class Logins:
+    """How clients of one listener log in."""
+
+    def __init__(self, listener: Listener, config: BrokerConfig, users: Users, threads: ThreadPoolExecutor) -> None:
+        text = partial(config.text_for, listener)
+        self._users = users
+        self.threads = threads
+        self.delay_s = config.number("connection.failed.authentication.delay.ms") / 1000
+        self.max_request_bytes = config.number("sasl.server.max.receive.size")
+        self._max_session_ms = int(text("connections.max.reauth.ms"))
+        names = [name.strip() for name in text("sasl.enabled.mechanisms").split(",") if name.strip()]
+        if not names:
+            raise InvalidSetting(f"listener {listener} has no way to log in: set sasl.enabled.mechanisms")
+        self._mechanisms: dict[str, Callable[[], Mechanism]] = {name: self._prepare(name, text) for name in names}
+
+    def begin(self) -> Login:
+        """For a new connection."""
+        return Login(self._mechanisms, self._max_session_ms)
+
+    def _prepare(self, name: str, text: Callable[[str], str]) -> Callable[[], Mechanism]:
+        if name == "PLAIN":
+            return lambda: Plain(self._users)
+        if name in HASHES:
+            return lambda: Scram(name, self._users, secrets.token_urlsafe(24))
+        load("jwt", "OAUTHBEARER")
+        load("cryptography", "OAUTHBEARER")
+        rules = TokenRules(
+            text("sasl.oauthbearer.expected.issuer"),
+            [name.strip() for name in text("sasl.oauthbearer.expected.audience").split(",") if name.strip()],
+            text("sasl.oauthbearer.sub.claim.name"),
+            int(text("sasl.oauthbearer.clock.skew.seconds")) * 1000,
+        )
+        refresh_s = int(text("sasl.oauthbearer.jwks.endpoint.refresh.ms")) / 1000
+        keys = TokenKeys(text("sasl.oauthbearer.jwks.endpoint.url"), refresh_s)
+        return lambda: OAuthBearer(partial(keys.verify, rules))
+
+
+class TokenKeys:
+    """The keys that sign tokens, read again after a while, and when a token names one that is not known."""
+
+    def __init__(self, url: str, refresh_s: float) -> None:
+        parts = urlsplit(url)
+        self._path = unquote(parts.path) if parts.scheme == "file" else ""
+        is_loopback = parts.hostname in ("127.0.0.1", "::1", "localhost")
+        if not self._path and not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback)):
+            raise InvalidSetting(
+                "OAUTHBEARER needs the keys that sign tokens: set sasl.oauthbearer.jwks.endpoint.url to an https:// "
+                "address or a file:// on this machine"
+            )
+        self._server = None if self._path else HttpServer(url, _FETCH_S)
+        self._refresh_s = refresh_s
+        self._lock = threading.Lock()
+        self._keys: Mapping[str, Any] | None = None
+        self._read_at = 0.0
+        self._tried_at = -_SOONEST_REFRESH_S
+        if self._path:
+            self._refresh()  # a file that is wrong is a mistake to tell at the start
+
+    def verify(self, rules: TokenRules, token: str, now_ms: int) -> TokenUser:
+        """Who the token names; called in a thread, for it may fetch keys."""
+        keys = self._current()
+        try:
+            return verify_token(token, keys, rules, now_ms)
+        except UnknownKey:
+            newer = self._newer_than(keys)
+            if newer is None:
+                raise
+            return verify_token(token, newer, rules, now_ms)
+
+    def _current(self) -> Mapping[str, Any]:
+        with self._lock:
+            now = time.monotonic()
+            if self._keys is None or now - self._read_at >= self._refresh_s:
+                try:
+                    self._refresh()
+                except HeadraceError as error:
+                    _log.error("keys of tokens not read", reason=str(error))
+                    if self._keys is None:
+                        raise InvalidToken("no keys to check tokens with") from None
+                    self._read_at = now - self._refresh_s + _SOONEST_REFRESH_S  # those in force stay meanwhile
+            assert self._keys is not None
+            return self._keys
+
+    def _newer_than(self, keys: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        with self._lock:
+            if self._keys is not keys:
+                return self._keys  # somebody else has fetched them
+            if time.monotonic() - self._tried_at < (0 if self._path else _SOONEST_REFRESH_S):
+                return None
+            try:
+                self._refresh()
+            except HeadraceError as error:
+                _log.error("keys of tokens not read", reason=str(error))
+                return None
+            return self._keys
+
+    def _refresh(self) -> None:
+        self._tried_at = time.monotonic()
+        data = self._read_file() if self._server is None else self._fetch(self._server)
+        try:
+            found = json.loads(data)
+            if not isinstance(found["keys"], list) or not all(isinstance(key, dict) for key in found["keys"]):
+                raise TypeError
+        except (ValueError, KeyError, TypeError):
+            raise InvalidSetting(
+                "sasl.oauthbearer.jwks.endpoint.url holds no JWKS: it should be a JSON object with a list of keys"
+            ) from None
+        self._keys = found
+        self._read_at = time.monotonic()
+
+    def _read_file(self) -> bytes:
+        try:
+            return Path(self._path).read_bytes()[:_MOST_KEYS_BYTES]
+        except OSError as error:
+            raise InvalidSetting(
+                f"sasl.oauthbearer.jwks.endpoint.url: {self._path} cannot be read ({error.strerror})"
+            ) from None
+
+    @staticmethod
+    def _fetch(server: HttpServer) -> bytes:
+        answer = server.ask("GET", server.path, most_bytes=_MOST_KEYS_BYTES)
+        if not answer.is_success:
+            raise InvalidSetting(f"{server.host} answered {answer.status} instead of keys")
+        return answer.body

@@ -1,0 +1,384 @@
+"""Logins on our broker: every mechanism in the open and under TLS, and everything that is not let in."""
+
+import contextlib
+import json
+import math
+import os
+import signal
+import socket
+import struct
+import time
+import uuid
+from types import SimpleNamespace
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from headrace import Broker
+from headrace.broker.logins import UsersFile
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.errors import AuthenticationFailed, ConnectionClosed
+from headrace.client.security import settings_from
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
+from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from headrace.security.scram import salt_password
+from tests.certificates import make_authority, make_certificate
+from tests.conformance.clients.wire import Wire
+from tests.integration.waiting import wait_until
+from tests.integration.writing import write_and_read
+
+ALICE, BOB = ("alice", 'in "the" open=;'), ("bob=1,", "Ⅸ-geheim")
+BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+LOGIN_MS = 1500
+KEY, NEXT_KEY = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+
+
+def jwks(**keys):
+    to_jwk = jwt.algorithms.ECAlgorithm.to_jwk
+    return json.dumps({"keys": [to_jwk(key.public_key(), as_dict=True) | {"kid": kid} for kid, key in keys.items()]})
+
+
+def token(key=KEY, kid="first", **claims):
+    now = int(time.time())
+    held = {"sub": "alice", "iss": "https://issuer", "aud": "kafka", "iat": now, "exp": now + 600} | claims
+    return jwt.encode(held, key, "ES256", headers={"kid": kid})
+
+
+def write_private(path, text):
+    path.touch(0o600)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("logins")
+    authority = make_authority(folder, "authority")
+    store = make_certificate(folder, "broker", "authority", alternative="IP:127.0.0.1")
+    users = write_private(folder / "users", f"# who\n{ALICE[0]}={ALICE[1]}\n")
+    (folder / "jwks.json").write_text(jwks(first=KEY))
+    return SimpleNamespace(folder=folder, authority=authority, store=store, users=users)
+
+
+@pytest.fixture(scope="module")
+def settings(files):
+    return {
+        "ssl.keystore.location": str(files.store),
+        "users.file": str(files.users),
+        "listener.security.protocol.map": "SHORT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "listener.name.short.connections.max.reauth.ms": str(LOGIN_MS),
+        "sasl.oauthbearer.jwks.endpoint.url": f"file://{files.folder}/jwks.json",
+        "sasl.oauthbearer.expected.issuer": "https://issuer",
+        "sasl.oauthbearer.expected.audience": "kafka",
+        "socket.connection.setup.timeout.ms": "2000",
+    }
+
+
+LISTEN = [f"{name}://127.0.0.1:0" for name in ("SASL_PLAINTEXT", "SASL_SSL", "SHORT", "PLAINTEXT")]
+
+
+@pytest.fixture(scope="module")
+def broker(settings):
+    with Broker(listen=LISTEN, settings=settings) as running:
+        open_, tls, short, plain = running.bootstrap_servers.split(",")
+        yield SimpleNamespace(SASL_PLAINTEXT=open_, SASL_SSL=tls, short=short, plain=plain)
+
+
+def reach(address, files, protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-256", user=ALICE, **options):
+    login = {"sasl.username": user[0], "sasl.password": user[1]} if user else {}
+    trusted = {"ssl.ca.location": str(files.authority)} if protocol == "SASL_SSL" else {}
+    named = {"security.protocol": protocol, "sasl.mechanism": mechanism}
+    return Cluster(parse_bootstrap(address), settings_from(named | login | trusted | options))
+
+
+def by_token(path):
+    return {"sasl.oauthbearer.token.endpoint.url": f"file://{path}"}
+
+
+@pytest.fixture
+def wire(broker):
+    with Wire(broker.SASL_PLAINTEXT) as connected:
+        yield connected
+
+
+# --- who is let in
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("mechanism", BY_PASSWORD)
+def test_by_a_password(broker, files, protocol, mechanism):
+    with reach(getattr(broker, protocol), files, protocol, mechanism) as cluster:
+        write_and_read(cluster, f"login-{uuid.uuid4().hex[:8]}", count=50)
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_by_a_token(broker, files, protocol, tmp_path):
+    (tmp_path / "token").write_text(token())
+    with reach(
+        getattr(broker, protocol), files, protocol, "OAUTHBEARER", None, **by_token(tmp_path / "token")
+    ) as cluster:
+        write_and_read(cluster, f"token-{uuid.uuid4().hex[:8]}", count=50)
+
+
+def test_keys_that_were_rotated(broker, files, tmp_path):
+    (tmp_path / "token").write_text(token(NEXT_KEY, "next"))
+    options = by_token(tmp_path / "token")
+    with (
+        reach(broker.SASL_PLAINTEXT, files, mechanism="OAUTHBEARER", user=None, **options) as cluster,
+        pytest.raises(AuthenticationFailed, match="invalid_token"),
+    ):
+        cluster.brokers()
+    (files.folder / "jwks.json").write_text(jwks(first=KEY, next=NEXT_KEY))
+    with reach(broker.SASL_PLAINTEXT, files, mechanism="OAUTHBEARER", user=None, **options) as cluster:
+        assert cluster.brokers().addresses
+
+
+# --- who is not
+
+
+@pytest.mark.parametrize("user", [(ALICE[0], "wrong"), ("nobody", "wrong")])
+@pytest.mark.parametrize("mechanism", BY_PASSWORD)
+def test_a_wrong_password_and_an_unknown_user(broker, files, mechanism, user, caplog):
+    with (
+        reach(broker.SASL_PLAINTEXT, files, mechanism=mechanism, user=user) as cluster,
+        pytest.raises(AuthenticationFailed) as caught,
+    ):
+        cluster.brokers()
+    said = "Invalid username or password" if mechanism == "PLAIN" else f"credentials with SASL mechanism {mechanism}"
+    assert said in str(caught.value)
+    assert not any("wrong" in str(vars(record)) for record in caplog.records)
+
+
+@pytest.mark.parametrize("claims", [{"exp": 1}, {"aud": "web"}, {"iss": "https://another"}])
+def test_a_token_that_is_not_for_us(broker, files, claims, tmp_path):
+    (tmp_path / "token").write_text(token(**claims))
+    options = by_token(tmp_path / "token")
+    with (
+        reach(broker.SASL_PLAINTEXT, files, mechanism="OAUTHBEARER", user=None, **options) as cluster,
+        pytest.raises(AuthenticationFailed, match="invalid_token"),
+    ):
+        cluster.brokers()
+
+
+def test_a_mechanism_that_the_listener_does_not_offer(broker, files):
+    with (
+        reach(broker.short, files, mechanism="PLAIN") as cluster,
+        pytest.raises(AuthenticationFailed, match="it offers SCRAM-SHA-256"),
+    ):
+        cluster.brokers()
+
+
+def test_a_login_where_nobody_asks(broker, files):
+    with reach(broker.plain, files) as cluster, pytest.raises(AuthenticationFailed, match="asks nobody"):
+        cluster.brokers()
+
+
+def test_nothing_is_answered_before_the_login(broker):
+    with Cluster(parse_bootstrap(broker.SASL_PLAINTEXT)) as cluster, pytest.raises(ConnectionClosed):
+        cluster.brokers()
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_another_request_in_the_middle_of_a_login_closes(wire, began):
+    if began:
+        assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    with pytest.raises((ConnectionError, EOFError)):
+        wire.ask(MetadataRequest(topics=None), 9)
+
+
+def test_versions_are_told_once(wire):
+    request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+    assert wire.ask(request, 3).error_code == 0
+    with pytest.raises((ConnectionError, EOFError)):
+        wire.ask(request, 3)
+
+
+def test_a_large_request_before_the_login_is_not_read(broker):
+    host, _, port = broker.SASL_PLAINTEXT.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as sock, contextlib.suppress(ConnectionResetError):
+        sock.sendall(struct.pack(">i", 1024 * 1024) + b"x" * 100)
+        assert sock.recv(1) == b""
+
+
+def test_who_does_not_log_in_is_closed(broker):
+    host, _, port = broker.SASL_PLAINTEXT.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as sock:
+        assert sock.recv(1) == b""
+
+
+def test_an_answer_to_a_wrong_password_takes_a_while(settings, files):
+    slow = settings | {"connection.failed.authentication.delay.ms": "700"}
+    with Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=slow) as running:
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            began = time.monotonic()
+            with (
+                reach(running.bootstrap_servers, files, mechanism=mechanism, user=("alice", "wrong")) as cluster,
+                pytest.raises(AuthenticationFailed),
+            ):
+                cluster.brokers()
+            assert time.monotonic() - began >= 0.7
+
+
+def test_bare_tokens(broker):
+    """A handshake of version 0 is followed by the mechanism's own bytes, each with its size."""
+    with Wire(broker.SASL_PLAINTEXT) as wire:
+        assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0).error_code == 0
+        secret = "\0".join(("", *ALICE)).encode()
+        wire.send_bytes(struct.pack(">i", len(secret)) + secret)
+        assert wire.receive() == b""
+        assert wire.ask(MetadataRequest(topics=None), 9).brokers
+
+
+# --- again, on the same connection
+
+
+def keep_asking(cluster, seconds):
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        cluster.brokers(refresh=True)
+
+
+def test_a_login_is_renewed_on_the_same_connection_and_ends_if_not(broker, files):
+    with reach(broker.short, files) as cluster:
+        connection = cluster.any_broker()
+        keep_asking(cluster, 2.2 * LOGIN_MS / 1000)
+        assert cluster.any_broker() is connection
+        connection._login_until = math.inf
+        with pytest.raises(ConnectionClosed):
+            keep_asking(cluster, 2 * LOGIN_MS / 1000)
+
+
+# --- users
+
+
+def alter(cluster, **request):
+    answer = cluster.any_broker().request(
+        AlterUserScramCredentialsRequest(**request), AlterUserScramCredentialsResponse
+    )
+    return {each.user: (ErrorCode.of(each.error_code).name, each.error_message) for each in answer.results}
+
+
+def describe(cluster, *names):
+    request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names] or None)
+    answer = cluster.any_broker().request(request, DescribeUserScramCredentialsResponse)
+    return {
+        each.user: (
+            ErrorCode.of(each.error_code).name,
+            [(how.mechanism, how.iterations) for how in each.credential_infos],
+        )
+        for each in answer.results
+    }
+
+
+def upsertion(name, password, number=1, iterations=4096):
+    salt = os.urandom(20)
+    mechanism = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}.get(number, "SCRAM-SHA-256")
+    salted = salt_password(mechanism, password, salt, iterations)
+    return ScramCredentialUpsertion(
+        name=name, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
+    )
+
+
+def test_users_are_added_kept_over_a_restart_and_removed(settings, files, tmp_path):
+    here = {"listen": "SASL_PLAINTEXT://127.0.0.1:0", "settings": settings}
+    with Broker(tmp_path / "data", **here) as running, reach(running.bootstrap_servers, files) as cluster:
+        assert describe(cluster) == {}
+        added = [upsertion(BOB[0], BOB[1]), upsertion("carol", "x", 2, 8192)]
+        assert alter(cluster, upsertions=added) == {BOB[0]: ("NONE", None), "carol": ("NONE", None)}
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            with reach(running.bootstrap_servers, files, mechanism=mechanism, user=BOB) as his:
+                assert his.brokers().addresses
+        with (
+            reach(running.bootstrap_servers, files, mechanism="SCRAM-SHA-512", user=BOB) as his,
+            pytest.raises(AuthenticationFailed),
+        ):
+            his.brokers()  # he has no password for it
+    with Broker(tmp_path / "data", **here) as running, reach(running.bootstrap_servers, files, user=BOB) as cluster:
+        assert describe(cluster) == {BOB[0]: ("NONE", [(1, 4096)]), "carol": ("NONE", [(2, 8192)])}
+        assert describe(cluster, "carol", "nobody") == {
+            "carol": ("NONE", [(2, 8192)]),
+            "nobody": ("RESOURCE_NOT_FOUND", []),
+        }
+        assert alter(cluster, deletions=[ScramCredentialDeletion(name=BOB[0], mechanism=1)]) == {BOB[0]: ("NONE", None)}
+    with (
+        Broker(tmp_path / "data", **here) as running,
+        reach(running.bootstrap_servers, files, user=BOB) as cluster,
+        pytest.raises(AuthenticationFailed),
+    ):
+        cluster.brokers()
+
+
+def test_what_is_no_user(broker, files):
+    with reach(broker.SASL_PLAINTEXT, files) as cluster:
+        asked = [upsertion("", "x"), upsertion("few", "x", iterations=4095), upsertion("many", "x", iterations=16385)]
+        asked += [upsertion("other", "x", 3), upsertion("twice", "x"), upsertion("twice", "x", 2)]
+        gone = [ScramCredentialDeletion(name="nobody", mechanism=1)]
+        assert alter(cluster, upsertions=asked, deletions=gone) == {
+            "": ("UNACCEPTABLE_CREDENTIAL", "Username must not be empty"),
+            "few": ("UNACCEPTABLE_CREDENTIAL", "Too few iterations"),
+            "many": ("UNACCEPTABLE_CREDENTIAL", "Too many iterations"),
+            "other": ("UNSUPPORTED_SASL_MECHANISM", "Unknown SCRAM mechanism"),
+            "twice": ("DUPLICATE_RESOURCE", "A user credential cannot be altered twice in the same request"),
+            "nobody": ("RESOURCE_NOT_FOUND", "Attempt to delete a user credential that does not exist"),
+        }
+        assert describe(cluster) == {}
+
+
+def test_the_file_of_users_is_read_again(settings, files, tmp_path):
+    users = write_private(tmp_path / "users", "alice=old\n")
+    here = {"listen": "SASL_PLAINTEXT://127.0.0.1:0", "settings": settings | {"users.file": str(users)}}
+    with Broker(own_process=True, **here) as running:
+
+        def is_let_in(password):
+            with reach(running.bootstrap_servers, files, user=("alice", password)) as cluster:
+                with contextlib.suppress(AuthenticationFailed):
+                    return bool(cluster.brokers().addresses)
+                return False
+
+        assert is_let_in("old")
+        users.write_text("alice=new\n")
+        assert is_let_in("old")
+        os.kill(running.pid, signal.SIGHUP)
+        wait_until(lambda: is_let_in("new"), "the new password is not known")
+        assert not is_let_in("old")
+
+
+def test_a_file_of_users_that_is_broken_later_leaves_those_there_are(tmp_path, caplog):
+    users = write_private(tmp_path / "users", "alice=old\n")
+    file = UsersFile(str(users))
+    before = file.find("SCRAM-SHA-256", "alice")
+    users.write_text("alice=new\nhalf a line\n")
+    file.reload()
+    assert file.find("SCRAM-SHA-256", "alice") is before
+    assert [record.getMessage() for record in caplog.records] == ["users not reloaded"]
+    users.write_text("alice=new\n")
+    file.reload()
+    assert file.find("SCRAM-SHA-256", "alice").fits("SCRAM-SHA-256", "new")
+
+
+@pytest.mark.parametrize(("text", "said"), [("alice", "users:1 is not NAME=PASSWORD"), ("=x", "is not NAME=PASSWORD")])
+def test_a_file_of_users_that_will_not_do(settings, tmp_path, text, said):
+    users = write_private(tmp_path / "users", text)
+    changed = settings | {"users.file": str(users)}
+    with pytest.raises(Exception, match=said), Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=changed):
+        pass
+    users.chmod(0o640)
+    with pytest.raises(Exception, match="chmod 600"), Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=changed):
+        pass
