@@ -39,6 +39,7 @@ from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headrace.security.scram import salt_password
 from tests.certificates import make_authority, make_certificate
 from tests.conformance.clients.wire import Wire
+from tests.integration.cli_runs import assert_one_sentence, run_cli
 from tests.integration.waiting import wait_until
 from tests.integration.writing import write_and_read
 
@@ -382,3 +383,55 @@ def test_a_file_of_users_that_will_not_do(settings, tmp_path, text, said):
     users.chmod(0o640)
     with pytest.raises(Exception, match="chmod 600"), Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=changed):
         pass
+
+
+# --- the command
+
+
+def test_the_command(settings, files, tmp_path, monkeypatch):
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
+    properties |= {"sasl.username": ALICE[0], "sasl.password": ALICE[1]}
+    client = write_private(tmp_path / "client", "".join(f"{key}={value}\n" for key, value in properties.items()))
+    monkeypatch.setenv("HEADRACE_KAFKA", str(client))
+    with Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=settings) as running:
+        at = {"bootstrap": running.bootstrap_servers}
+        assert run_cli("user", "add", BOB[0], **at, stdin=f"{BOB[1]}\n").out == (
+            f"{BOB[0]} may log in by SCRAM-SHA-256 and SCRAM-SHA-512\n"
+        )
+        for mechanism in BY_PASSWORD:
+            with reach(running.bootstrap_servers, files, mechanism=mechanism, user=BOB) as cluster:
+                assert cluster.brokers().addresses
+        assert run_cli("user", "list", "--json", **at).json == [
+            {"user": BOB[0], "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}}
+        ]
+        assert "4,096 iterations" in run_cli("user", "list", **at).out
+        secret = tmp_path / "password"
+        secret.write_text("another")
+        secret.chmod(0o644)
+        assert_one_sentence(run_cli("user", "add", "carol", "--password-file", secret, **at), "chmod 600")
+        secret.chmod(0o600)
+        added = run_cli(
+            "user", "add", "carol", "--password-file", secret, "--mechanism", "SCRAM-SHA-512", "--json", **at
+        )
+        assert added.json == {"user": "carol", "mechanisms": ["SCRAM-SHA-512"], "iterations": 4096}
+        assert_one_sentence(run_cli("user", "add", "dave", **at), "there is no password")
+        assert run_cli("user", "remove", BOB[0], **at).out == f"removed {BOB[0]}\n"
+        assert_one_sentence(run_cli("user", "remove", BOB[0], **at), "there is no user", "headrace user list")
+        assert [each["user"] for each in run_cli("user", "list", "--json", **at).json] == ["carol"]
+
+
+def test_a_secret_is_refused_on_a_command_line(tmp_path):
+    run = run_cli("broker", "start", "--data-dir", tmp_path / "data", "--set", "ssl.key.password=geheim")
+    assert_one_sentence(run, "ssl.key.password is a secret", "--config")
+    assert "geheim" not in run.err
+    config = tmp_path / "broker.properties"
+    config.write_text("ssl.key.password=geheim\n")
+    config.chmod(0o644)
+    run = run_cli("broker", "start", "--data-dir", tmp_path / "data", "--config", config)
+    assert_one_sentence(run, "chmod 600")
+
+
+def test_a_public_address_is_refused_on_a_command_line(tmp_path):
+    run = run_cli("broker", "start", "--data-dir", tmp_path / "data", "--listen", "0.0.0.0:0")
+    assert_one_sentence(run, "lets in anybody who can reach this machine", "--insecure")
+    assert not (tmp_path / "data").exists()
