@@ -33,8 +33,8 @@ demo: setup     ## run the main job: an online shop, live in one page, from its 
 test: lint peers ## linters, types, layers, then the tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=25 -m "not long"
 
-test-long: lint peers ## every test, and those that are long by nature
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
+test-long: lint peers ## every test, those that are long by nature too, and ten times the examples of the property tests
+	HEADRACE_EXAMPLES=3 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
 
 test-fast: setup ## the tests that need no Java
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not java and not long"

@@ -1,7 +1,8 @@
 """What all tests share: how hypothesis looks for counterexamples, and that no broker's loop stands still.
 
 No deadline: how long an example takes on a busy machine says nothing about the code. The same examples every time, so
-that a run that passes passes again; `HEADRACE_EXAMPLES=20` looks for new ones, and for more of them.
+that a run that passes passes again, and a share of the number that each test names; with `HEADRACE_EXAMPLES=20` new
+ones, and twenty times as many as it names. `make test-long` takes ten times what `make test` does.
 
 Every broker that a test starts, in its own process or another, writes down when its event loop was held for more than
 100 ms (`headrace/broker/server.py`), and the test in which that happened fails.
@@ -12,6 +13,7 @@ The last lines of a long run say where its time went, by folder and by file.
 import gc
 import os
 import resource
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -23,9 +25,21 @@ os.environ.setdefault("HEADRACE_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("search" if os.environ.get("HEADRACE_EXAMPLES", "1") != "1" else "same")
+from tests.property.storage_model import count_examples
+
+# Hundreds of processes import the same modules: each would compile them again if it may not keep what it compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+settings.register_profile(
+    "search",
+    deadline=None,
+    max_examples=count_examples(100),
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("same", settings.get_profile("search"), derandomize=True, print_blob=False)
+settings.load_profile("search" if "HEADRACE_EXAMPLES" in os.environ else "same")
 
 
 _LONG_S = 60

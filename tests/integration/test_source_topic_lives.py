@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
@@ -37,6 +37,7 @@ from headrace.pipelines.source.options import read_options
 from headrace.pipelines.source.stream import StreamReader
 from headrace.pipelines.spark.checkpoint import read_done
 from tests.integration.waiting import wait_until
+from tests.property.storage_model import examples
 
 _names = itertools.count()
 
@@ -352,7 +353,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30)
 @given(steps=st.lists(STEPS, max_size=14), strict=st.booleans())
 def test_any_life(bootstrap: str, steps: list[tuple[str, Any]], strict: bool) -> None:
     """However a topic lives: its last life is read once and whole; or, if asked for, the first loss is an error."""

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import Broker
@@ -24,6 +24,7 @@ from headrace.stores.derived import Place
 from headrace.stores.errors import SinkRefused
 from tests.integration.sync_topics import connect, make_topic, upsert, write
 from tests.integration.waiting import wait_until
+from tests.property.storage_model import examples
 
 _names = itertools.count()
 _AGAIN = r"was deleted and made again.*headrace sync rebuild"
@@ -206,7 +207,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.lists(STEPS, max_size=12))
 def test_any_life(bootstrap: str, steps: list[tuple[str, Any]]) -> None:
     """However a topic lives: a target that was caught up holds its rows; one of an earlier topic is left as it was."""

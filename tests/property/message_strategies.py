@@ -1,5 +1,7 @@
 """Hypothesis strategies for any declared message in any version, derived from the declaration itself."""
 
+from functools import cache
+
 from hypothesis import strategies as st
 
 from headrace.protocol.schema import (
@@ -77,6 +79,7 @@ def _unknown_tags():
     return tags.map(lambda found: tuple(RawTag(tag, data) for tag, data in sorted(found.items())))
 
 
+@cache  # a strategy costs more to make than an example
 def messages(cls, version, *, unknown_tags=False, primitive=None):
     """Instances of a message whose values this version can carry."""
     flexible = cls.__schema__.is_flexible(version)

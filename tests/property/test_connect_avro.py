@@ -5,7 +5,7 @@ import json
 import struct
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connect.avro import binary
@@ -16,6 +16,7 @@ from headrace.connect.filters import Filters
 from headrace.connect.sync.decoding import RecordFormat, read_key, read_value
 from headrace.connect.sync.meanings import UnreadableRecord, is_unavailable
 from headrace.connect.table import UNCHANGED, Table, to_wire
+from tests.property.storage_model import examples
 from tests.property.test_connect_postgres_text import TEXT, array_text
 from tests.unit.connect.avro.avro_records import NOW_US, ORIGIN, PLACE, Schemas, column
 
@@ -87,7 +88,7 @@ def test_numbers(number: int) -> None:
     assert data[-1] < 0x80
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(ROWS, min_size=1, max_size=3))
 def test_rows_are_read_as_from_json_with_its_schema(rows: list[Any]) -> None:
     schemas = Schemas()

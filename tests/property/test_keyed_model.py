@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.keyed.operator import (
@@ -27,6 +27,7 @@ from headrace.pipelines.keyed.operator import (
 )
 from tests.keyed_memory import MemoryRunner, digest
 from tests.keyed_model import identity
+from tests.property.storage_model import examples
 
 INPUT = pa.schema(
     [("name", pa.string()), ("real", pa.float64()), ("op", pa.string()), ("n", pa.int64()), ("t", pa.int64())]
@@ -137,7 +138,7 @@ def held(runner: MemoryRunner, table: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("hashed", HASHES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     steps=st.lists(STEP, min_size=1, max_size=12),
     buckets=st.integers(1, 3),

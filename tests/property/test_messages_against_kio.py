@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
@@ -23,6 +23,7 @@ from headrace.protocol.codec import decode, encode
 from headrace.protocol.frame import RequestHeader, ResponseHeader
 from headrace.protocol.schema import INT64, ZERO_UUID, Primitive
 from tests.property.message_strategies import PRIMITIVES, messages
+from tests.property.storage_model import examples
 
 BODIES = [
     (f"kio.schema.{api.key.name.lower()}.v{version}.{kind}", message, version)
@@ -104,7 +105,7 @@ def _assert_same_struct(theirs, ours, version):
 def test_kio_reads_and_writes_the_same_bytes(module, message, version):
     read, write = _kio(module, message.__name__)
 
-    @settings(max_examples=10, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @examples(10, derandomize=True, database=None)
     @given(messages(message, version, primitive=_narrowed))
     def check(ours):
         sent = encode(ours, version)

@@ -4,7 +4,7 @@ import struct
 import tracemalloc
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.protocol.api import APIS
@@ -13,16 +13,15 @@ from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from headrace.protocol.frame import decode_request, decode_response, encode_request, encode_response
 from headrace.protocol.messages.produce import ProduceRequest
 from tests.property.message_strategies import messages
+from tests.property.storage_model import examples
 
 MESSAGES = [message for api in APIS.values() for message in (api.request, api.response)]
 MESSAGE_IDS = [message.__name__ for message in MESSAGES]
 API_IDS = [api.key.name.lower() for api in APIS.values()]
 
 
-def _settings(examples):
-    return settings(
-        max_examples=examples, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+def _settings(count):
+    return examples(count, derandomize=True, database=None)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=MESSAGE_IDS)

@@ -4,12 +4,13 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import accumulate
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import TopicPartition
 from headrace.pipelines.source.alignment import Backlog, align_batch
 from headrace.pipelines.source.planning import Offsets
+from tests.property.storage_model import examples
 
 # Sorted, with gaps of hours, and many records in one millisecond.
 times = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 10**8)), max_size=60).map(sorted)
@@ -89,7 +90,7 @@ def test_partitions_in_disorder_are_read_to_their_ends(disorder: list[int], budg
     raise AssertionError("it never came to the ends")
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.lists(st.integers(0, 599), max_size=4, unique=True), min_size=2, max_size=3), st.integers(60, 300))
 def test_records_with_a_time_far_ahead_leave_no_partition_behind(ahead: list[list[int]], budget: int) -> None:
     records = {

@@ -9,7 +9,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.cluster import Cluster
@@ -23,6 +23,7 @@ from headrace.pipelines.sink.topic.phases import Names, finish
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tests.property.storage_model import examples
 from tests.unit.coordinator.transaction.small_shell import SmallShell
 
 TIMEOUT_MS, SWEEP_MS, COORDINATORS = 60_000, 10_000, 2
@@ -130,7 +131,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     pauses=st.lists(PAUSES, min_size=1, max_size=4),
     before=PAUSES,

@@ -4,12 +4,13 @@ import io
 import math
 from decimal import Decimal
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from headrace.pipelines.live_painting import Cell, Lines, Terminal, as_html, as_text, draw_lines, one_line, sparkline
 from headrace.pipelines.live_view import KEPT, LINES, POINTS, Batch, Choice, Point, View, end_view, fold_batch
+from tests.property.storage_model import examples
 
 COLUMNS = ("shop", "total")
 
@@ -78,7 +79,7 @@ def test_values_of_one_batch_lie_between_it_and_the_one_before() -> None:
     assert view.lines["total"] == (Point(500, 1), Point(1000, 2), Point(1500, 3), Point(2000, 4))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     batches=st.lists(
         st.lists(st.tuples(st.sampled_from("abcdefghij"), st.one_of(st.none(), st.integers(), st.floats())), max_size=9)

@@ -2,10 +2,11 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.stack.machine import ALIVE, FINE, Drain, End, Fleet, Kill, Phase, Post, Rules, Start, Terminate
+from tests.property.storage_model import examples
 
 BROKER = Post("broker", 0, is_vital=True)
 TOPICS = Post("topics", 1, ("broker",), is_task=True, is_vital=True)
@@ -140,7 +141,7 @@ POSTS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(POSTS, st.randoms(use_true_random=False), st.integers(5, 60))
 def test_whatever_happens_the_rules_hold(
     described: list[tuple[bool, bool, bool, set[int]]], chance: random.Random, steps: int

@@ -3,11 +3,12 @@
 import tomllib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.stack.positions import key_lines, line_of
 from headrace.stack.processes import toml_text
+from tests.property.storage_model import examples
 
 TEXT = '''\
 # a comment with = and [brackets]
@@ -97,7 +98,7 @@ TABLES = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(TABLES, st.lists(st.sampled_from(["", "# [x] y = 'z'", "   "]), max_size=3))
 def test_what_is_written_is_read_again_and_found(tables: dict[str, object], between: list[str]) -> None:
     lines = []

@@ -8,11 +8,12 @@ import tempfile
 from dataclasses import dataclass, field
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.storage.filesystem import File, FileSystem, OsFileSystem
 from headrace.testing import MemoryFileSystem
+from tests.property.storage_model import examples
 
 NAMES = st.sampled_from(["a", "b", "c"])
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
@@ -116,7 +117,7 @@ def sync_everything(filesystem: FileSystem, root: str) -> None:
     filesystem.sync_directory("/")
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.lists(OPERATIONS, max_size=40))
 def test_behaves_as_the_operating_system(operations: list[tuple]) -> None:
     memory = MemoryFileSystem()
@@ -133,7 +134,7 @@ def test_behaves_as_the_operating_system(operations: list[tuple]) -> None:
     assert snapshot(memory.crash(mode="keep_everything"), "root") == expected
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(OPERATIONS | st.tuples(st.just("write_back"), st.integers(0, 99)), max_size=40), st.integers(0, 999))
 def test_what_is_synced_survives_whatever_the_kernel_wrote_before(operations: list[tuple], seed: int) -> None:
     memory = MemoryFileSystem()
@@ -150,7 +151,7 @@ def test_what_is_synced_survives_whatever_the_kernel_wrote_before(operations: li
     assert snapshot(memory.crash(Random(seed)), "root") == expected
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(OPERATIONS, max_size=20), st.lists(OPERATIONS, max_size=30), st.integers(0, 999))
 def test_a_crash_leaves_alone_what_was_not_touched_and_invents_nothing(
     before: list[tuple], after: list[tuple], seed: int

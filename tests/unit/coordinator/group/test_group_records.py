@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`: round trips, and the bytes that Kafka's formats ask for."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.coordinator.decision import CoordinatorRecord
@@ -17,10 +17,11 @@ from headrace.coordinator.group.records import RECORD_TYPES, decode, encode
 from headrace.protocol import codec
 from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from tests.property.message_strategies import Values
+from tests.property.storage_model import examples
 
 
 @pytest.mark.parametrize("kind", RECORD_TYPES, ids=lambda kind: kind.key.__name__)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data())
 def test_a_record_comes_back_as_it_was(kind, data):
     key = data.draw(Values(0, flexible=False).struct(kind.key))

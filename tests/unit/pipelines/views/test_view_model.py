@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812 - Spark's own habit
 
@@ -12,6 +12,7 @@ from headrace.pipelines.views import sqlite
 from headrace.stores.views.question import everything, read_question
 from headrace.stores.views.replica import answer
 from headrace.testing.contracts.view import COLUMNS, batch, row
+from tests.property.storage_model import examples
 
 _NARROW = T.StructType([COLUMNS["user"], COLUMNS["likes"], COLUMNS["score"], COLUMNS["post"]])
 _STEP = st.dictionaries(st.integers(0, 6), st.none() | st.integers(0, 3), max_size=5)
@@ -34,7 +35,7 @@ _ASKED = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(steps=st.lists(st.tuples(_STEP, st.booleans()), max_size=6), back=st.integers(0, 6))
 def test_a_view_is_what_its_batches_made_of_it(steps: list[tuple[dict[int, int | None], bool]], back: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +67,7 @@ def test_a_view_is_what_its_batches_made_of_it(steps: list[tuple[dict[int, int |
         reader.close()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(values=_ROWS, asked=_ASKED, limit=st.integers(1, 4))
 def test_sql_and_memory_answer_alike_page_by_page(values: list[Any], asked: dict[str, str], limit: int) -> None:
     rows = [
