@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from peers.java import PeerError, java_command
+from peers.kafka.tools_jvm import ToolsJvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,6 +22,8 @@ STORAGE_TOOL: Final = "kafka.tools.StorageTool"
 DUMP_LOG_SEGMENTS: Final = "org.apache.kafka.tools.DumpLogSegments"
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.xml")
+
+_HEAP: Final = "256m"
 
 # Java writes in the locale's encoding otherwise, and a build machine's locale may be ASCII. (17 heeds the first only.)
 _UTF8: Final = {"file.encoding": "UTF-8", "stdout.encoding": "UTF-8", "stderr.encoding": "UTF-8"}
@@ -44,22 +47,29 @@ def kafka_logging(level: str) -> dict[str, str]:
 def run_tool(
     main_class: str,
     *args: str,
-    heap: str = "256m",
     timeout_s: float = 120,
     check: bool = True,
     standard_input: str = "",
+    own_jvm: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a tool to its end and return what it said; `ToolFailedError` if `check` and its status is not 0."""
-    command = java_command("kafka", main_class, *args, heap=heap, system_properties=kafka_logging("WARN") | _UTF8)
-    finished = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=timeout_s,
-        input=standard_input,
-    )
+    """Run a tool to its end and return what it said; `ToolFailedError` if `check` and its status is not 0.
+
+    `own_jvm` is for programs that count on the end of their JVM.
+    """
+    properties = kafka_logging("WARN") | _UTF8
+    if own_jvm:
+        finished = subprocess.run(
+            java_command("kafka", main_class, *args, heap=_HEAP, system_properties=properties),
+            check=False,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            input=standard_input,
+        )
+    else:
+        jvm = ToolsJvm.shared(heap=_HEAP, system_properties=properties)
+        finished = jvm.run(main_class, args, standard_input=standard_input, timeout_s=timeout_s)
     if check and finished.returncode != 0:
         raise ToolFailedError(main_class, finished)
     return finished

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.java
-TOOLS = "org.apache.kafka.tools"
+
+
+def run_program(name: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return run_tool(f"org.apache.kafka.tools.{name}", *args, own_jvm=True)
 
 
 @pytest.fixture
@@ -65,12 +68,12 @@ def json_lines(text: str, name: str) -> list[dict[str, object]]:
 def test_what_the_verifiable_producer_writes_the_verifiable_consumer_reads(broker: Broker, protocol: str) -> None:
     create(broker, verify=3)
     servers = ("--bootstrap-server", broker.bootstrap_servers)
-    produced = run_tool(f"{TOOLS}.VerifiableProducer", *servers, "--topic", "verify", "--max-messages", "3000")
+    produced = run_program("VerifiableProducer", *servers, "--topic", "verify", "--max-messages", "3000")
     sent = json_lines(produced.stdout, "producer_send_success")
     assert len(sent) == 3000
     assert json_lines(produced.stdout, "tool_data")[-1]["acked"] == 3000
-    consumed = run_tool(
-        f"{TOOLS}.VerifiableConsumer",
+    consumed = run_program(
+        "VerifiableConsumer",
         *servers,
         *("--topic", "verify", "--group-id", "verifiers", "--max-messages", "3000"),
         *("--reset-policy", "earliest", "--verbose", "--group-protocol", protocol),
@@ -92,8 +95,8 @@ def test_the_transactional_copier_copies_each_record_once_whatever_it_aborts(bro
     for key, value in expected:
         producer.produce("copier-in", key=key, value=value)
     assert producer.flush(30) == 0
-    copied = run_tool(
-        f"{TOOLS}.TransactionalMessageCopier",
+    copied = run_program(
+        "TransactionalMessageCopier",
         *("--broker-list", broker.bootstrap_servers, "--input-topic", "copier-in", "--input-partition", "0"),
         *("--output-topic", "copier-out", "--transactional-id", "copier", "--consumer-group", "copiers"),
         *("--transaction-size", "150", "--max-messages", "2000", "--enable-random-aborts", "--group-mode"),
