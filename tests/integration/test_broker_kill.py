@@ -13,7 +13,7 @@ from headrace.broker.embedded import Broker
 from headrace.records import Record, build_batch
 from tests.integration.wire import Wire
 
-KILLS = 50
+KILLS = [12, pytest.param(50, marks=pytest.mark.long)]
 
 
 def batch_of(number: int, chance: random.Random) -> bytes:
@@ -60,13 +60,14 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.timeout(300)
-def test_fifty_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", KILLS)
+def test_kills_lose_nothing_that_was_acknowledged(tmp_path: Path, kills: int) -> None:
     seed = int(os.environ.get("HEADRACE_SEED", time.time_ns() % 1_000_000))
     print(f"HEADRACE_SEED={seed}")
     chance = random.Random(seed)
     acknowledged: dict[int, int] = {}
     next_number = 0
-    for kill in range(KILLS):
+    for kill in range(kills):
         broker = Broker(tmp_path / "data", own_process=True, settings={"log.segment.bytes": "1048576"}).start()
         if kill == 0:
             with Wire(broker.bootstrap_servers) as wire:
@@ -98,4 +99,4 @@ def test_fifty_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         assert [record.value for record in found] == [
             b"%d/%d/%d " % (number, place, count) + b"x" * (number % 3000) for place in range(count)
         ]
-    assert len(acknowledged) >= KILLS
+    assert len(acknowledged) >= kills
