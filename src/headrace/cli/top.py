@@ -131,7 +131,9 @@ def top(config: Path, interval_s: float) -> None:
 def _connection(config: Path) -> dict[str, str]:
     """How the stack reaches its Kafka; a file that is wrong by now does not hinder a look at what runs."""
     try:
-        return connection_environment(load(config, explore=False))
+        stack = load(config, explore=False)
+        state = read(stack.folder)
+        return connection_environment(stack, state.bootstrap if state else "")
     except HeadraceError:
         return {}
 

@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError
 from headrace.stack import state_file
 from headrace.stack.journal import FOLDER, OWN_NAME, Journal, PartLogs
 from headrace.stack.kind import Member, Stack
-from headrace.stack.kinds.broker import bootstrap_of
+from headrace.stack.kinds.broker import bootstrap_of, connection_environment
 from headrace.stack.kinds.supervisor import rules_of
 from headrace.stack.lines import ERROR, INFO, WARNING, Digest, Said, plain
 from headrace.stack.machine import Drain, End, Fleet, Kill, Phase, Start, Terminate
@@ -138,7 +138,10 @@ class Supervisor:
             return
         said = member.read(taken) if isinstance(taken, str) else taken
         self._facts[member.name] |= said.facts
-        self._bootstrap = self._bootstrap or str(said.facts.get("bootstrap", ""))
+        if not self._bootstrap and "bootstrap" in said.facts:
+            self._bootstrap = str(said.facts["bootstrap"])
+            # For our own questions, and for all that is started from now on.
+            os.environ.update(connection_environment(self._stack, self._bootstrap))
         if said.problem is not None:
             self._problems[member.name] = said.problem
         elif said.is_ready:

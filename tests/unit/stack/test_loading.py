@@ -28,7 +28,8 @@ def test_an_empty_file_is_a_stack_of_defaults() -> None:
 def test_defaults_stand_beside_what_is_said() -> None:
     stack = read("[broker]\nport = 9192\n[topics.orders]")
     assert stack.one("broker") == {
-        "port": 9192, "host": "127.0.0.1", "data_dir": ".headrace/broker", "durability": "fsync",
+        "port": 9192, "host": "127.0.0.1", "data_dir": ".headrace/broker", "durability": "fsync", "security": "off",
+        "insecure": False,
     }  # fmt: skip
     assert stack.several("topics") == {"orders": {"partitions": 1}}
 
@@ -165,3 +166,29 @@ def test_the_environment_is_over_the_file_and_blamed_for_what_it_says() -> None:
         "HEADRACE__BROKR__PORT: there is no section [brokr]: did you mean 'broker'?",
         "HEADRACE__BROKER__PORT: [broker] port is 'x': it must be a whole number",
     ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("host = '0.0.0.0'", "lets in anybody who can reach this machine: set security"),
+        ("host = '0.0.0.0'\nsecurity = 'on'", "logins need TLS: set 'ssl.keystore.location' in settings"),
+        ("bootstrap = 'kafka:9092'\nsecurity = 'on'", "security is for a broker of our own"),
+        ("security = 'yes'", "security is 'yes'"),
+    ],
+)
+def test_a_broker_for_everybody_is_refused(lines, said):
+    (wrong,) = mistakes(f"[broker]\n{lines}")
+    assert said in wrong
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "security = 'on'",
+        "host = '0.0.0.0'\ninsecure = true",
+        "host = '0.0.0.0'\nsecurity = 'on'\nsettings = { 'ssl.keystore.location' = 'broker.pem' }",
+    ],
+)
+def test_a_broker_for_some_is_not(lines):
+    assert read(f"[broker]\n{lines}").one("broker")

@@ -1,15 +1,26 @@
-"""`[broker]`: our own broker, or with `bootstrap` any Kafka that runs already."""
+"""`[broker]`: our own broker, or with `bootstrap` any Kafka that runs already.
+
+With `security = "on"` the broker of a stack lets in nobody who does not log in, and asks ACLs what users may do. The
+stack's own parts log in as a super user with a password that `headrace up` makes, in a folder that nobody else reads;
+on loopback they need no TLS, and others come by a `SASL_SSL` listener if the broker has a certificate.
+"""
 
 import json
+import os
+import secrets
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from headrace.broker.config import Address as Listener
-from headrace.broker.settings import BROKER_SETTINGS, check_settings
+from headrace.broker.config import Listener as NamedListener
+from headrace.broker.settings import BROKER_SETTINGS, check_settings, is_secret
 from headrace.client.address import parse_bootstrap
 from headrace.client.security import settings_from
 from headrace.client.surroundings import BOOTSTRAP, VARIABLE
 from headrace.errors import HeadraceError
+from headrace.secret_files import check_private
+from headrace.stack.errors import InvalidStack
 from headrace.stack.keys import Complaint, Key, find_blamed_key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
 from headrace.stack.lines import Said, json_object, read_line
@@ -26,6 +37,13 @@ KEYS: Final = (
     ),
     port("port", "Where to listen; 0 takes a free one.", 9092),
     Key("host", str, "Where to listen; another than loopback lets other machines in.", "127.0.0.1"),
+    Key(
+        "security",
+        str,
+        "Whether clients log in and ACLs decide what they may do; the stack's own parts log in by themselves.",
+        "off",
+        choices=("on", "off"),
+    ),
     Key("insecure", bool, "Let anybody in who can reach another host than loopback.", False),
     Key("data_dir", str, "Where the logs are kept.", ".headrace/broker"),
     Key(
@@ -59,6 +77,7 @@ def _check(section: Section) -> Iterable[Complaint]:
             check_settings(BROKER_SETTINGS, {name: as_text(value)})
         except HeadraceError as error:
             yield ("settings", name), f"[{section.where}] settings: {error}"
+    yield from _check_access(section)
     connection = section.values.get("connection", {})
     if connection and not section.values.get("bootstrap"):
         yield (
@@ -80,6 +99,27 @@ def _check(section: Section) -> Iterable[Complaint]:
         yield ("connection", *filter(None, [key])), f"[{section.where}] connection: {error}"
 
 
+def _check_access(section: Section) -> Iterable[Complaint]:
+    values = section.values
+    is_secure = values.get("security") == "on"
+    if values.get("bootstrap"):
+        if is_secure:
+            sentence = (
+                "security is for a broker of our own: leave it out, and say how this Kafka is reached by connection"
+            )
+            yield ("security",), f"[{section.where}] {sentence}"
+        return
+    host = values.get("host", "127.0.0.1")
+    if not isinstance(host, str) or not NamedListener(Listener(host, 0)).is_public:
+        return
+    if is_secure and not values.get("settings", {}).get(_KEYSTORE):
+        sentence = f"{host} is reached from other machines, so logins need TLS: set {_KEYSTORE!r} in settings"
+        yield ("host",), f"[{section.where}] {sentence}"
+    elif not is_secure and not values.get("insecure"):
+        sentence = f'{host} lets in anybody who can reach this machine: set security = "on", or insecure = true'
+        yield ("host",), f"[{section.where}] {sentence}"
+
+
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: as_text(value) for name, value in values.items()}
 
@@ -94,12 +134,71 @@ def bootstrap_of(stack: Stack) -> str:
     return str((stack.one(NAME) or {}).get("bootstrap", ""))
 
 
-def connection_environment(stack: Stack) -> dict[str, str]:
-    """What every process of the stack is told about reaching its Kafka, where others cannot see it."""
-    connection = (stack.one(NAME) or {}).get("connection")
-    if not connection:
-        return {}
-    return {VARIABLE: json.dumps({BOOTSTRAP: bootstrap_of(stack), **_texts(connection)})}
+def connection_environment(stack: Stack, bootstrap: str = "") -> dict[str, str]:
+    """What every process of the stack is told about reaching its Kafka, where others cannot see it.
+
+    `bootstrap` is where our own broker listens, once that is known.
+    """
+    section = stack.one(NAME) or {}
+    connection = section.get("connection")
+    if connection:
+        return {VARIABLE: json.dumps({BOOTSTRAP: bootstrap_of(stack), **_texts(connection)})}
+    if section.get("security") == "on" and bootstrap:
+        return {VARIABLE: json.dumps({BOOTSTRAP: bootstrap, **_own_login(stack.folder)})}
+    return {}
+
+
+# --- the login of the stack's own parts
+
+_KEYSTORE: Final = "ssl.keystore.location"
+_PROTOCOL_MAP: Final = "listener.security.protocol.map"
+_INTERNAL: Final = "INTERNAL"
+_OWN_USER: Final = "headrace"
+_SECRETS: Final = Path(".headrace/security")
+_USERS, _CLIENT, _BROKER_SECRETS = "users", "client.properties", "broker.properties"
+
+
+def _own_login(folder: Path) -> dict[str, str]:
+    """How a part of the stack logs in; with a password that is made if there is none."""
+    users = folder / _SECRETS / _USERS
+    if not users.exists():
+        _write_private(users, f"{_OWN_USER}={secrets.token_urlsafe(32)}\n")
+    check_private(users, "the stack's file of users")
+    for line in users.read_text(encoding="utf-8").splitlines():
+        name, _, password = line.partition("=")
+        if name.strip() == _OWN_USER and password:
+            return {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": _OWN_USER,
+                "sasl.password": password,
+            }
+    raise InvalidStack([f"{users} has no user {_OWN_USER!r}, whom the stack's parts log in as: remove the file"])
+
+
+def _secure(folder: Path, given: Mapping[str, Any], settings: dict[str, str], number: int) -> list[str]:
+    """The listeners of a broker that asks for logins, and what it needs to know for that."""
+    login = _own_login(folder)
+    _write_private(folder / _SECRETS / _CLIENT, "".join(f"{name}={value}\n" for name, value in login.items()))
+    settings.setdefault("authorization", "on")
+    settings["users.file"] = str(folder / _SECRETS / _USERS)
+    settings["super.users"] = ";".join(filter(None, (f"User:{_OWN_USER}", settings.get("super.users", ""))))
+    if _KEYSTORE not in settings:
+        return ["--listen", f"SASL_PLAINTEXT://{Listener(given['host'], number)}"]
+    inside = f"{_INTERNAL}:SASL_PLAINTEXT"
+    settings[_PROTOCOL_MAP] = ",".join(filter(None, (inside, settings.get(_PROTOCOL_MAP, ""))))
+    internal = 0 if number == given["port"] else number  # the parts' own, a free one that is kept
+    outside = str(Listener(given["host"], given["port"]))
+    return ["--listen", f"{_INTERNAL}://127.0.0.1:{internal}", "--listen", f"SASL_SSL://{outside}"]
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text)
+    fresh.replace(path)
 
 
 def first_needs(stack: Stack) -> tuple[str, ...]:
@@ -117,11 +216,22 @@ def _members(stack: Stack) -> Iterable[Member]:
         # A free port that was taken once is kept when the broker starts again: others know it by now.
         number = parse_bootstrap(bootstrap)[0].port if bootstrap else given["port"]
         arguments = ["broker", "start", "--json", "--data-dir", given["data_dir"]]
-        arguments += ["--listen", str(Listener(given["host"], number)), "--durability", given["durability"]]
-        arguments += ["--advertise", given["advertise"]] if "advertise" in given else []
+        settings = _texts(given.get("settings", {}))
+        advertised = given.get("advertise")
+        if given["security"] == "on":
+            listeners = _secure(stack.folder, given, settings, number)
+            advertised = advertised and (f"SASL_SSL://{advertised}" if _KEYSTORE in settings else advertised)
+        else:
+            listeners = ["--listen", str(Listener(given["host"], number))]
+        arguments += [*listeners, "--durability", given["durability"]]
+        arguments += ["--advertise", advertised] if advertised else []
         arguments += ["--insecure"] if given["insecure"] else []
-        for name, value in given.get("settings", {}).items():
-            arguments += ["--set", f"{name}={as_text(value)}"]
+        if hidden := {name: value for name, value in settings.items() if is_secret(name)}:
+            file = stack.folder / _SECRETS / _BROKER_SECRETS
+            _write_private(file, "".join(f"{name}={value}\n" for name, value in hidden.items()))
+            arguments += ["--config", str(file)]
+        for name, value in settings.items():
+            arguments += ["--set", f"{name}={value}"] if name not in hidden else []
         return Command((*COMMAND, *arguments))
 
     yield Member(NAME, KIND.name, command, is_vital=True, read=read)
@@ -148,6 +258,7 @@ KIND = Kind(
 [broker]
 port = 9092
 data_dir = ".headrace/broker"
+# Clients log in, and ACLs decide what they may do, with security = "on".
 # bootstrap = "kafka-1:9092"      # a Kafka that runs already, instead of a broker of our own
 # connection = { "security.protocol" = "SSL", "ssl.ca.location" = "ca.pem" }   # and how it is reached
 # settings = { "num.partitions" = 4 }
