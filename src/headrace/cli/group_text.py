@@ -21,8 +21,6 @@ _STYLES = {
 
 
 class Warned(NamedTuple):
-    """Something that a person should know about one partition."""
-
     partition: TopicPartition
     trouble: Trouble
     text: str

@@ -40,7 +40,6 @@ def error_console(stream: TextIO | None = None) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line."""
     click.echo(json.dumps(value, default=str, ensure_ascii=False))
 
 
@@ -56,7 +55,6 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wrap
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Such a table on standard output."""
     console().print(make_table(columns, rows))
 
 

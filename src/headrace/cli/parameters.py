@@ -90,7 +90,6 @@ bootstrap_option = click.option(
 
 
 def config_option(meaning: str) -> Decorator:
-    """The file with the sections that a command runs."""
     kind = click.Path(path_type=Path, dir_okay=False)
     return click.option("--config", type=kind, default=DEFAULT_FILE, show_default=True, help=meaning)
 
@@ -112,7 +111,6 @@ def as_text(bootstrap: tuple[Address, ...]) -> str:
 
 
 def connect(bootstrap: tuple[Address, ...]) -> Cluster:
-    """The cluster that a command talks to."""
     return Cluster(bootstrap, ConnectionSettings(client_id="headrace-cli"))
 
 

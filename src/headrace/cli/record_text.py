@@ -37,7 +37,6 @@ class InvalidLine(HeadraceError):
 
 
 def as_line(read: ReadRecord, *, with_headers: bool) -> str:
-    """One record, plain."""
     return "  ".join(_parts(read, with_headers=with_headers))
 
 

@@ -56,7 +56,6 @@ def _json_line(one: Status) -> str:
 
 
 def count(one: Status, fact: str) -> str:
-    """A number of a part, as tables show it."""
     return f"{one.number(fact) or 0:,.0f}"
 
 

@@ -146,7 +146,6 @@ def is_number(value: object) -> bool:
 
 
 def is_same(left: object, right: object) -> bool:
-    """Whether two JSON values are equal."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(is_same, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
@@ -199,7 +198,6 @@ class _Token(NamedTuple):
 
 
 def parse(expression: str) -> Node:
-    """The condition that a text stands for."""
     return _Parser(expression).parse()
 
 

@@ -36,7 +36,6 @@ class Origin:
 
     @property
     def ts_ms(self) -> int:
-        """The same time in milliseconds."""
         return self.ts_us // 1000
 
     @property
@@ -66,8 +65,6 @@ def _one(place: Place) -> Member:
 
 
 class Change(NamedTuple):
-    """One row's change."""
-
     table: Table
     op: str
     before: Row | None

@@ -107,17 +107,14 @@ _COMMITTED: Final = FetchOptions(committed=True)
 
 
 def position_key(connector: str) -> bytes:
-    """The key of a connector's positions."""
     return json.dumps({"connector": connector}).encode()
 
 
 def position_value(position: Position) -> bytes:
-    """A position as it is stored."""
     return json.dumps(position, separators=(",", ":")).encode()
 
 
 def ensure_offsets_topic(cluster: Cluster) -> None:
-    """Make the topic, if it is not there."""
     ensure_topic(cluster, OFFSETS_TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
 
 
@@ -153,8 +150,6 @@ _LARGEST_RECORD_BYTES: Final = 64 * 1024 * 1024  # a row may hold far more than 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """How topics are made."""
-
     partitions: int = 1
     configs: tuple[tuple[str, str], ...] = (
         ("cleanup.policy", "compact"),
@@ -189,7 +184,6 @@ class Delivery:
 
     @property
     def written_topics(self) -> tuple[str, ...]:
-        """The topics that this connector writes to."""
         return tuple(sorted(self._partitions))
 
     def prepare(self, topics: Mapping[str, bool]) -> None:

@@ -139,8 +139,6 @@ class OutRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeSettings:
-    """How changes are written."""
-
     connector: str
     database: str
     version: str
@@ -166,8 +164,6 @@ class EnvelopeSettings:
 
 
 class EnvelopeWriter:
-    """Writes the events of one connector."""
-
     def __init__(self, settings: EnvelopeSettings, filters: Filters, schema_ids: SchemaIds | None = None) -> None:
         """Avro needs `schema_ids`, which makes a schema known and tells its number."""
         self._settings = settings

@@ -185,7 +185,6 @@ class Filters:
             )
 
     def captures(self, full_name: str) -> bool:
-        """Whether a table is captured."""
         if self.include_tables:
             return _any(self.include_tables, full_name)
         return not _any(self.exclude_tables, full_name)
@@ -195,7 +194,6 @@ class Filters:
         return tuple(self.key_columns.get(full_name, ()))
 
     def shows(self, table: str, column: str) -> bool:
-        """Whether a column is shown at all."""
         name = f"{table}.{column}"
         if self.include_columns:
             return _any(self.include_columns, name)

@@ -51,6 +51,13 @@ SOURCE_FIELDS: Final = (
     field_of("int32", "row"),
     field_of("int64", "position"),
 )
+BLOCK_FIELDS: Final = (
+    field_of("string", "id", optional=False),
+    field_of("int64", "total_order", optional=False),
+    field_of("int64", "data_collection_order", optional=False),
+)
+OPERATION_FIELD: Final = field_of("string", "op", optional=False)
+TIME_FIELDS: Final = (field_of("int64", "ts_ms"), field_of("int64", "ts_us"), field_of("int64", "ts_ns"))
 SOURCE_TYPES: Final = {field["field"]: field["type"] for field in SOURCE_FIELDS}
 
 
@@ -60,7 +67,6 @@ def struct(name: str, fields: Sequence[dict[str, Any]], **more: Any) -> dict[str
 
 
 def source_schema(name: str = "", fields: Sequence[dict[str, Any]] = SOURCE_FIELDS) -> dict[str, Any]:
-    """The `source` block's."""
     return struct(name, fields, optional=False, field="source")
 
 
@@ -84,27 +90,14 @@ def described_change(event: SchemaChange, database: str) -> dict[str, Any]:
 
 def envelope_schema(topic: str, row: dict[str, Any], source: dict[str, Any] | None = None) -> dict[str, Any]:
     row = {**row, "name": f"{topic}.Value"}
-    block = {
-        "type": "struct",
-        "fields": [
-            field_of("string", "id", optional=False),
-            field_of("int64", "total_order", optional=False),
-            field_of("int64", "data_collection_order", optional=False),
-        ],
-        "optional": True,
-        "name": "event.block",
-        "version": 1,
-        "field": "transaction",
-    }
+    block = {"type": "struct", "fields": list(BLOCK_FIELDS), "optional": True, "name": "event.block", "version": 1}
     fields = [
         {**row, "field": "before"},
         {**row, "field": "after"},
         source or source_schema(),
-        field_of("string", "op", optional=False),
-        block,
-        field_of("int64", "ts_ms"),
-        field_of("int64", "ts_us"),
-        field_of("int64", "ts_ns"),
+        OPERATION_FIELD,
+        {**block, "field": "transaction"},
+        *TIME_FIELDS,
     ]
     return {"type": "struct", "fields": fields, "optional": False, "name": f"{topic}.Envelope", "version": 1}
 
@@ -165,6 +158,4 @@ class Form(Protocol):
         """A message of the database's log."""
         ...
 
-    def schema_change(self, event: SchemaChange, now_us: int) -> KeyAndValue:
-        """A table that took another shape."""
-        ...
+    def schema_change(self, event: SchemaChange, now_us: int) -> KeyAndValue: ...

@@ -67,7 +67,6 @@ class Remaining:
         return replace(self, ranges=tuple(now if found == before else found for found in self.ranges)), now
 
     def done(self, finished: Range) -> Self:
-        """One range is read to its end."""
         return replace(self, ranges=tuple(found for found in self.ranges if found != finished))
 
     def with_tables(self, tables: Sequence[str]) -> Self:
@@ -87,7 +86,6 @@ class Remaining:
 
     @property
     def tables(self) -> list[str]:
-        """The tables that are not read to their ends."""
         return list(dict.fromkeys(found.table for found in self.ranges))
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -164,7 +162,6 @@ class Incremental:
 
     @property
     def is_active(self) -> bool:
-        """Whether there is something to read."""
         return bool(self.remaining)
 
     def begin(self) -> None:

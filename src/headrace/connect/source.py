@@ -74,9 +74,7 @@ class TableReader(Protocol):
 
     database: str
 
-    def names(self) -> list[TableName]:
-        """The captured tables."""
-        ...
+    def names(self) -> list[TableName]: ...
 
     def rows(self, name: str) -> AbstractContextManager[TableRows]:
         """One of them by its full name, as it is now."""

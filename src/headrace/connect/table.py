@@ -116,7 +116,6 @@ class Table:
         return TableName(self.schema, self.name, bool(self.key))
 
     def key_of(self, row: Row) -> Row:
-        """The key's raw values in a row."""
         return tuple(row[index] for index in self.key)
 
     def python_row(self, row: Row | None) -> dict[str, Any] | None:
@@ -130,7 +129,6 @@ class Table:
 
 
 def text_codec(schema: Schema | None = None, to_python: Callable[[str], Any] = from_wire) -> Codec:
-    """Text, in wire text."""
     return Codec(QUOTED, quoted, to_python, schema or {"type": "string"})
 
 

@@ -19,19 +19,20 @@ HEADER: Final = "headrace.units"
 
 
 _UNITS: Final[dict[str, type[int]]] = {"d": Days, "ms": Millis, "us": Micros, "ns": Nanos}
-_OF_SCHEMA: Final = {
-    "io.debezium.time.Date": "d", "org.apache.kafka.connect.data.Date": "d",
-    "io.debezium.time.Timestamp": "ms", "org.apache.kafka.connect.data.Timestamp": "ms",
-    "io.debezium.time.Time": "ms", "org.apache.kafka.connect.data.Time": "ms",
-    "io.debezium.time.MicroTimestamp": "us", "io.debezium.time.MicroTime": "us",
-    "io.debezium.time.NanoTimestamp": "ns", "io.debezium.time.NanoTime": "ns",
+PER_SECOND: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+TIMES: Final = {  # by the name of a schema: what it is, and its unit
+    "io.debezium.time.Date": ("date", "d"), "org.apache.kafka.connect.data.Date": ("date", "d"),
+    "io.debezium.time.Timestamp": ("moment", "ms"), "org.apache.kafka.connect.data.Timestamp": ("moment", "ms"),
+    "io.debezium.time.Time": ("time", "ms"), "org.apache.kafka.connect.data.Time": ("time", "ms"),
+    "io.debezium.time.MicroTimestamp": ("moment", "us"), "io.debezium.time.MicroTime": ("time", "us"),
+    "io.debezium.time.NanoTimestamp": ("moment", "ns"), "io.debezium.time.NanoTime": ("time", "ns"),
 }  # fmt: skip
 
 
 def units_header(columns: Iterable[Column]) -> tuple[tuple[str, bytes], ...]:
     """The header of records with these columns; none if none of them is a time that is written as a number."""
-    units = {column.name: _OF_SCHEMA.get(str(column.codec.schema.get("name"))) for column in columns}
-    told = {name: unit for name, unit in units.items() if unit is not None}
+    times = {column.name: TIMES.get(str(column.codec.schema.get("name"))) for column in columns}
+    told = {name: time[1] for name, time in times.items() if time is not None}
     return ((HEADER, json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()),) if told else ()
 
 

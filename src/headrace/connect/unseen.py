@@ -43,7 +43,6 @@ class StoppedTables:
         return list(self._why)
 
     def stop(self, change: UnseenChange) -> SchemaChange:
-        """Tell nothing more of a table."""
         name = change.table.full_name
         reason = f" (it is not read again: {change.because})" if change.because else ""
         self._why[name] = (
@@ -63,7 +62,6 @@ class StoppedTables:
         return not self._why or not isinstance(event, Change | SchemaChange) or event.table.full_name not in self._why
 
     def as_json(self) -> dict[str, str]:
-        """As they are stored, and shown."""
         return dict(self._why)
 
 

@@ -127,7 +127,6 @@ def is_growing(series: Series) -> bool:
 
 
 def partitions(known: Known) -> Iterator[Alert]:
-    """Partitions that cannot be read, or that have too few copies."""
     for topic in known.snapshot.topics.values():
         lost = [partition.index for partition in topic.partitions if partition.leader < 0]
         thin = [partition.index for partition in topic.partitions if partition.leader >= 0 and not partition.is_whole]

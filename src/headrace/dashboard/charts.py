@@ -31,8 +31,6 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series, drawn."""
-
     name: str
     path: str
     area: str
@@ -94,7 +92,6 @@ def scale_top(values: Sequence[float]) -> float:
 
 
 def chart(title: str, unit: str, named: Sequence[tuple[str, Series]]) -> Chart:
-    """A chart of some series over the same time."""
     # Reports may come out of order, from a job that was started again; time goes only one way.
     drawn = [(name, tuple(sorted(series))) for name, series in named if series]
     times = sorted({point.at_ms for _, series in drawn for point in series})

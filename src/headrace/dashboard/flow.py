@@ -54,11 +54,7 @@ class Flow:
     hidden: int = 0  # parts beyond `MOST`
 
     def add(self, part: Part) -> str:
-        """A part, once."""
         return self.parts.setdefault(part.key, part).key
-
-    def link(self, edge: Edge) -> None:
-        self.edges.append(edge)
 
 
 def flow_of(state: State) -> Flow:
@@ -82,7 +78,7 @@ def flow_of(state: State) -> Flow:
             for topic in (one.strip() for one in status.text("source").split(",")):
                 if topic in state.snapshot.topics:
                     lag = status.number("lag_records")
-                    flow.link(
+                    flow.edges.append(
                         Edge(
                             _topic(topic), part.key,
                             lag_records=None if lag is None else int(lag), lag_ms=status.number("lag_ms"),
@@ -109,9 +105,9 @@ def _captures(flow: Flow, state: State) -> None:
         database = status.text("database")
         if database:
             source = flow.add(Part(f"database:{database}", "database", database, found["kind"], "idle", link))
-            flow.link(Edge(source, capture, status.number("per_s"), None, status.number("lag_ms")))
+            flow.edges.append(Edge(source, capture, status.number("per_s"), None, status.number("lag_ms")))
         for topic in found["topics"]:
-            flow.link(Edge(capture, _topic(topic)))
+            flow.edges.append(Edge(capture, _topic(topic)))
 
 
 def _jobs(flow: Flow, state: State) -> None:
@@ -125,7 +121,7 @@ def _jobs(flow: Flow, state: State) -> None:
         else:
             reader = flow.add(Part(f"job:{last.job}", "pipeline", last.job, word, tone(word), job_link(last.job)))
         for topic in last.topics:
-            flow.link(
+            flow.edges.append(
                 Edge(
                     _topic(topic), reader,
                     last.read_rates.get(topic), _waiting(last, topic, state.snapshot),
@@ -133,12 +129,12 @@ def _jobs(flow: Flow, state: State) -> None:
                 )
             )  # fmt: skip
         if last.writes and last.writes.kind == "topic":
-            flow.link(Edge(reader, _topic(last.writes.name)))
+            flow.edges.append(Edge(reader, _topic(last.writes.name)))
         elif last.writes and last.writes.kind == "store":
             store = Part(f"store:{last.writes.text}", "store", last.writes.text, "", "idle", job_link(last.job))
-            flow.link(Edge(reader, flow.add(store)))
+            flow.edges.append(Edge(reader, flow.add(store)))
         for topic in last.dead_letter_topics:
-            flow.link(Edge(reader, _topic(topic)))
+            flow.edges.append(Edge(reader, _topic(topic)))
 
 
 def _waiting(last: BatchReport, topic: str, snapshot: Snapshot) -> int | None:
@@ -157,8 +153,7 @@ def _add_derived(flow: Flow, state: State) -> None:
         flow.add(part)
         group = state.snapshot.groups.get(group_of(status.name))
         if group:
-            for edge in _reads(group, part.key, state):
-                flow.link(edge)
+            flow.edges += _reads(group, part.key, state)
 
 
 def _groups(flow: Flow, state: State) -> None:
@@ -168,8 +163,7 @@ def _groups(flow: Flow, state: State) -> None:
             word = group.state or "unknown"
             part = Part(f"group:{group.name}", "consumer group", group.name, word, tone(word), group_link(group.name))
             flow.add(part)
-            for edge in _reads(group, part.key, state):
-                flow.link(edge)
+            flow.edges += _reads(group, part.key, state)
 
 
 def _reads(group: GroupSample, key: str, state: State) -> Iterator[Edge]:
@@ -194,7 +188,7 @@ def _topics(flow: Flow, state: State) -> None:
     for name in letters:
         for writer in letters[name].syncs:
             if f"sync:{writer}" in flow.parts:
-                flow.link(Edge(f"sync:{writer}", _topic(name)))
+                flow.edges.append(Edge(f"sync:{writer}", _topic(name)))
     there = {_topic(name) for name in snapshot.topics} | flow.parts.keys()
     flow.edges = [edge for edge in flow.edges if edge.source in there and edge.target in there]
     named = {end for edge in flow.edges for end in (edge.source, edge.target)}

@@ -84,7 +84,6 @@ def moment(at_ms: float | None) -> str:
 
 
 def clock_time(at_ms: float) -> str:
-    """A time of day in UTC."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S")
 
 

@@ -61,7 +61,6 @@ class Proofs:
         return self._made("csrf")
 
     def is_token(self, given: str) -> bool:
-        """Whether somebody knows the token."""
         return self.token is not None and hmac.compare_digest(given.encode(), self.token.encode())
 
     def is_cookie(self, given: str) -> bool:
@@ -111,7 +110,6 @@ class Guard:
         self._names = frozenset(name.lower() for name in (*own, *settings.host_names))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or hand on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

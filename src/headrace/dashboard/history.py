@@ -117,5 +117,4 @@ def smooth(series: Series, points: int = 5) -> float | None:
 
 
 def window(series: Series, length_ms: int) -> Series:
-    """The points of the last so many milliseconds."""
     return tuple(point for point in series if point.at_ms > series[-1].at_ms - length_ms) if series else ()

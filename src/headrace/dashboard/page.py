@@ -92,8 +92,6 @@ class Menu:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Events that a page offers besides its live parts."""
-
     path: str
     run: Callable[[Desk, Request, "Show"], Awaitable[Response]]
 

@@ -93,7 +93,6 @@ def _menu(pages: tuple[Page, ...]) -> dict[str, list[Page]]:
 
 
 def as_json(value: object) -> bytes:
-    """A model as JSON, as programs want it."""
     return json.dumps(_plain(value), ensure_ascii=False).encode()
 
 

@@ -27,8 +27,6 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """One batch of one output of a job."""
-
     job: str
     output: str
     batch: int

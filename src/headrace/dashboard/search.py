@@ -24,8 +24,6 @@ _OPTIONS = FetchOptions(max_wait_ms=300)  # a quiet broker keeps somebody who wa
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which records of a topic are wanted."""
-
     topic: str
     start: Start
     follow: bool = False
@@ -48,8 +46,6 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one turn of the search brought."""
-
     records: list[ReadRecord]
     progress: Progress
 

@@ -89,14 +89,11 @@ class GroupSample:
         return {where: age for where, age in ages.items() if age is not None}
 
     def reader_of(self, where: TopicPartition) -> GroupMember | None:
-        """The member that reads a partition now."""
         return next((member for member in self.members if where in member.partitions), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that was seen at one moment."""
-
     at_ms: int
     cluster_id: str | None = None
     controller: int = -1

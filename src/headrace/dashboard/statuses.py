@@ -9,14 +9,16 @@ from headrace.dashboard.watch import State
 from headrace.dead_letters import SUFFIX
 from headrace.status import BATCHES_SILENT_AFTER_MS, DERIVED, PIPELINES, SILENT, SILENT_AFTER_MS, Status
 
-_SHOWN = frozenset(
-    {
-        "kind", "position", "state", "problem", "waiting", "dead_letters", "dead_letter_reasons", "database", "topics",
-        "per_s", "records", "name", "lag_records", "lag_ms", "updated_ms", "slot", "slot_lag_bytes",
-        "slot_lag_limit_bytes", "tables", "snapshot_done", "snapshot_total", "source", "target", "verified_ms",
-        "differences", "rows", "url", "dead_letters_topic",
-    }
+_TEXTS = ("kind", "waiting", "database", "problem", "slot", "source", "target", "url")
+_NUMBERS = (
+    "per_s", "dead_letters", "lag_records", "lag_ms", "slot_lag_bytes", "slot_lag_limit_bytes", "snapshot_done",
+    "snapshot_total", "verified_ms", "differences", "rows",
 )  # fmt: skip
+_LISTS = ("topics", "tables")
+_SHOWN = {
+    *_TEXTS, *_NUMBERS, *_LISTS, "position", "state", "dead_letter_reasons", "records", "name", "updated_ms",
+    "dead_letters_topic",
+}  # fmt: skip
 
 
 _TONES = {
@@ -40,37 +42,20 @@ def sign(tone: str) -> str:
 
 def row(status: Status, now_ms: int) -> dict[str, Any]:
     """One status; facts that have no column of their own are kept beside it."""
-    done, total = status.number("snapshot_done"), status.number("snapshot_total")
+    numbers = {fact: status.number(fact) for fact in _NUMBERS}
+    done, total = numbers["snapshot_done"], numbers["snapshot_total"]
     ago_ms = max(now_ms - status.at_ms, 0)
     return {
         "name": status.name,
-        "kind": status.text("kind"),
         "state": status.state_at(now_ms),
         "position": _position(status.facts.get("position")),
-        "waiting": status.text("waiting"),
-        "database": status.text("database"),
-        "per_s": status.number("per_s"),
-        "dead_letters": status.number("dead_letters"),
         "reasons": _counts(status.facts.get("dead_letter_reasons")),
-        "problem": status.text("problem"),
-        "lag_records": status.number("lag_records"),
-        "lag_ms": status.number("lag_ms"),
-        "slot": status.text("slot"),
-        "slot_lag_bytes": status.number("slot_lag_bytes"),
-        "slot_lag_limit_bytes": status.number("slot_lag_limit_bytes"),
-        "topics": _as_list(status.facts.get("topics")),
-        "tables": _as_list(status.facts.get("tables")),
-        "snapshot_done": done,
-        "snapshot_total": total,
         "snapshot_share": None if done is None or not total else min(done / total, 1.0),
-        "source": status.text("source"),
-        "target": status.text("target"),
-        "verified_ms": status.number("verified_ms"),
-        "differences": status.number("differences"),
-        "rows": status.number("rows"),
-        "url": status.text("url"),
         "ago_ms": ago_ms,
         "is_stale": ago_ms > SILENT_AFTER_MS,
+        **{fact: status.text(fact) for fact in _TEXTS},
+        **numbers,
+        **{fact: _as_list(status.facts.get(fact)) for fact in _LISTS},
         "others": {fact: status.text(fact) for fact in sorted(status.facts) if fact not in _SHOWN},
     }
 

@@ -98,7 +98,6 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; returns when the thread has ended."""
         self._stopping.set()
         if self._thread:
             self._thread.join()

@@ -145,7 +145,6 @@ def _value(text: str, key: Key | None) -> Any:
 
 
 def apply_overrides(document: Mapping[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:
-    """The document with the overrides in it; the one that was given stays as it is."""
     found = dict(document)
     for override in overrides:
         found = _put(found, override.path, override.value)

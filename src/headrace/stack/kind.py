@@ -52,11 +52,9 @@ class Stack:
         return self.file.absolute().parent
 
     def one(self, kind: str) -> Mapping[str, Any] | None:
-        """The section of a kind that is there at most once."""
         return self.sections.get(kind, {}).get(ONCE)
 
     def several(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        """The sections of a kind by their names."""
         return self.sections.get(kind, {})
 
 

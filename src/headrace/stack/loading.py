@@ -22,8 +22,6 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """Something wrong, and the keys that lead to it."""
-
     path: Place
     sentence: str
 

@@ -91,8 +91,6 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End this one at once."""
-
     name: str
 
 
@@ -183,7 +181,6 @@ class Fleet:
     # --- what to do
 
     def decide(self, topics: Collection[str], now_s: float) -> list[Action]:
-        """What to do now, given the topics that are there."""
         if self.is_ending:
             return list(self._ending(now_s))
         for post in self.posts:

@@ -52,12 +52,10 @@ class StackState:
 
     @property
     def is_fine(self) -> bool:
-        """Whether all of it does what it should."""
         return all(member.is_fine for member in self.members)
 
 
 def path_in(folder: Path) -> Path:
-    """Where the state of a folder's stack is."""
     return folder / STATE_FOLDER / "state.json"
 
 

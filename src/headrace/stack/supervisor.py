@@ -54,7 +54,6 @@ class Supervisor:
         self._written_s = 0.0
 
     async def run(self) -> int:
-        """Until all is over; answers the exit code."""
         loop = asyncio.get_running_loop()
         for number in _ENDING_SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup means to stay

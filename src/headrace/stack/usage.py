@@ -21,8 +21,6 @@ class Process(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a process and its descendants use."""
-
     cpu_s: float
     memory_bytes: int
     processes: int

@@ -8,12 +8,34 @@ log reaches the file system through a fence of its own, and what always holds is
 - files that are open stay open: they have no name that anybody could mistake.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from threading import Lock
+from typing import Any
 
 from headrace.storage.errors import LogDeleted
-from headrace.storage.filesystem import File, FileSystem
+from headrace.storage.filesystem import FileSystem
+
+
+def _change(name: str) -> Any:
+    """A call that changes names: not while the folder is moved, nor afterwards."""
+
+    def call(self: "Fence", *arguments: Any, **options: Any) -> Any:
+        with self._lock:
+            self.check()
+            return getattr(self._filesystem, name)(*arguments, **options)
+
+    return call
+
+
+def _look(name: str) -> Any:
+    """A call that takes its time and changes no name: what was seen counts only if the fence is still open."""
+
+    def call(self: "Fence", *arguments: Any) -> Any:
+        try:
+            return getattr(self._filesystem, name)(*arguments)
+        finally:
+            self.check()
+
+    return call
 
 
 class Fence(FileSystem):
@@ -34,78 +56,15 @@ class Fence(FileSystem):
         if self.is_shut:
             raise LogDeleted(self._log)
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """For what changes names: not while the folder is moved, nor afterwards."""
-        with self._lock:
-            self.check()
-            yield
-
-    @contextmanager
-    def _looking(self) -> Iterator[None]:
-        """For what takes its time and changes no name: what was seen counts only if the fence is still open."""
-        try:
-            yield
-        finally:
-            self.check()
-
-    # --- what changes names
-
-    def open(self, path: str, *, create: bool = False) -> File:
-        with self._changing():
-            return self._filesystem.open(path, create=create)
-
-    def replace(self, source: str, target: str) -> None:
-        with self._changing():
-            self._filesystem.replace(source, target)
-
-    def remove(self, path: str) -> None:
-        with self._changing():
-            self._filesystem.remove(path)
-
-    def make_directory(self, path: str) -> None:
-        with self._changing():
-            self._filesystem.make_directory(path)
-
-    def remove_directory(self, path: str) -> None:
-        with self._changing():
-            self._filesystem.remove_directory(path)
-
-    def open_directory(self, path: str) -> File | None:
-        with self._changing():
-            return self._filesystem.open_directory(path)
-
-    # --- what only looks
-
-    def open_to_read(self, path: str) -> File:
-        with self._looking():
-            return self._filesystem.open_to_read(path)
-
-    def read(self, path: str) -> bytes:
-        with self._looking():
-            return self._filesystem.read(path)
-
-    def list(self, path: str) -> list[str]:
-        with self._looking():
-            return self._filesystem.list(path)
-
-    def exists(self, path: str) -> bool:
-        with self._looking():
-            return self._filesystem.exists(path)
-
-    def size(self, path: str) -> int:
-        with self._looking():
-            return self._filesystem.size(path)
-
-    def modified_ms(self, path: str) -> int:
-        with self._looking():
-            return self._filesystem.modified_ms(path)
+    open, open_directory, lock = _change("open"), _change("open_directory"), _change("lock")
+    replace, remove = _change("replace"), _change("remove")
+    make_directory, remove_directory = _change("make_directory"), _change("remove_directory")
+    open_to_read, read, list = _look("open_to_read"), _look("read"), _look("list")
+    exists, size, modified_ms = _look("exists"), _look("size"), _look("modified_ms")
 
     def sync_directory(self, path: str) -> None:
         self.check()
-        with self._looking():
+        try:
             self._filesystem.sync_directory(path)
-
-    def lock(self, path: str) -> Callable[[], None]:
-        with self._changing():
-            return self._filesystem.lock(path)
+        finally:
+            self.check()

@@ -114,7 +114,6 @@ class Postgres:
         return self
 
     def stop(self) -> None:
-        """Stop it in good order."""
         self._control("-w", "-m", "fast", "stop")
 
     def crash(self) -> None:

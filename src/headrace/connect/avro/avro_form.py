@@ -17,7 +17,10 @@ from headrace.connect.change import Block, Message, Origin, Place, SchemaChange
 from headrace.connect.envelope import TopicNames
 from headrace.connect.filters import Filters
 from headrace.connect.form import (
+    BLOCK_FIELDS,
+    OPERATION_FIELD,
     SOURCE_FIELDS,
+    TIME_FIELDS,
     KeyAndValue,
     SchemaIds,
     TableWriters,
@@ -40,14 +43,7 @@ _OWN: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "sqlite": ((), ("position",)),
 }
 _BY_NAME: Final = {field["field"]: field for field in SOURCE_FIELDS}
-_BLOCK: Final = (
-    field_of("string", "id", optional=False),
-    field_of("int64", "total_order", optional=False),
-    field_of("int64", "data_collection_order", optional=False),
-)
-_TIMES: Final = (field_of("int64", "ts_ms"), field_of("int64", "ts_us"), field_of("int64", "ts_ns"))
-_OP: Final = field_of("string", "op", optional=False)
-_write_block = value_writer(struct("", _BLOCK, optional=True))
+_write_block = value_writer(struct("", BLOCK_FIELDS, optional=True))
 
 
 class AvroForm:
@@ -75,11 +71,9 @@ class AvroForm:
         self._beside: dict[str, Callable[[Any], bytes]] = {}
 
     def origin(self, origin: Origin) -> bytes:
-        """What a transaction's changes share."""
         return self._write_origin({"ts_ms": origin.ts_ms, **origin.members})
 
     def place(self, origin: Origin) -> Callable[[Any], bytes]:
-        """What each change has alone."""
         own = origin.own
         if own[:1] == ("sequence",):  # there is one in every change of PostgreSQL's log
             head, sized, long = origin.sequence_head, binary.sized_present, binary.long
@@ -159,7 +153,7 @@ class AvroForm:
         told = {"prefix": message.prefix, "content": message.content}
         source = {"ts_ms": ts_ms, "snapshot": "false", **message.origin.placed(message.place)}
         value = {"op": "m", "message": told, "source": self._fixed | source, **_named_times(now_us)}
-        fields = [_OP, _MESSAGE, self._source_schema, *_TIMES]
+        fields = [OPERATION_FIELD, _MESSAGE, self._source_schema, *TIME_FIELDS]
         schema = struct("io.debezium.connector.MessageValue", fields)
         return self._put(f"{topic}-key", _MESSAGE_KEY, told), self._put(f"{topic}-value", schema, value)
 
@@ -170,7 +164,7 @@ class AvroForm:
         source |= event.origin.placed(event.place)
         changes = [described_change(event, self._fixed["db"])]
         value = {"source": source, **about, "tableChanges": changes, **_named_times(now_us)}
-        schema = struct("io.debezium.connector.SchemaChangeValue", [self._source_schema, *_TIMES, *_CHANGE_FIELDS])
+        schema = struct("io.debezium.connector.SchemaChangeValue", [self._source_schema, *TIME_FIELDS, *_CHANGE_FIELDS])
         return self._put(f"{topic}-key", _CHANGE_KEY, about), self._put(f"{topic}-value", schema, value)
 
     def _put(self, subject: str, schema: dict[str, Any], value: dict[str, Any]) -> bytes:

@@ -45,7 +45,6 @@ class SchemaServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}"
 
@@ -57,7 +56,6 @@ class SchemaServer:
         self.stop()
 
     def serve(self) -> None:
-        """Answer until told to stop."""
         self._server.serve_forever(poll_interval=0.1)
 
     def stop(self) -> None:

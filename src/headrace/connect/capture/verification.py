@@ -49,7 +49,6 @@ class TableReport:
 
     @property
     def is_equal(self) -> bool:
-        """Whether table and topic agree."""
         return self.report is not None and self.report.is_equal
 
 

@@ -102,7 +102,6 @@ class Selection:
         self._known: dict[Name, bool] = {}
 
     def __call__(self, name: Name) -> bool:
-        """Whether a table is captured."""
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = self._decide(name)

@@ -50,7 +50,6 @@ class Words:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left."""
         return self._at >= len(self._tokens)
 
     def peek(self, ahead: int = 0) -> Token:
@@ -59,13 +58,11 @@ class Words:
         return self._tokens[at] if at < len(self._tokens) else _END
 
     def take(self) -> Token:
-        """The next word."""
         token = self.peek()
         self._at += 1
         return token
 
     def back(self) -> None:
-        """Give the last word back."""
         self._at -= 1
 
     def skip_optional(self, *words: str) -> bool:
@@ -117,7 +114,6 @@ class Words:
         return names
 
     def table(self, database: str) -> tuple[str, str]:
-        """A table's name, with its database."""
         first = self.take()
         if first.kind not in ("word", "quoted"):
             raise NotUnderstood("a table's name")

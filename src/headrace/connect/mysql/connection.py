@@ -128,7 +128,6 @@ class Server:
         return self.flavor == MARIADB
 
     def parse_state(self, text: str) -> GtidState:
-        """Transactions that were seen."""
         return MariaDbState.parse(text) if self.is_mariadb else MysqlState.parse(text)
 
 

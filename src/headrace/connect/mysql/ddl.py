@@ -239,7 +239,6 @@ class _Definition:
                 return
 
     def shape(self) -> Shape:
-        """The table as it is now."""
         columns = tuple(
             replace(column, charset=self.charset if column.charset == "" else column.charset) for column in self.columns
         )

@@ -165,7 +165,6 @@ class Decoder:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction has begun and not ended."""
         return bool(self.progress.gtid)
 
     def feed(self, data: bytes) -> None:

@@ -95,7 +95,6 @@ class Header(NamedTuple):
 
 
 def read_header(data: bytes) -> Header:
-    """The header of an event."""
     if len(data) < HEADER_BYTES:
         raise CorruptLog(f"an event of {len(data)} bytes")
     return Header(*_HEADER(data))
@@ -190,7 +189,6 @@ _STANDALONE, _PREPARED_XA, _COMPLETED_XA = 1, 64, 128
 
 
 def read_mariadb_gtid(header: Header, body: bytes) -> Begin:
-    """A GTID event of MariaDB."""
     number, domain, flags = _MARIADB_GTID(body)
     return Begin(
         f"{domain}-{header.server_id}-{number}",

@@ -58,7 +58,6 @@ def read_foreign_keys(connection: Connection) -> list[ForeignKey]:
 
 
 def any_trigger(connection: Connection, tables: Collection[TableId]) -> bool:
-    """Whether one of these tables has a trigger."""
     rows = ask(connection, "SELECT event_object_schema, event_object_table FROM information_schema.triggers")
     return any((schema, table) in tables for schema, table in rows)
 

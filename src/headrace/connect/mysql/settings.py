@@ -15,8 +15,6 @@ SIGNAL_TABLE = "headrace_signal"
 
 @dataclass(frozen=True, slots=True)
 class TypeModes:
-    """How types are written for which there is more than one way; named as for PostgreSQL."""
-
     decimal: str = "string"
     time: str = "adaptive"
     binary: str = "base64"

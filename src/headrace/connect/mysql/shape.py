@@ -133,7 +133,6 @@ class Shape:
         return cls(stored["database"], stored["table"], columns, key, stored["charset"], dropped)
 
     def as_table(self, modes: TypeModes) -> Table:
-        """As the envelope sees it."""
         columns = tuple(
             Column(column.name, column.type, codec_of(column, modes), column.optional) for column in self.columns
         )

@@ -25,8 +25,6 @@ class LoggedColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """An announcement."""
-
     id: int
     database: str
     table: str
@@ -35,7 +33,6 @@ class TableMap:
 
 
 def read_table_map(body: bytes) -> TableMap:
-    """A TABLE_MAP event."""
     table_id = int.from_bytes(body[:6], "little")
     at = 8
     size = body[at]

@@ -59,7 +59,6 @@ _UNSIGNED_BIGINT = {
 
 
 def codec_of(column: "ShapeColumn", modes: TypeModes) -> Codec:
-    """How values of a column are written."""
     base = column.base
     if base in _INTEGERS:
         kind = _INTEGERS[base]
@@ -87,7 +86,6 @@ def _same(value: Any) -> Any:
 
 
 def hex_json(data: bytes) -> str:
-    """Bytes in hexadecimal."""
     return f'"{data.hex()}"'
 
 
@@ -107,12 +105,10 @@ def float_json(value: float) -> str:
 
 
 def bit_json(value: int) -> str:
-    """A single bit."""
     return "true" if value else "false"
 
 
 def days_json(text: str) -> str:
-    """Days since 1970."""
     try:
         return str(dt.date.fromisoformat(text).toordinal() - _EPOCH_DAY)
     except ValueError:

@@ -22,8 +22,6 @@ class Piece(NamedTuple):
 
 
 class _Held:
-    """The pieces of one transaction."""
-
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
         self._file: IO[bytes] | None = None
@@ -71,7 +69,6 @@ class Assembly:
         return min(self._prepared.values(), default=None)
 
     def add(self, xid: int, piece: Piece) -> None:
-        """One more message of a transaction."""
         held = self._held.get(xid)
         if held is None:
             held = self._held[xid] = _Held(self._memory_bytes)
@@ -100,7 +97,6 @@ class Assembly:
             yield from held.take()
 
     def close(self) -> None:
-        """Forget everything."""
         for held in self._held.values():
             held.close()
         self._held.clear()

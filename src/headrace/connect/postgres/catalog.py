@@ -140,7 +140,6 @@ class Catalog:
         return dict(self._connection.execute(_NULLABLE, [table.id]).fetchall())
 
     def capturable(self, filters: Filters) -> list[CatalogTable]:
-        """The tables that the filters let through and that can be captured."""
         return [table for table in self.tables() if table.can_be_captured and filters.captures(table.full_name)]
 
     def relation(self, table: CatalogTable) -> Relation:

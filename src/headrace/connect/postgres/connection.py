@@ -43,7 +43,6 @@ def connect(url: str, **options: Any) -> psycopg.Connection[tuple[Any, ...]]:
 
 
 def connect_replication(url: str) -> pq.abc.PGconn:
-    """A connection that speaks the replication protocol."""
     connection = pq.PGconn.connect(conninfo_of(url, replication="database").encode())
     if connection.status != pq.ConnStatus.OK:
         text = connection.error_message.decode(errors="replace")

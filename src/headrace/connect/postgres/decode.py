@@ -109,7 +109,6 @@ class Decoder:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction has begun and not ended."""
         return bool(self._commit_lsn)
 
     @property

@@ -15,8 +15,6 @@ _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """One source."""
-
     url: str
     slot: str = "headrace"
     publication: str = ""  # as the slot, unless named
@@ -52,5 +50,4 @@ class PostgresSettings:
 
     @property
     def publication_name(self) -> str:
-        """The publication's name."""
         return self.publication or self.slot

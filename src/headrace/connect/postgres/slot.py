@@ -127,7 +127,6 @@ def create_slot(
 
 
 def drop_slot(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> None:
-    """Let the server forget."""
     connection.execute("select pg_drop_replication_slot(%s)", [name])
 
 

@@ -55,8 +55,6 @@ BUILT_IN_BELOW: Final = 16384  # types with such ids are PostgreSQL's own, the s
 
 @dataclass(frozen=True, slots=True)
 class TypeModes:
-    """How types are written for which there is more than one way."""
-
     decimal: str = "string"
     time: str = "adaptive"
     interval: str = "string"

@@ -32,12 +32,10 @@ _PLAIN_NUMBER = re.compile(r"-?\d")
 
 
 def boolean_json(text: str) -> str:
-    """`t` or `f`."""
     return "true" if text == "t" else "false"
 
 
 def boolean(text: str) -> bool:
-    """`t` or `f`."""
     return text == "t"
 
 
@@ -96,7 +94,6 @@ def bytea_json(text: str) -> str:
 
 
 def hex_json(text: str) -> str:
-    """A bytea in hexadecimal."""
     return f'"{text[2:]}"'
 
 
@@ -107,7 +104,6 @@ def bits_json(text: str) -> str:
 
 
 def bit_json(text: str) -> str:
-    """A single bit."""
     return "true" if text == "1" else "false"
 
 
@@ -203,12 +199,10 @@ python_timestamptz = or_text(lambda text: dt.datetime.fromisoformat(zoned_iso(te
 
 
 def python_money(text: str) -> Decimal:
-    """A money."""
     return Decimal(money_text(text))
 
 
 def python_json(text: str) -> object:
-    """A json or jsonb."""
     return loads(from_wire(text))
 
 

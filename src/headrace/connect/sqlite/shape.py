@@ -34,8 +34,6 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A table in one of its shapes."""
-
     table: str
     columns: tuple[ShapeColumn, ...]
     key: tuple[str, ...]
@@ -70,7 +68,6 @@ class Shape:
 
     @property
     def key_places(self) -> tuple[int, ...]:
-        """Where the key's columns are."""
         names = self.names
         return tuple(names.index(name) for name in self.key)
 
@@ -95,7 +92,6 @@ class Shape:
         )
 
     def as_table(self, shape_id: int) -> Table:
-        """As the envelope sees it."""
         columns = tuple(
             Column(column.name, column.declared.lower() or "any", codec_of(column.declared), column.optional)
             for column in self.columns

@@ -33,8 +33,6 @@ _TRUNCATE: Final = re.compile(rb'"op"\s*:\s*"t"')
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """How records are to be read."""
-
     value: str = ENVELOPE
     key: str = JSON
     key_column: str = "key"  # of a key that is a bare value
@@ -86,7 +84,6 @@ class ReadRow(NamedTuple):
 
 
 def read_key(key: bytes | None, form: RecordFormat) -> dict[str, Any]:
-    """A key's columns."""
     if key is None:
         raise UnreadableRecord("the record has no key, so no row can be found by it")
     if form.key == TEXT:

@@ -38,7 +38,6 @@ class Alignment:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any partition waits."""
         return bool(self.waiting)
 
     def meet(self, partition: int, moment: Moment, offset: int) -> bool:
@@ -82,8 +81,6 @@ _OPTIONS = FetchOptions(max_wait_ms=250, committed=True, read_ahead=True, partit
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How much is taken at once."""
-
     records: int = 20_000
     size_bytes: int = 32 * 1024 * 1024
 
@@ -138,7 +135,6 @@ class Feed:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """The next offset of every partition."""
         return dict(self._positions)
 
     @property

@@ -8,6 +8,7 @@ from typing import Any, Final
 from headrace.connect.avro.types import MARK_BITS, MARK_CODES, mark_arrays
 from headrace.connect.errors import ConnectError
 from headrace.connect.table import UNAVAILABLE_BYTES, UNAVAILABLE_TEXT
+from headrace.connect.units import PER_SECOND, TIMES
 from headrace.stores.values import duration_text
 
 _IN_TEXTS: Final = (UNAVAILABLE_TEXT, UNAVAILABLE_BYTES.strip('"'))
@@ -44,15 +45,10 @@ def _times(per_second: int) -> Callable[[int], str]:
     return lambda count: duration_text(timedelta(microseconds=count * 1_000_000 // per_second))
 
 
-CONVERTERS: Final[dict[str, Callable[[Any], str]]] = {
-    "io.debezium.time.Date": _date,
-    "org.apache.kafka.connect.data.Date": _date,
-    "io.debezium.time.Timestamp": _moments(1_000),
-    "io.debezium.time.MicroTimestamp": _moments(1_000_000),
-    "io.debezium.time.NanoTimestamp": _moments(1_000_000_000),
-    "org.apache.kafka.connect.data.Timestamp": _moments(1_000),
-    "io.debezium.time.Time": _times(1_000),
-    "io.debezium.time.MicroTime": _times(1_000_000),
-    "io.debezium.time.NanoTime": _times(1_000_000_000),
-    "org.apache.kafka.connect.data.Time": _times(1_000),
-}
+def _converter(kind: str, unit: str) -> Callable[[Any], str]:
+    if kind == "date":
+        return _date
+    return (_moments if kind == "moment" else _times)(PER_SECOND[unit])
+
+
+CONVERTERS: Final[dict[str, Callable[[Any], str]]] = {name: _converter(*time) for name, time in TIMES.items()}

@@ -108,7 +108,6 @@ class Owner:
         return f"{self.part} {self.state}"
 
     def as_json(self) -> dict[str, str]:
-        """For programs."""
         return asdict(self)
 
 

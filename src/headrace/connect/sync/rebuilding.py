@@ -27,8 +27,6 @@ Progress = Callable[[int, int], None]  # how many records were read, of about ho
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a rebuild did."""
-
     place: Place
     records: int
     dead_letters: int  # records that the new target could not use either

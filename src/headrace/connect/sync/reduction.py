@@ -40,7 +40,6 @@ class Reduced(NamedTuple):
 
 
 def reduce_records(records: Iterable[LogRecord], form: RecordFormat) -> Reduced:
-    """The last change of each key."""
     by_key: defaultdict[bytes | None, list[LogRecord]] = defaultdict(list)
     for found in records:
         by_key[found.record.key].append(found)

@@ -25,8 +25,6 @@ ENVELOPES, DEFAULT_LIMITS = RecordFormat(), BatchLimits()
 
 @dataclass(frozen=True, slots=True)
 class SyncSettings:
-    """One derived system."""
-
     name: str
     topic: str
     sink: str
@@ -68,7 +66,6 @@ _FORM = ("format", "registry", "value", "key", "key_column", "value_column")
 
 
 def from_section(name: str, section: Mapping[str, Any]) -> SyncSettings:
-    """One section of the file."""
     where = f"{SECTION}.{name}"
     own = checked(where, {key: value for key, value in section.items() if key in OWN_KEYS}, OWN_KEYS)
     for key in ("topic", "sink"):

@@ -88,7 +88,6 @@ class SourceRows:
         )
 
     def count(self) -> int:
-        """How many rows there are."""
         (found,) = self._db.execute("SELECT count(*) FROM rows").fetchone()
         return int(found)
 

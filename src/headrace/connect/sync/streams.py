@@ -60,13 +60,11 @@ class Stream:
         self._place: SourcePlace | bool | None = False  # not looked for yet
 
     def add(self, fetched: Fetched) -> None:
-        """More of it."""
         self._chunks.append(fetched)
         if self.head is None:
             self.step()
 
     def step(self) -> None:
-        """On to the next record."""
         self._place = False
         self._before = None if self.head is None else self.head.value
         while True:

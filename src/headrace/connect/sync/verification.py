@@ -52,7 +52,6 @@ class Report:
 
     @property
     def is_equal(self) -> bool:
-        """Whether target and log agree."""
         return not self.differences
 
 

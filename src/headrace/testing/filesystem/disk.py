@@ -110,7 +110,6 @@ class Disk:
             return self._put(node, data, position)
 
     def read(self, node: FileNode, size: int, position: int) -> bytes:
-        """Read, unless the place is bad."""
         with self.use():
             if size < 0 or position < 0:
                 raise os_error(EINVAL, node.path)
