@@ -8,6 +8,7 @@ own standard streams, an exit status, and shutdown hooks that are run at its end
 from __future__ import annotations
 
 import atexit
+import contextlib
 import signal
 import subprocess
 import threading
@@ -131,10 +132,9 @@ class ToolsJvm:
     def end(self) -> None:
         """End the JVM."""
         atexit.unregister(self.end)
-        try:
+        with contextlib.suppress(Py4JError):
             self._gateway.shutdown()
-        except Py4JError:
-            self._process.kill()
+        self._process.kill()  # a gateway that is shut down waits on for the end of its standard input
         self._process.wait()
 
 

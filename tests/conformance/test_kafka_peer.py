@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -59,6 +64,25 @@ def test_a_broker_starts_again_on_its_data_and_its_tool_reads_them(kafka_jars, t
     assert [dump.complaints for dump in dumps.values()] == [()] * 3
     (log,) = (dump for path, dump in dumps.items() if path.suffix == ".log")
     assert [record.value for record in log.records] == ["one", "two", "three"]
+
+
+_TWO_TOOLS = """
+from peers.kafka import tools_jvm
+from peers.kafka.tools import run_tool
+offsets = "org.apache.kafka.tools.GetOffsetShell"
+failed = run_tool(offsets, "--nonsense", check=False)
+shown = run_tool(offsets, "--version")
+print(tools_jvm.ToolsJvm._shared._process.pid, failed.returncode, failed.stdout == "", "nonsense" in failed.stderr)
+print(shown.returncode, shown.stdout, shown.stderr == "")
+"""
+
+
+def test_tools_share_a_jvm_but_not_what_they_say_and_it_ends_with_their_process(kafka_jars):
+    ran = subprocess.run([sys.executable, "-c", _TWO_TOOLS], capture_output=True, text=True, timeout=60, check=True)
+    pid, *failed = ran.stdout.splitlines()[0].split()
+    assert failed == ["1", "True", "True"]
+    assert re.match(r"0 4\.\d+\.\d+.*True", ran.stdout.partition("\n")[2], re.DOTALL)
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_broker_that_cannot_start_shows_what_it_said(kafka_jars, tmp_path):
