@@ -115,11 +115,12 @@ def _module(name: str, module: ModuleType) -> list[str]:
         if inspect.isfunction(thing):
             given = ", ".join(parameters(thing))
             said = inspect.getdoc(thing) or ""
-            # What has an example has a section of its own.
-            short = f"{said.partition(chr(10))[0]} [More](#{name}{word})." if "```" in said else said
+            # What takes more than a sentence or two has a section of its own.
+            short = f"{said.partition(chr(10))[0]} [More](#{name}{word})." if "\n\n" in said else said
             lines.append(f"| `{word}({given})` | {' '.join(short.split())} |")
     for word in module.__all__:
-        if "```" in (said := inspect.getdoc(getattr(module, word)) or ""):
+        thing = getattr(module, word)
+        if inspect.isfunction(thing) and "\n\n" in (said := inspect.getdoc(thing) or ""):
             lines += [f"\n### `{name}.{word}`\n", said]
     return [*lines, ""]
 

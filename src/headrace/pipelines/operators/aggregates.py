@@ -116,59 +116,7 @@ def custom(
 
     They run on Spark's workers and may use what your file defines and imports. A state is written down between
     micro-batches, so it should stay small: a list of all values grows with the window. Under a checkpoint its type
-    cannot change.
-
-    ```python
-    import json
-
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from confluent_kafka import Producer
-
-    import headrace
-    from headrace.pipelines import session
-    from headrace.pipelines.operators import aggregates as agg
-    from headrace.pipelines.operators import event_time, tumbling
-
-    STATE = pa.struct([("n", pa.int64()), ("logs", pa.float64())])
-
-
-    def lift(prices):
-        ones = pa.array([1] * len(prices))
-        return pa.StructArray.from_arrays([ones, pc.ln(prices)], fields=list(STATE), mask=prices.is_null())
-
-
-    def merge(states):
-        return {name: pc.sum(pc.struct_field(states, name)).as_py() for name in ("n", "logs")}
-
-
-    def finish(states):
-        return pc.exp(pc.divide(pc.struct_field(states, "logs"), pc.struct_field(states, "n")))
-
-
-    geometric = agg.custom("price", state=STATE, result=pa.float64(), lift=lift, merge=merge, finish=finish)
-
-    with headrace.Broker() as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-        for minute, price in [(0, 2.0), (1, 8.0), (2, None), (59, 1.0)]:
-            producer.produce("prices", json.dumps({"price": price, "at": f"2026-01-01T10:{minute:02d}:00Z"}))
-        producer.flush()
-
-        spark = session("custom", master="local[2]")
-        topics = spark.readStream.format("headrace").option("bootstrap", broker.bootstrap_servers)
-        prices = topics.option("format", "json").option("startingOffsets", "earliest")
-        means = (
-            prices.schema("price double, at timestamp")
-            .load("prices")
-            .transform(event_time("at", delay="1 minute"))
-            .transform(tumbling("10 minutes", mean=geometric))
-        )
-        query = means.writeStream.format("memory").queryName("means").trigger(availableNow=True).start()
-        query.awaitTermination()
-        first = spark.table("means").orderBy("window_start").first()
-        assert round(first["mean"], 9) == 4.0
-        spark.stop()
-    ```
+    cannot change. docs/how-to/windows.md has an example.
     """
     return Custom(field, state, result, lift, merge, finish, where=where)
 

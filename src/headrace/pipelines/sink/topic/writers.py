@@ -34,6 +34,10 @@ class Written(WriterCommitMessage):
     completes: bool = False  # of a batch that was committed in part before
 
 
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]
+
+
 def _parts(written: Sequence[Written]) -> list[Part]:
     return [one.part for one in written if one.part is not None]
 
@@ -65,7 +69,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return Written(query, part)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        written = [message for message in messages if isinstance(message, Written)]
+        written = _written(messages)
         if not self._options.exactly_once or not written:
             return
         commit = complete_batch if any(message.completes for message in written) else commit_batch
@@ -73,7 +77,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A task of a batch failed for good, or the batch's commit did."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = _written(messages)
         if self._options.exactly_once and written:
             settle(written[0].query, batchId, self._options)
 
@@ -94,8 +98,7 @@ class BoundedWriter(DataSourceArrowWriter):
         return Written(self._job, write_task(iterator, Attempt(self._job, 0, context.partitionId()), self._options))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        written = [message for message in messages if isinstance(message, Written)]
-        parts = _parts(written)
+        parts = _parts(_written(messages))
         commit_batch(self._job, 0, parts, self._options)
         if parts:
             forget(self._job, self._options)
