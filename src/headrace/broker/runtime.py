@@ -15,7 +15,7 @@ from headrace.broker.fetches import FetchSessions, Waiting
 from headrace.broker.groups import Groups
 from headrace.broker.identity import Identity
 from headrace.broker.metadata_log import MetadataLog
-from headrace.broker.settings import BROKER_SETTINGS, log_config
+from headrace.broker.settings import BROKER_SETTINGS, InvalidSetting, log_config
 from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
 from headrace.broker.transactions import Transactions
 from headrace.broker.turns import Turns
@@ -25,7 +25,7 @@ from headrace.coordinator.transaction.machine import TransactionConfig
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.security.authorizer import Authorizer
-from headrace.security.principal import Principal
+from headrace.security.principal import InvalidPrincipal, Principal
 from headrace.security.scram import ScramCredential
 from headrace.storage.atomic_file import make_folder
 from headrace.storage.config import LogConfig
@@ -100,6 +100,14 @@ def _transaction_config(config: BrokerConfig, offsets_topic_partitions: int) -> 
     )
 
 
+def _super_users(config: BrokerConfig) -> frozenset[Principal]:
+    named = [text.strip() for text in config.text("super.users").split(";")]
+    try:
+        return frozenset(Principal.parse(text) for text in named if text)
+    except InvalidPrincipal as error:
+        raise InvalidSetting(f"super.users: {error}") from None
+
+
 T = TypeVar("T")
 PRODUCER_CHECK_MS = 600_000  # Kafka's producer.id.expiration.check.interval.ms
 
@@ -109,6 +117,7 @@ class Runtime:
         self, config: BrokerConfig, *, filesystem: FileSystem | None = None, clock: Clock | None = None
     ) -> None:
         self.config = config
+        super_users = _super_users(config)
         self.clock = clock or SystemClock()
         self.disk = DiskWatch(self.clock)
         self._filesystem = filesystem or OsFileSystem()
@@ -159,7 +168,15 @@ class Runtime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
         self.metadata = MetadataLog(self, self.topics)
-        self.authorizer = self._make_authorizer()
+        self.authorizer = (
+            Authorizer(
+                lambda: self.metadata.image.acls,
+                super_users=super_users,
+                allow_if_no_acl=config.flag("allow.everyone.if.no.acl.found"),
+            )
+            if config.text("authorization") == "on"
+            else None  # and everybody may do everything
+        )
         self.groups = Groups(
             self, self.topics, _group_settings(config), partitions=config.number("offsets.topic.num.partitions")
         )
@@ -170,18 +187,6 @@ class Runtime:
             _transaction_config(config, self.groups.log.partition_count),
             partitions=config.number("transaction.state.log.num.partitions"),
             next_producer_id=self.identity.next_producer_id,
-        )
-
-    def _make_authorizer(self) -> Authorizer | None:
-        """What decides who may do what; None if everybody may do everything."""
-        if self.config.text("authorization") == "off":
-            return None
-        return Authorizer(
-            lambda: self.metadata.image.acls,
-            super_users=frozenset(
-                Principal.parse(each.strip()) for each in self.config.text("super.users").split(";") if each.strip()
-            ),
-            allow_if_no_acl=self.config.flag("allow.everyone.if.no.acl.found"),
         )
 
     def start(self) -> None:

@@ -65,6 +65,7 @@ SUMMARIES = {
     "tail": "Show the records of a topic, and wait for more.",
     "group": "Look at consumer groups, move them, delete them.",
     "user": "Add users who log in by a password, list them, remove them.",
+    "acl": "Say who may do what on a broker with authorisation.",
     "log": "Look at a data directory on disk.",
     "pipeline": "Run pipelines: topics through PySpark to results.",
     "view": "Look at materialized views, and serve them.",

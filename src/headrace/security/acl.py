@@ -10,7 +10,14 @@ class InvalidAcl(HeadraceError):
     """An ACL that cannot be kept, or a filter that cannot match."""
 
 
-class ResourceType(IntEnum):
+class _Known(IntEnum):
+    @classmethod
+    def _missing_(cls, _: object) -> "_Known":
+        """As in Kafka a number that is not known stands for UNKNOWN."""
+        return cls(0)
+
+
+class ResourceType(_Known):
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -21,7 +28,7 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-class PatternType(IntEnum):
+class PatternType(_Known):
     UNKNOWN = 0
     ANY = 1
     MATCH = 2
@@ -29,7 +36,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class Operation(IntEnum):
+class Operation(_Known):
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -48,7 +55,7 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class Permission(IntEnum):
+class Permission(_Known):
     UNKNOWN = 0
     ANY = 1
     DENY = 2

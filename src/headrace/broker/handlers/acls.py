@@ -4,10 +4,6 @@ Without authorisation they are answered as a Kafka without an authorizer does. A
 others of its request; what is created or removed together is on the disk together.
 """
 
-from collections.abc import Sequence
-from enum import IntEnum
-from typing import TypeVar
-
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Context
 from headrace.coordinator.metadata import MetadataChange, MetadataImage, record_of
@@ -35,7 +31,6 @@ from headrace.protocol.messages.describe_acls import (
 from headrace.security.acl import Acl, AclFilter, InvalidAcl, Operation, PatternType, Permission, ResourceType
 from headrace.security.principal import Principal
 
-E = TypeVar("E", bound=IntEnum)
 _OFF = BrokerError(
     ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker: start it with authorization=on"
 )
@@ -113,13 +108,13 @@ def _refuse(ctx: Context) -> BrokerError | None:
 
 def _read_acl(creation: AclCreation) -> Acl:
     acl = Acl(
-        _known(ResourceType, creation.resource_type),
+        ResourceType(creation.resource_type),
         creation.resource_name,
-        _known(PatternType, creation.resource_pattern_type),
+        PatternType(creation.resource_pattern_type),
         creation.principal,
         creation.host,
-        _known(Operation, creation.operation),
-        _known(Permission, creation.permission_type),
+        Operation(creation.operation),
+        Permission(creation.permission_type),
     )
     acl.check()
     Principal.parse(acl.principal)
@@ -128,13 +123,13 @@ def _read_acl(creation: AclCreation) -> Acl:
 
 def _read_filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     return AclFilter(
-        _known(ResourceType, asked.resource_type_filter),
+        ResourceType(asked.resource_type_filter),
         asked.resource_name_filter,
-        _known(PatternType, asked.pattern_type_filter),
+        PatternType(asked.pattern_type_filter),
         asked.principal_filter,
         asked.host_filter,
-        _known(Operation, asked.operation),
-        _known(Permission, asked.permission_type),
+        Operation(asked.operation),
+        Permission(asked.permission_type),
     )
 
 
@@ -144,12 +139,6 @@ def _check_filter(filter_: AclFilter) -> AclFilter:
     if Operation.UNKNOWN is filter_.operation or Permission.UNKNOWN is filter_.permission:
         raise InvalidAcl("Unknown entryFilter.")
     return filter_
-
-
-def _known(kind: type[E], number: int) -> E:
-    """The member of this number; as in Kafka a number that nobody knows is UNKNOWN."""
-    members: Sequence[E] = list(kind)
-    return members[number] if 0 <= number < len(members) else members[0]
 
 
 def _describe_removed(acl: Acl) -> DeleteAclsMatchingAcl:

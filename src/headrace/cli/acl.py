@@ -1,0 +1,253 @@
+"""`headrace acl`: who may do what on a broker that authorises its clients, ours or any Kafka."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import click
+
+from headrace.cli.output import json_option, print_json, print_table
+from headrace.cli.parameters import InvalidText, Parsed, bootstrap_option, connect
+from headrace.client.acls import add_acls, list_acls, remove_acls
+from headrace.client.address import Address
+from headrace.errors import nearest
+from headrace.security.acl import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from headrace.security.authorizer import OPERATIONS
+from headrace.security.principal import Principal
+
+_OPTIONS = {
+    ResourceType.TOPIC: "--topic",
+    ResourceType.GROUP: "--group",
+    ResourceType.TRANSACTIONAL_ID: "--transactional-id",
+    ResourceType.CLUSTER: "--cluster",
+}
+_BY_WORD = {operation.name.lower().replace("_", "-"): operation for operation in Operation if operation > Operation.ANY}
+
+
+def _word_of(operation: Operation) -> str:
+    return operation.name.lower().replace("_", "-")
+
+
+def _read_principal(text: str) -> Principal:
+    return Principal.parse(text) if ":" in text else Principal(text)
+
+
+def _read_operations(text: str) -> tuple[Operation, ...]:
+    words = [word.strip().lower() for word in text.split(",")]
+    for word in words:
+        if word not in _BY_WORD:
+            choices = ", ".join(_BY_WORD)
+            raise InvalidText(
+                f"operation {word!r} is unknown: {nearest(word, _BY_WORD, otherwise=f'choose of {choices}')}"
+            )
+    return tuple(_BY_WORD[word] for word in words)
+
+
+_principal_argument = click.argument("principal", type=Parsed("principal", _read_principal))
+_operations_type = Parsed("operations", _read_operations)
+
+
+def _resource_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for decorate in reversed(
+        (
+            click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic, or * for all."),
+            click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group, or * for all."),
+            click.option(
+                "--transactional-id", "transactional_ids", multiple=True, metavar="ID", help="One, or * for all."
+            ),
+            click.option("--cluster", is_flag=True, help="The cluster itself: its topics, ACLs and settings."),
+            click.option("--prefix", is_flag=True, help="The names stand for all that begin with them."),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+class _Resources:
+    """The resources that a command line names."""
+
+    def __init__(
+        self,
+        topics: tuple[str, ...],
+        groups: tuple[str, ...],
+        transactional_ids: tuple[str, ...],
+        *,
+        cluster: bool,
+        prefix: bool,
+    ) -> None:
+        pattern = PatternType.PREFIXED if prefix else PatternType.LITERAL
+        named = (
+            (ResourceType.TOPIC, topics),
+            (ResourceType.GROUP, groups),
+            (ResourceType.TRANSACTIONAL_ID, transactional_ids),
+        )
+        self.named = [(kind, name, pattern) for kind, names in named for name in names]
+        if cluster:
+            self.named.append((ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL))
+        if prefix and any(name == WILDCARD for _, name, _ in self.named):
+            raise click.UsageError("* stands for all names already: leave --prefix out")
+
+
+@click.group()
+def acl() -> None:
+    """Say who may do what, on a broker that was started with authorization=on, or any Kafka."""
+
+
+@acl.command("list")
+@click.option("--principal", type=Parsed("principal", _read_principal), help="Of this user alone, as alice.")
+@click.option("--topic", help="Those that bear on this topic, by its name, a prefix of it, or *.")
+@click.option("--group", help="The same for a consumer group.")
+@bootstrap_option
+@json_option
+def list_command(
+    principal: Principal | None, topic: str | None, group: str | None, bootstrap: tuple[Address, ...], as_json: bool
+) -> None:
+    """List the ACLs."""
+    if topic is not None and group is not None:
+        raise click.UsageError("give either --topic or --group")
+    wanted = AclFilter(principal=str(principal) if principal else None)
+    if topic is not None or group is not None:
+        kind = ResourceType.TOPIC if topic is not None else ResourceType.GROUP
+        wanted = wanted._replace(resource_type=kind, resource_name=topic or group, pattern_type=PatternType.MATCH)
+    with connect(bootstrap) as cluster:
+        acls = list_acls(cluster, wanted)
+    if as_json:
+        print_json([_as_json(each) for each in acls])
+    elif not acls:
+        click.echo("no ACLs: add one with headrace acl add PRINCIPAL OPERATION --topic NAME")
+    else:
+        _print(acls)
+
+
+@acl.command()
+@_principal_argument
+@click.argument("operations", type=_operations_type, metavar="OPERATION[,…]")
+@_resource_options
+@click.option("--host", default=WILDCARD, metavar="ADDRESS", help="From this address alone; by default from every one.")
+@click.option("--deny", is_flag=True, help="Deny it, whatever other ACLs allow.")
+@bootstrap_option
+@json_option
+def add(
+    principal: Principal,
+    operations: tuple[Operation, ...],
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    transactional_ids: tuple[str, ...],
+    cluster: bool,
+    prefix: bool,
+    host: str,
+    deny: bool,
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+) -> None:
+    """Allow a user operations on topics, groups, transactional ids or the cluster.
+
+    Who may read, write, delete or alter something may describe it, too.
+
+    \b
+      headrace acl add alice read --topic orders --group billing
+      headrace acl add alice write,create --topic logs. --prefix
+      headrace acl add mallory all --topic orders --deny
+      headrace acl add '*' describe --topic '*'
+    """
+    resources = _Resources(topics, groups, transactional_ids, cluster=cluster, prefix=prefix).named
+    if not resources:
+        raise click.UsageError("name what it is about: --topic, --group, --transactional-id or --cluster")
+    for operation, (kind, _, _) in product(operations, resources):
+        if operation is not Operation.ALL and operation not in OPERATIONS[kind]:
+            allowed = ", ".join(map(_word_of, OPERATIONS[kind]))
+            raise click.UsageError(f"{_word_of(operation)} is not possible with {_OPTIONS[kind]}: choose of {allowed}")
+    permission = Permission.DENY if deny else Permission.ALLOW
+    acls = [
+        Acl(*resource, str(principal), host, operation, permission)
+        for resource, operation in product(resources, operations)
+    ]
+    with connect(bootstrap) as connected:
+        add_acls(connected, acls)
+    _report("added", acls, as_json=as_json)
+
+
+@acl.command()
+@_principal_argument
+@click.argument("operations", type=_operations_type, metavar="[OPERATION[,…]]", required=False)
+@_resource_options
+@click.option("--host", metavar="ADDRESS", help="Only those for this address.")
+@click.option("--deny", is_flag=True, help="Only those that deny.")
+@bootstrap_option
+@json_option
+def remove(
+    principal: Principal,
+    operations: tuple[Operation, ...] | None,
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    transactional_ids: tuple[str, ...],
+    cluster: bool,
+    prefix: bool,
+    host: str | None,
+    deny: bool,
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+) -> None:
+    """Remove ACLs of a user: all, or those of some operations or resources.
+
+    \b
+      headrace acl remove alice write --topic orders
+      headrace acl remove alice
+    """
+    resources: list[tuple[ResourceType, str | None, PatternType]] = [
+        *_Resources(topics, groups, transactional_ids, cluster=cluster, prefix=prefix).named
+    ]
+    filters = [
+        AclFilter(*resource, str(principal), host, operation, Permission.DENY if deny else Permission.ANY)
+        for resource, operation in product(
+            resources or [(ResourceType.ANY, None, PatternType.ANY)], operations or (Operation.ANY,)
+        )
+    ]
+    with connect(bootstrap) as connected:
+        removed = remove_acls(connected, filters)
+    _report("removed", removed, as_json=as_json)
+
+
+def _report(done: str, acls: list[Acl], *, as_json: bool) -> None:
+    if as_json:
+        print_json({done: [_as_json(each) for each in acls]})
+    else:
+        click.echo(f"{done} {len(acls)} ACL{'' if len(acls) == 1 else 's'}")
+        if acls:
+            _print(acls)
+
+
+def _print(acls: list[Acl]) -> None:
+    rows = [
+        (
+            each.principal,
+            each.permission.name.lower(),
+            _word_of(each.operation),
+            each.resource_type.name.lower().replace("_", "-"),
+            each.resource_name + ("…" if each.pattern_type is PatternType.PREFIXED else ""),
+            each.host,
+        )
+        for each in acls
+    ]
+    print_table(["principal", "permission", "operation", "resource", "name", "from"], rows)
+
+
+def _as_json(each: Acl) -> dict[str, str]:
+    return {
+        "principal": each.principal,
+        "permission": each.permission.name.lower(),
+        "operation": _word_of(each.operation),
+        "resource": each.resource_type.name.lower().replace("_", "-"),
+        "name": each.resource_name,
+        "pattern": each.pattern_type.name.lower(),
+        "host": each.host,
+    }

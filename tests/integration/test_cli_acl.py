@@ -1,0 +1,100 @@
+"""`headrace acl` against a broker that authorises: what it does, what it shows, and what it refuses."""
+
+from functools import partial
+
+import pytest
+
+from headrace import Broker
+from headrace.errors import HeadraceError
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.integration.cli_runs import assert_one_sentence, assert_wrong_call, run_cli
+from tests.integration.wire import Wire
+
+ADMIN = "User:ANONYMOUS"  # nobody logs in here
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def broker(data_dir):
+    with Broker(data_dir, settings={"authorization": "on", "super.users": ADMIN}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def headrace(broker):
+    return partial(run_cli, bootstrap=broker.bootstrap_servers)
+
+
+def rows(run):
+    return [line.split() for line in run.out.splitlines()]
+
+
+def test_acls_are_added_listed_and_removed(headrace):
+    assert headrace("acl", "list").out.startswith("no ACLs: add one with headrace acl add")
+    added = headrace("acl", "add", "alice", "read,write", "--topic", "orders", "--topic", "payments")
+    assert (added.code, rows(added)[0]) == (0, ["added", "4", "ACLs"])
+    headrace("acl", "add", "User:bob", "all", "--topic", "or", "--prefix", "--host", "10.0.0.1", "--deny")
+    headrace("acl", "add", "*", "describe", "--group", "*", "--cluster")
+    listed = headrace("acl", "list", "--topic", "orders")
+    assert rows(listed) == [
+        ["principal", "permission", "operation", "resource", "name", "from"],
+        ["User:bob", "deny", "all", "topic", "or…", "10.0.0.1"],
+        ["User:alice", "allow", "read", "topic", "orders", "*"],
+        ["User:alice", "allow", "write", "topic", "orders", "*"],
+    ]
+    assert {each["resource"] for each in headrace("acl", "list", "--principal", "*", "--json").json} == {
+        "group",
+        "cluster",
+    }
+    assert rows(headrace("acl", "remove", "alice", "write", "--topic", "orders"))[0] == ["removed", "1", "ACL"]
+    removed = headrace("acl", "remove", "alice", "--json").json["removed"]
+    assert {(each["name"], each["operation"]) for each in removed} == {
+        ("orders", "read"),
+        ("payments", "read"),
+        ("payments", "write"),
+    }
+    assert headrace("acl", "remove", "alice").out == "removed 0 ACLs\n"
+
+
+def test_acls_decide_and_outlive_a_restart(data_dir):
+    settings = {"authorization": "on", "super.users": "User:somebody-else", "allow.everyone.if.no.acl.found": "true"}
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="orders")], allow_auto_topic_creation=False)
+    with Broker(data_dir, settings=settings) as broker:
+        run_cli("topic", "create", "orders", bootstrap=broker.bootstrap_servers)
+        run_cli("acl", "add", "bob", "read", "--topic", "orders", bootstrap=broker.bootstrap_servers)
+    for _ in range(2):
+        with Broker(data_dir, settings=settings) as broker, Wire(broker.bootstrap_servers) as wire:
+            (topic,) = wire.ask(asked, MetadataResponse, 12).topics
+            assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with Broker(data_dir) as broker, Wire(broker.bootstrap_servers) as wire:
+        (topic,) = wire.ask(asked, MetadataResponse, 12).topics
+        assert topic.error_code == 0  # nothing is authorised, and the ACLs are kept
+        assert_one_sentence(run_cli("acl", "list", bootstrap=broker.bootstrap_servers), "authorization=on")
+
+
+def test_who_may_not_is_told_so(data_dir):
+    with Broker(data_dir, settings={"authorization": "on", "super.users": "User:admin"}) as broker:
+        headrace = partial(run_cli, bootstrap=broker.bootstrap_servers)
+        assert_one_sentence(headrace("acl", "list"), "Cluster authorization failed")
+        assert_one_sentence(headrace("acl", "add", "alice", "read", "--topic", "t"), "Cluster authorization failed")
+        assert_one_sentence(headrace("topic", "create", "orders"), "orders", "uthorization failed")
+
+
+def test_a_wrong_call_is_refused_before_anything_is_done(headrace):
+    assert_wrong_call(headrace("acl", "add", "alice", "red", "--topic", "t"), "did you mean", "read")
+    assert_wrong_call(headrace("acl", "add", "alice", "read"), "--topic")
+    assert_wrong_call(headrace("acl", "add", "alice", "write", "--group", "g"), "--group", "read, delete, describe")
+    assert_wrong_call(headrace("acl", "add", "alice", "read", "--topic", "*", "--prefix"), "--prefix")
+    assert_wrong_call(headrace("acl", "add", "User:", "read", "--topic", "t"), "User:alice")
+    assert_wrong_call(headrace("acl", "list", "--topic", "t", "--group", "g"), "either")
+    assert headrace("acl", "list", "--json").json == []
+
+
+def test_super_users_are_read_with_care(tmp_path):
+    with pytest.raises(HeadraceError, match=r"^super\.users: .* write for example User:alice$"):
+        Broker(tmp_path, settings={"authorization": "on", "super.users": "admin"}).start()
