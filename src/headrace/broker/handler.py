@@ -53,10 +53,6 @@ class Needs(NamedTuple):
     also: frozenset[tuple[Operation, ResourceType]] = frozenset()  # what else the handler asks about single resources
     refuses_each: bool = False  # an answer to what is not allowed as a whole names every entry besides
 
-    @property
-    def is_whole(self) -> bool:
-        return bool(self.cluster or self.group or self.transactional_id)
-
 
 NOTHING = Needs()
 
@@ -113,14 +109,14 @@ class Context:
 
     def topic(self, name: str, topic_id: bytes = b"", *, by_id: bool = False) -> Topic:
         """The topic, if the client may do to it what this API does; if not, nobody learns whether it is there."""
-        broker = self.broker
-        if broker.authorizer is None:
-            return broker.topic(name, topic_id, by_id=by_id)
-        if self.refused is not None:
-            raise self.refused
-        if by_id:
-            name = broker.topic(name, topic_id, by_id=True).name
-        self.require(TOPIC, name)
+        broker, authorizer = self.broker, self.broker.authorizer
+        if authorizer is not None:
+            if by_id and self.refused is None:
+                name = broker.topic(name, topic_id, by_id=True).name
+            # What was allowed before is not asked for in full again: records are produced and fetched by this.
+            action = (self.principal, self.client_host, self.needs.each[TOPIC], TOPIC, name)
+            if self.refused is not None or not authorizer.remembered.get(action):
+                self.require(TOPIC, name)
         return broker.topic(name, topic_id, by_id=by_id)
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
@@ -169,12 +165,16 @@ def authorized(run: Run, needs: Needs, response: type[Message]) -> Run:
     entry is refused: the handler runs, and whatever it looks up, `Context` refuses.
     """
     fields = {field.name: field for field in response.__schema__.fields}
+    has_whole = bool(needs.cluster or needs.group or needs.transactional_id)
+    is_for_transactions = bool(needs.transactional_id and not needs.cluster and not needs.group)
 
     def handle(ctx: Context, request: Any) -> Handled:
         if ctx.broker.authorizer is None:
             return run(ctx, request)
         ctx.needs = needs
-        denied = ctx.deny_whole(request) if needs.is_whole else None
+        if not has_whole or (is_for_transactions and request.transactional_id is None):  # as most that are produced
+            return run(ctx, request)
+        denied = ctx.deny_whole(request)
         if denied is None:
             return run(ctx, request)
         if needs.refuses_each or "error_code" not in fields or not fields["error_code"].exists(ctx.version):

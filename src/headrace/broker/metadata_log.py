@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from headrace.broker.coordinator_log import CoordinatorLog, replay
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
 from headrace.broker.topics import TopicCatalog
-from headrace.coordinator.decision import Answer, Decision, RequestToken
+from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, RequestToken
 from headrace.coordinator.metadata import METADATA_TOPIC, RECORD_TYPES, MetadataChange, MetadataImage
 from headrace.protocol.schema import Message
 
@@ -22,6 +22,7 @@ class MetadataRuntime(Durability, Protocol):
 class MetadataLog:
     def __init__(self, runtime: MetadataRuntime, topics: TopicCatalog) -> None:
         self._runtime = runtime
+        self.on_change: Callable[[], None] = lambda: None  # is called after every change of the image
         self.image = MetadataImage()
         self.log = CoordinatorLog(
             topics, METADATA_TOPIC, partitions=1, encode=RECORD_TYPES.encode, owner_of=lambda _: METADATA_TOPIC
@@ -30,7 +31,7 @@ class MetadataLog:
             runtime,
             self.log,
             decide=lambda event, _: event(self.image),
-            apply=lambda record, _: self.image.apply(record),
+            apply=self._apply,
             on_timer=lambda _: True,  # there are no timers and no effects
             on_effect=lambda _: None,
             load=self.load,
@@ -42,6 +43,11 @@ class MetadataLog:
         self.log.note_cuts()
         for log in self.log.partitions():
             replay(log, RECORD_TYPES.decode, lambda record, _: self.image.apply(record))
+        self.on_change()
+
+    def _apply(self, record: CoordinatorRecord, _: int) -> None:
+        self.image.apply(record)
+        self.on_change()
 
     async def change(self, decide: Callable[[MetadataImage], MetadataChange]) -> Message | None:
         """Decide on the state as it is now, write it, and answer once it is durable; None if it cannot be written."""

@@ -177,6 +177,8 @@ class Runtime:
             if config.text("authorization") == "on"
             else None  # and everybody may do everything
         )
+        if self.authorizer:
+            self.metadata.on_change = self.authorizer.forget
         self.groups = Groups(
             self, self.topics, _group_settings(config), partitions=config.number("offsets.topic.num.partitions")
         )

@@ -11,6 +11,8 @@ class InvalidAcl(HeadraceError):
 
 
 class _Known(IntEnum):
+    __hash__ = int.__hash__  # in C: an enum's own is Python's, and every decision is looked up by two of them
+
     @classmethod
     def _missing_(cls, _: object) -> "_Known":
         """As in Kafka a number that is not known stands for UNKNOWN."""

@@ -80,7 +80,6 @@ class Acls:
         self._literal: dict[_Pattern, dict[Acl, None]] = {}
         self._prefixed: dict[_Pattern, dict[Acl, None]] = {}
         self._prefix_lengths: Counter[tuple[ResourceType, int]] = Counter()
-        self.revision = 0
 
     def __iter__(self) -> Iterator[Acl]:
         for patterns in (self._literal, self._prefixed):
@@ -96,7 +95,6 @@ class Acls:
     def add(self, acl: Acl) -> None:
         if acl in self:
             return
-        self.revision += 1
         self._table_of(acl).setdefault(_Pattern(acl.resource_type, acl.resource_name), {})[acl] = None
         if acl.pattern_type is PatternType.PREFIXED:
             self._prefix_lengths[acl.resource_type, len(acl.resource_name)] += 1
@@ -104,7 +102,6 @@ class Acls:
     def remove(self, acl: Acl) -> None:
         if acl not in self:
             return
-        self.revision += 1
         table, pattern = self._table_of(acl), _Pattern(acl.resource_type, acl.resource_name)
         del table[pattern][acl]
         if not table[pattern]:
@@ -186,7 +183,7 @@ def _covers(acl: Acl, operation: Operation) -> bool:
 
 
 class Authorizer:
-    """Decides by the ACLs as they are at the moment; what it has decided it remembers until one changes."""
+    """Decides by the ACLs as they are at the moment; what it has decided it remembers until `forget` is called."""
 
     def __init__(
         self, acls: Callable[[], Acls], *, super_users: frozenset[Principal], allow_if_no_acl: bool = False
@@ -194,26 +191,27 @@ class Authorizer:
         self._acls = acls
         self._super_users = super_users
         self._allow_if_no_acl = allow_if_no_acl
-        self._remembered: dict[Action, bool] = {}
-        self._as_of: tuple[Acls, int] | None = None
+        self.remembered: dict[tuple[Principal, str, Operation, ResourceType, str], bool] = {}  # by `Action`
+
+    def forget(self) -> None:
+        """Decide anew, since an ACL has come or gone."""
+        self.remembered.clear()
 
     def allows(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        acls = self._acls()
-        if self._as_of != (acls, acls.revision) or len(self._remembered) >= _MOST_REMEMBERED:
-            self._as_of = (acls, acls.revision)
-            self._remembered = {}
         action = Action(principal, host, operation, resource_type, name)
-        known = self._remembered.get(action)
+        known = self.remembered.get(action)
         if known is None:
-            known = self._remembered[action] = self._decide(acls, action)
+            if len(self.remembered) >= _MOST_REMEMBERED:
+                self.remembered.clear()
+            known = self.remembered[action] = self._decide(action)
         return known
 
-    def _decide(self, acls: Acls, action: Action) -> bool:
+    def _decide(self, action: Action) -> bool:
         if action.principal in self._super_users:
             return True
-        verdict = acls.decide(action)
+        verdict = self._acls().decide(action)
         return self._allow_if_no_acl if verdict is None else verdict
 
     def allows_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
