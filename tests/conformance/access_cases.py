@@ -503,6 +503,21 @@ CASES: tuple[Case, ...] = (
         variants={"described": ((DESCRIBE, CLUSTER),)},
     ),
     Case(K.DELETE_ACLS, lambda w: {"filters": [FILTER, FILTER | {"operation": 99}]}, ((ALTER, CLUSTER),)),
+    Case(
+        K.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        lambda w: {"users": [{"name": "nobody"}]},
+        ((DESCRIBE, CLUSTER),),
+        variants={"altered": ((ALTER, CLUSTER),)},
+        only=lambda answer: answer["error_code"],  # Kafka adds as many results without a name
+    ),
+    Case(
+        K.ALTER_USER_SCRAM_CREDENTIALS,
+        lambda w: {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},
+        ((ALTER, CLUSTER),),
+        variants={"described": ((DESCRIBE, CLUSTER),)},
+    ),
+    Case(K.SASL_HANDSHAKE, lambda w: {"mechanism": "PLAIN"}, (), only=lambda answer: answer["error_code"]),
+    Case(K.SASL_AUTHENTICATE, lambda w: {"auth_bytes": b""}, (), only=lambda answer: answer["error_code"]),
     # groups
     Case(
         K.FIND_COORDINATOR,

@@ -219,7 +219,7 @@ def _plain_field(name: str, value: Any) -> Any:
         return error_name(value)
     if name == "topic_id":
         return "none" if value == ZERO_UUID else "some"
-    if name == "log_append_time_ms" or name.endswith("_bytes"):
+    if name == "log_append_time_ms" or (name.endswith("_bytes") and isinstance(value, int)):
         return "some" if value > 0 else value
     return plain(value)
 
