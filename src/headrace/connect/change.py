@@ -15,6 +15,11 @@ OPERATIONS: Final = (CREATE, UPDATE, DELETE, READ, TRUNCATE, MESSAGE)
 Position: TypeAlias = dict[str, Any]  # JSON; only the source that made it understands it
 
 
+def with_values(**members: Any) -> dict[str, Any]:
+    """Members of a position, or of a source's facts: those that say something."""
+    return {name: value for name, value in members.items() if value}
+
+
 Member: TypeAlias = int | str | None  # of a `source` block
 Place: TypeAlias = int | tuple[Member, ...] | None  # what a change has alone of it: one value, or several
 
@@ -161,7 +166,7 @@ class TransactionLog:
             self._id = origin.transaction_id
             self._total = 0
             self._by_table = {}
-            begun = self._told("BEGIN", origin)
+            begun = self._describe("BEGIN", origin)
         self._total += 1
         order = self._by_table[table] = self._by_table.get(table, 0) + 1
         return Block(str(self._id), self._total, order), begun
@@ -171,9 +176,9 @@ class TransactionLog:
         if origin.transaction_id is None or origin.transaction_id != self._id:
             return None
         self._id = None
-        return self._told("END", origin)
+        return self._describe("END", origin)
 
-    def _told(self, status: str, origin: Origin) -> dict[str, Any]:
+    def _describe(self, status: str, origin: Origin) -> dict[str, Any]:
         ended = status == "END"
         tables = [{"data_collection": table, "event_count": count} for table, count in self._by_table.items()]
         return {

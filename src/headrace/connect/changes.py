@@ -121,8 +121,8 @@ def shown(batch: Batch, key_of: Callable[[str], tuple[str, ...]] = lambda _table
             old, new = table.python_row(before), table.python_row(after)
             yield RowChange(op, table.full_name, key, old, new, origin.transaction_id, origin.ts_us)
         elif isinstance(event, Message):
-            told = {"prefix": event.prefix, "content": event.content}
-            yield RowChange("m", "", None, None, told, event.origin.transaction_id, event.origin.ts_us)
+            message = {"prefix": event.prefix, "content": event.content}
+            yield RowChange("m", "", None, None, message, event.origin.transaction_id, event.origin.ts_us)
         elif isinstance(event, SchemaChange):
             columns = {column.name: column.type_name for column in event.table.columns}
             origin = event.origin

@@ -51,18 +51,18 @@ class RoutedEvent(NamedTuple):
 def route(content: bytes) -> RoutedEvent | None:
     """The event in a message; None if it is none, which is then treated as any other message."""
     try:
-        told = json.loads(content)
-        kind = str(told["aggregatetype"])
+        event = json.loads(content)
+        kind = str(event["aggregatetype"])
     except (ValueError, TypeError, KeyError):
         return None
-    payload = told.get("payload")
+    payload = event.get("payload")
     value = (
         None if payload is None else payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
     )
     headers = tuple(
-        (name, str(told[field]).encode()) for field, name in (("id", "id"), ("type", "eventType")) if told.get(field)
+        (name, str(event[field]).encode()) for field, name in (("id", "id"), ("type", "eventType")) if event.get(field)
     )
-    key = told.get("aggregateid")
+    key = event.get("aggregateid")
     return RoutedEvent(
         f"outbox.event.{kind}",
         None if key is None else str(key).encode(),
@@ -325,8 +325,8 @@ class EnvelopeWriter:
 
     # --- what stands beside rows
 
-    def _transaction(self, told: dict[str, Any], ts_ms: int) -> OutRecord:
-        return OutRecord(self._settings.names.transactions, *self._form.transaction(told), ts_ms)
+    def _transaction(self, event: dict[str, Any], ts_ms: int) -> OutRecord:
+        return OutRecord(self._settings.names.transactions, *self._form.transaction(event), ts_ms)
 
     def _message(self, message: Message, now_us: int) -> OutRecord:
         settings = self._settings

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from json import loads
 from typing import Any, Final
@@ -111,6 +111,12 @@ def refuse_nulls(table: Table) -> Callable[[Row], None]:
 
 
 SNAPSHOT_MODES: Final = ("initial", "initial-only", "never", "when-needed")
+_TYPE_MODES: Final = {
+    "decimal": ("string", "precise", "double"),
+    "time": ("adaptive", "isostring"),
+    "binary": ("base64", "hex"),
+    "interval": ("string", "numeric"),
+}
 SCHEMA_POLICIES: Final = ("evolve", "block", "skip")
 
 
@@ -139,11 +145,19 @@ def check_capture_name(name: str) -> None:
         raise InvalidConnectSetting("capture", name, wanted)
 
 
-def check_modes(types: Any, modes: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a way of writing a type that does not exist."""
-    for name, allowed in modes.items():
-        if getattr(types, name) not in allowed:
-            raise InvalidConnectSetting(f"types.{name}", getattr(types, name), f"choose {' or '.join(allowed)}")
+@dataclass(frozen=True, slots=True)
+class TypeModes:
+    """How types are written for which there is more than one way."""
+
+    decimal: str = "string"
+    time: str = "adaptive"
+    binary: str = "base64"
+
+    def __post_init__(self) -> None:
+        for chosen in fields(self):
+            value, allowed = getattr(self, chosen.name), _TYPE_MODES[chosen.name]
+            if value not in allowed:
+                raise InvalidConnectSetting(f"types.{chosen.name}", value, f"choose {' or '.join(allowed)}")
 
 
 QUOTE: Final = '"'

@@ -150,7 +150,7 @@ class Form(Protocol):
         """The writers of a table; `whole` makes key and value of row, old row, origin, place, operation and end."""
         ...
 
-    def transaction(self, told: dict[str, Any]) -> KeyAndValue:
+    def transaction(self, event: dict[str, Any]) -> KeyAndValue:
         """Where a transaction begins or ends."""
         ...
 

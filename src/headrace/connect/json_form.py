@@ -206,8 +206,8 @@ class JsonForm:
 
     # --- what stands beside rows
 
-    def transaction(self, told: dict[str, Any]) -> KeyAndValue:
-        return f'{{"id":"{told["id"]}"}}'.encode(), json_wire(told).encode("latin-1")
+    def transaction(self, event: dict[str, Any]) -> KeyAndValue:
+        return f'{{"id":"{event["id"]}"}}'.encode(), json_wire(event).encode("latin-1")
 
     def message(self, message: Message, ts_ms: int, now_us: int) -> KeyAndValue:
         members = self.origin(message.origin) or f',"ts_ms":{ts_ms},"snapshot":"false"'

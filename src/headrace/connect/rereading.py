@@ -47,10 +47,10 @@ def is_internal(event: Event, signal_table: str) -> bool:
 
 def _signal(data: Any, kind: Any) -> Signal | None:
     try:
-        told = json.loads(data) if isinstance(data, str) else data or {}
-        tables = told.get("data-collections") or ()
+        asked = json.loads(data) if isinstance(data, str) else data or {}
+        tables = asked.get("data-collections") or ()
         names = tuple(str(table) for table in tables)
-        found = Signal(str(kind or told.get("type")), names, str(told.get("reader") or ""))
+        found = Signal(str(kind or asked.get("type")), names, str(asked.get("reader") or ""))
     except (ValueError, AttributeError, TypeError):
         return None
     return found if found.kind in (EXECUTE, STOP) else None

@@ -3,7 +3,7 @@
 Debezium writes a time without a zone as a number, in the unit that the column's precision asks for, and only a schema
 says which. JSON without schemas has none, so our captures name the units in a header of the record; the value stays
 what Debezium would write. Where a record has no such header either (another program wrote it, or a Headrace before
-this), a timestamp's unit is told by its size: a number that means 1973 or later as microseconds is far beyond the
+this), a timestamp's unit is known by its size: a number that means 1973 or later as microseconds is far beyond the
 calendar as milliseconds.
 """
 
@@ -32,8 +32,8 @@ TIMES: Final = {  # by the name of a schema: what it is, and its unit
 def units_header(columns: Iterable[Column]) -> tuple[tuple[str, bytes], ...]:
     """The header of records with these columns; none if none of them is a time that is written as a number."""
     times = {column.name: TIMES.get(str(column.codec.schema.get("name"))) for column in columns}
-    told = {name: time[1] for name, time in times.items() if time is not None}
-    return ((HEADER, json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()),) if told else ()
+    known = {name: time[1] for name, time in times.items() if time is not None}
+    return ((HEADER, json.dumps(known, ensure_ascii=False, separators=(",", ":")).encode()),) if known else ()
 
 
 def units_in(headers: Sequence[tuple[str, bytes | None]]) -> Mapping[str, type[int]]:
@@ -54,5 +54,5 @@ def _read(value: bytes) -> Mapping[str, type[int]]:
 
 def with_units(row: dict[str, Any], units: Mapping[str, type[int]]) -> dict[str, Any]:
     """A row whose times know what they count; as JSON they are the numbers that they were."""
-    told = {name: unit(row[name]) for name, unit in units.items() if row.get(name).__class__ is int}
-    return {**row, **told} if told else row
+    known = {name: unit(row[name]) for name, unit in units.items() if row.get(name).__class__ is int}
+    return {**row, **known} if known else row

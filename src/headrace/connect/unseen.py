@@ -15,7 +15,7 @@ A table that cannot be read again, because the database takes no marks, stops to
 from collections.abc import Mapping
 from typing import Any, Final
 
-from headrace.connect.change import TRUNCATE, Change, Event, Origin, Place, SchemaChange, UnseenChange
+from headrace.connect.change import TRUNCATE, Change, Event, Origin, Place, SchemaChange, UnseenChange, with_values
 from headrace.connect.table import Table
 from headrace.telemetry.logs import get_logger
 
@@ -61,6 +61,16 @@ class StoppedTables:
         """Whether an event is told: not if it is of a table that stopped."""
         return not self._why or not isinstance(event, Change | SchemaChange) or event.table.full_name not in self._why
 
+    @property
+    def stored(self) -> dict[str, Any]:
+        """What is kept of them in a position."""
+        return with_values(**{STORED: dict(self._why)})
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Which tables stopped, and why; any thread may ask."""
+        return with_values(**{FACT: dict(self._why)})
+
     def as_json(self) -> dict[str, str]:
         return dict(self._why)
 
@@ -68,8 +78,8 @@ class StoppedTables:
 def emptied(table: Table, what: str, origin: Origin, place: Place) -> list[Event]:
     """What is told of a table that is read again from nothing: why, and that no row of it counts any more."""
     log.warning("table is read again", table=table.full_name, reason=what)
-    told = f"{what}; the table is emptied and read again"
-    return [SchemaChange(table, table, told, origin, place), Change(table, TRUNCATE, None, None, origin, place)]
+    summary = f"{what}; the table is emptied and read again"
+    return [SchemaChange(table, table, summary, origin, place), Change(table, TRUNCATE, None, None, origin, place)]
 
 
 def stopped_sentences(facts: Mapping[str, Any]) -> str:

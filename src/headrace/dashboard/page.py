@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.client.cluster import PATIENT, Cluster
+from headrace.dashboard.errors import NotThere
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.snapshot import Snapshot
 from headrace.dashboard.stream import Readers
@@ -72,6 +73,13 @@ class Desk:
 
 Model = Mapping[str, Any]
 Params = Mapping[str, str]
+
+
+def find_in(held: Mapping[str, R], kind: str, name: str) -> R:
+    """A topic or group of the snapshot."""
+    if name not in held:
+        raise NotThere(f"There is no {kind} {name!r}: it was deleted, or the name is misspelt.")
+    return held[name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,18 +144,18 @@ class AvroForm:
 
     # --- what stands beside rows
 
-    def transaction(self, told: dict[str, Any]) -> KeyAndValue:
+    def transaction(self, event: dict[str, Any]) -> KeyAndValue:
         topic = self._names.transactions
-        return self._put(f"{topic}-key", _TRANSACTION_KEY, told), self._put(f"{topic}-value", _TRANSACTION, told)
+        return self._put(f"{topic}-key", _TRANSACTION_KEY, event), self._put(f"{topic}-value", _TRANSACTION, event)
 
     def message(self, message: Message, ts_ms: int, now_us: int) -> KeyAndValue:
         topic = self._names.messages
-        told = {"prefix": message.prefix, "content": message.content}
+        content = {"prefix": message.prefix, "content": message.content}
         source = {"ts_ms": ts_ms, "snapshot": "false", **message.origin.placed(message.place)}
-        value = {"op": "m", "message": told, "source": self._fixed | source, **_named_times(now_us)}
+        value = {"op": "m", "message": content, "source": self._fixed | source, **_named_times(now_us)}
         fields = [OPERATION_FIELD, _MESSAGE, self._source_schema, *TIME_FIELDS]
         schema = struct("io.debezium.connector.MessageValue", fields)
-        return self._put(f"{topic}-key", _MESSAGE_KEY, told), self._put(f"{topic}-value", schema, value)
+        return self._put(f"{topic}-key", _MESSAGE_KEY, content), self._put(f"{topic}-value", schema, value)
 
     def schema_change(self, event: SchemaChange, now_us: int) -> KeyAndValue:
         topic, table = self._names.schema_changes, event.table

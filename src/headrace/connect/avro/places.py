@@ -78,8 +78,8 @@ class TopicSchemas:
         for records in read_records(self._cluster, {_PARTITION: start}, until={_PARTITION: held.end}, options=options):
             for _, record in records:
                 if record.value is not None:
-                    told = json.loads(record.value)
-                    self._remember(told["subject"], told["id"], told["schema"])
+                    stored = json.loads(record.value)
+                    self._remember(stored["subject"], stored["id"], stored["schema"])
         self._read_to = held.end
 
     def _remember(self, subject: str, schema_id: int, text: str) -> None:

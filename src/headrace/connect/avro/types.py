@@ -71,9 +71,9 @@ def avro_schema(schema: Schema, known: set[str] | None = None) -> Any:
     if kind in ("int8", "int16"):
         described["connect.type"] = kind
     if schema.get("name") == DECIMAL:
-        told = schema.get("parameters", {})
-        described["scale"] = int(told.get("scale", 0))
-        described["precision"] = int(told.get("connect.decimal.precision", _PRECISION))
+        parameters = schema.get("parameters", {})
+        described["scale"] = int(parameters.get("scale", 0))
+        described["precision"] = int(parameters.get("connect.decimal.precision", _PRECISION))
         described["logicalType"] = "decimal"
     described |= _annotations(schema)
     return described["type"] if len(described) == 1 else described

@@ -112,8 +112,8 @@ def heard(cluster: Cluster, wait_ms: int) -> Iterator[list[Order]]:
 
 def _read(key: bytes | None, value: bytes | None) -> Order | None:
     try:
-        told = json.loads(value or b"")
-        return Order((key or b"").decode(), str(told["do"]), tuple(map(str, told.get("tables", ()))))
+        order = json.loads(value or b"")
+        return Order((key or b"").decode(), str(order["do"]), tuple(map(str, order.get("tables", ()))))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None  # written by somebody else
 
@@ -219,7 +219,7 @@ def run_captures(
                 assert capture.thread is not None
                 capture.thread.join()
             listener.join()
-            _tell(list(captures.values()), writer, show, is_last=True)
+            _report(list(captures.values()), writer, show, is_last=True)
     return {name: capture.error for name, capture in captures.items() if capture.error is not None}
 
 
@@ -239,11 +239,11 @@ def _keep(capture: Capture) -> None:
 
 def _watch(captures: list[Capture], writer: StatusWriter, stop: threading.Event, show: Show) -> None:
     while not stop.is_set() and any(capture.thread and capture.thread.is_alive() for capture in captures):
-        _tell(captures, writer, show)
+        _report(captures, writer, show)
         stop.wait(_TICK_S)
 
 
-def _tell(captures: list[Capture], writer: StatusWriter, show: Show, *, is_last: bool = False) -> None:
+def _report(captures: list[Capture], writer: StatusWriter, show: Show, *, is_last: bool = False) -> None:
     """Show all, and write down what is new; a broker that is away hears it later, and the captures tell of it."""
     now = time.monotonic()
     found = [capture.status(now) for capture in captures]

@@ -100,8 +100,9 @@ def _triggers() -> Kind:
 
 
 def _mysql() -> Kind:
+    from headrace.connect.filters import TypeModes
     from headrace.connect.mysql.history import TopicHistory
-    from headrace.connect.mysql.settings import MysqlSettings, TypeModes
+    from headrace.connect.mysql.settings import MysqlSettings
     from headrace.connect.mysql.signal_table import request_snapshot
     from headrace.connect.mysql.snapshot import MysqlTables
     from headrace.connect.mysql.source import MysqlSource

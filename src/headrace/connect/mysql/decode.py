@@ -23,6 +23,7 @@ from headrace.connect.change import (
     UnseenChange,
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
+from headrace.connect.filters import TypeModes
 from headrace.connect.mysql import events as logged
 from headrace.connect.mysql.catalog import SYSTEM
 from headrace.connect.mysql.columns import NotUnderstood
@@ -31,7 +32,6 @@ from headrace.connect.mysql.events import Begin, Header, Kind
 from headrace.connect.mysql.foreign_keys import Cascades, ForeignKey
 from headrace.connect.mysql.gtid import GtidState
 from headrace.connect.mysql.rows import Parse, PartsOfRows, read_rows, row_parser, rows_table_id
-from headrace.connect.mysql.settings import TypeModes
 from headrace.connect.mysql.shape import Shape, difference, values_altered
 from headrace.connect.mysql.table_maps import TableMap, read_table_map
 from headrace.connect.table import Table
@@ -298,7 +298,7 @@ class Decoder:
         """Rows of a table changed on which others depend: theirs may have gone or changed with them."""
         parent = (announced.database, announced.table)
         for key in self._cascades.met(header, body, announced, self._shapes.get(parent)):
-            self._suspect(self._cascades.reached(key.child), key.told(header))
+            self._suspect(self._cascades.reached(key.child), key.describe(header))
 
     # --- statements
 
@@ -428,7 +428,7 @@ class Decoder:
             if shape is not None and self._captures(name) and name not in self.left_out:
                 events.append(Change(self.table_of(shape), TRUNCATE, None, None, self._origin, place))
         changed = {name: shape for name, shape in effect.shapes.items() if name[0] not in SYSTEM}
-        rekeyed = [(name, why) for name, shape in changed.items() if (why := self._told_otherwise(name, shape))]
+        rekeyed = [(name, why) for name, shape in changed.items() if (why := self._describe_rekeying(name, shape))]
         if changed:
             self._memory.remember(self.progress.gtid, text, changed)
         for name, shape in changed.items():
@@ -448,7 +448,7 @@ class Decoder:
         for name, what in (*effect.unseen, *rekeyed):
             self._suspect([name], what)
 
-    def _told_otherwise(self, name: Name, shape: Shape | None) -> str:
+    def _describe_rekeying(self, name: Name, shape: Shape | None) -> str:
         """Why rows of a table are known by something else than before, as a clause; empty if they are not."""
         old = self._shapes.get(name)
         if old is None or shape is None or self._is_keyed(old):

@@ -41,7 +41,7 @@ class ForeignKey:
     on_delete: str
     on_update: str
 
-    def told(self, header: Header) -> str:
+    def describe(self, header: Header) -> str:
         """What happened, in a clause."""
         rule = f"ON DELETE {self.on_delete}" if header.kind in _DELETES else f"ON UPDATE {self.on_update}"
         return f"rows of {'.'.join(self.parent)} changed, which a foreign key follows ({rule}) without the log"

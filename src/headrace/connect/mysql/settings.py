@@ -5,22 +5,11 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.connect.errors import InvalidConnectSetting
-from headrace.connect.filters import Filters, check_choices, check_modes
+from headrace.connect.filters import Filters, TypeModes, check_choices
 
-_MODES = {"decimal": ("string", "precise", "double"), "time": ("adaptive", "isostring"), "binary": ("base64", "hex")}
 _SCHEMES = ("mysql", "mariadb")
 _OPTIONS = ("ssl", "ssl_ca", "ssl_cert", "ssl_key")
 SIGNAL_TABLE = "headrace_signal"
-
-
-@dataclass(frozen=True, slots=True)
-class TypeModes:
-    decimal: str = "string"
-    time: str = "adaptive"
-    binary: str = "base64"
-
-    def __post_init__(self) -> None:
-        check_modes(self, _MODES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Self
 
+from headrace.connect.filters import TypeModes
 from headrace.connect.mysql import table_maps as logged
-from headrace.connect.mysql.settings import TypeModes
 from headrace.connect.mysql.tokens import unescaped
 from headrace.connect.mysql.types import codec_of
 from headrace.connect.table import Column, Table, list_differences

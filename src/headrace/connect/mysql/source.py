@@ -10,7 +10,7 @@ that are read anew beside the log stands under `"incremental"`.
 import time
 from typing import Any
 
-from headrace.connect.change import READ, TRUNCATE, Batch, Change, Event, Origin, Place, Position
+from headrace.connect.change import READ, TRUNCATE, Batch, Change, Event, Origin, Place, Position, with_values
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.incremental import Incremental, Remaining
 from headrace.connect.mysql.catalog import CatalogTable, Selection
@@ -27,7 +27,7 @@ from headrace.connect.mysql.snapshot import Snapshot
 from headrace.connect.mysql.stream import BinlogStream
 from headrace.connect.rereading import Rereading
 from headrace.connect.table import TableName
-from headrace.connect.unseen import FACT, STORED
+from headrace.connect.unseen import STORED
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -312,16 +312,12 @@ class MysqlSource:
             found |= {"transaction": progress.gtid, "events": progress.row_events}
         if self._snapshot is not None and not self._snapshot.is_done:
             found["snapshot"] = self._snapshot.place if self._is_caught_up() else self._resumed
-        remaining = self._rereading.incremental.remaining
-        if remaining:
-            found["incremental"] = remaining.as_json()
-        if self._rereading.stopped:
-            found[STORED] = self._rereading.stopped.as_json()
-        if self._decoder.left_out:
-            found["left_out"] = sorted(f"{database}.{table}" for database, table in self._decoder.left_out)
-        if self._ended:
-            found["ended"] = True
-        return found
+        return found | with_values(
+            incremental=self._rereading.incremental.remaining.as_json(),
+            **self._rereading.stopped.stored,
+            left_out=sorted(f"{database}.{table}" for database, table in self._decoder.left_out),
+            ended=self._ended,
+        )
 
     def table_names(self) -> list[TableName]:
         return (
@@ -334,11 +330,8 @@ class MysqlSource:
         """Which tables are read again beside the log, and which stopped; any thread may ask."""
         if self._ended:
             return {}
-        found = {
-            "snapshot_left": self._rereading.incremental.remaining.tables,
-            FACT: self._rereading.stopped.as_json(),
-        }
-        return {name: value for name, value in found.items() if value}
+        left = self._rereading.incremental.remaining.tables
+        return with_values(snapshot_left=left, **self._rereading.stopped.facts)
 
     def acknowledge(self, position: Position) -> None:
         """The server keeps its log by its own rules; there is nothing to tell it."""

@@ -26,7 +26,7 @@ from decimal import Decimal
 from json import loads
 from typing import TYPE_CHECKING, Any
 
-from headrace.connect.mysql.settings import TypeModes
+from headrace.connect.filters import TypeModes
 from headrace.connect.table import (
     CALLED,
     PLAIN,

@@ -298,9 +298,9 @@ class CapturedTables:
     def act(self, event: Event, rereading: Rereading) -> Iterator[Event]:
         """The event itself, or what follows from it if it is what a look found."""
         if isinstance(event, Message) and event.prefix == FOUND:
-            told = json.loads(event.content)
-            if told["reader"] == self._settings.slot:
-                for name, found in told["tables"].items():
+            report = json.loads(event.content)
+            if report["reader"] == self._settings.slot:
+                for name, found in report["tables"].items():
                     yield from self._take(name, found, event, rereading)
                 if self._ahead and not self._pending:  # what was found counts once
                     self.horizon, self._ahead = self._ahead, ""

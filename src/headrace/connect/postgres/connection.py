@@ -59,7 +59,7 @@ def refuse_connection(url: str, text: str) -> NoReturn:
     if "password authentication failed" in text or "no password supplied" in text:
         raise SourceRefused(f"database {where} does not take the password of {user}", f"ALTER ROLE {user} PASSWORD '…'")
     if "no pg_hba.conf entry" in text:
-        raise SourceRefused(f"database {where} lets {user} not in ({said})", "add a line for it to pg_hba.conf")
+        raise SourceRefused(f"database {where} rejects {user} ({said})", "add a line for it to pg_hba.conf")
     if "must be superuser or replication role" in text or "permission denied to start WAL sender" in text:
         raise no_replication(user)
     if "database" in text and "does not exist" in text:

@@ -36,8 +36,8 @@ class ReplicationStream:
     def __init__(self, url: str) -> None:
         self._connection = connect_replication(url)
         self._flushed = 0
-        self._told = 0
-        self._told_at = 0.0
+        self._reported = 0
+        self._reported_at = 0.0
         self.server_lsn = 0  # as far as the server has sent everything, by its last keep-alive
 
     @property
@@ -58,7 +58,7 @@ class ReplicationStream:
             assert result is not None
             raise_result(self._connection, result, command)
         self._connection.nonblocking = 1
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def receive(self, handle: Handle, limit: int, timeout_s: float, is_inside: Callable[[], bool]) -> None:
         """Hand over what has come, at most `limit` messages; wait up to `timeout_s` if nothing has.
@@ -119,23 +119,16 @@ class ReplicationStream:
 
     def _feed_back(self) -> None:
         now = time.monotonic()
-        wait = _SOON_S if self._flushed > self._told else _LATEST_S
-        if now - self._told_at >= wait:
+        wait = _SOON_S if self._flushed > self._reported else _LATEST_S
+        if now - self._reported_at >= wait:
             self._send(now)
-
-    def tell(self) -> None:
-        """Tell the server now how far it may forget."""
-        try:
-            self._send(time.monotonic())
-        except OperationalError as error:
-            raise SourceUnavailable(f"the database ended the replication stream ({_line(str(error))})") from error
 
     def _send(self, now: float) -> None:
         clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
         self._connection.put_copy_data(_FEEDBACK.pack(b"r", self._flushed, self._flushed, self._flushed, clock, 0))
         while self._connection.flush():
             select.select([], [self._connection.socket], [], _LATEST_S)
-        self._told, self._told_at = self._flushed, now
+        self._reported, self._reported_at = self._flushed, now
 
     def _end(self) -> None:
         result = self._connection.get_result()
@@ -145,7 +138,7 @@ class ReplicationStream:
 
     def close(self) -> None:
         """End the stream; the slot stays."""
-        if self._connection.status == pq.ConnStatus.OK and self._flushed > self._told:
+        if self._connection.status == pq.ConnStatus.OK and self._flushed > self._reported:
             with contextlib.suppress(OperationalError):  # then it is told the next time
                 self._send(time.monotonic())
         self._connection.finish()

@@ -28,7 +28,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.connect.filters import check_modes
+from headrace.connect.filters import TypeModes as CommonModes
 from headrace.connect.postgres import values
 from headrace.connect.postgres.values import array_json, array_python, interval_micros
 from headrace.connect.table import (
@@ -44,24 +44,12 @@ from headrace.connect.table import (
     text_codec,
 )
 
-_MODES: Final = {
-    "decimal": ("string", "precise", "double"),
-    "time": ("adaptive", "isostring"),
-    "interval": ("string", "numeric"),
-    "binary": ("base64", "hex"),
-}
 BUILT_IN_BELOW: Final = 16384  # types with such ids are PostgreSQL's own, the same in every database
 
 
 @dataclass(frozen=True, slots=True)
-class TypeModes:
-    decimal: str = "string"
-    time: str = "adaptive"
+class TypeModes(CommonModes):
     interval: str = "string"
-    binary: str = "base64"
-
-    def __post_init__(self) -> None:
-        check_modes(self, _MODES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class Capture:
                     self._connection.execute(every_row(self._name, shape, shape_id))
             elif not self._has_triggers(known_now):
                 self._begin_again(known_now, shape, REPLACED)
-            elif not shape.is_told_as(known_now.shape):
+            elif not shape.has_same_identity(known_now.shape):
                 self._begin_again(known_now, shape, _REKEYED)
             elif known_now.shape != shape:
                 self._change(known_now, shape)

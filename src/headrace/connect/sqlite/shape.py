@@ -81,7 +81,7 @@ class Shape:
             return {self.rowid: 2 * len(self.columns)}
         return dict(zip(self.key, self.key_places, strict=True)) or {name: at for at, name in enumerate(self.names)}
 
-    def is_told_as(self, before: "Shape") -> bool:
+    def has_same_identity(self, before: "Shape") -> bool:
         """Whether rows are known by the same as in the shape before: a key, or values that are written as they were."""
         if self.key or before.key:
             return bool(self.key) == bool(before.key)

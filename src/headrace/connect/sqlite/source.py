@@ -20,6 +20,7 @@ from headrace.connect.change import (
     Position,
     SchemaChange,
     UnseenChange,
+    with_values,
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.sqlite.capture import REPLACED, Capture, read_anew
@@ -28,7 +29,7 @@ from headrace.connect.sqlite.shape import Shape, difference
 from headrace.connect.sqlite.snapshot import Snapshot
 from headrace.connect.sqlite.statements import FIXED_COLUMNS
 from headrace.connect.table import Row, Table, TableName
-from headrace.connect.unseen import FACT, REREAD, STORED, StoppedTables, emptied
+from headrace.connect.unseen import REREAD, STORED, StoppedTables, emptied
 
 _PRUNE_EVERY_S = 1.0
 _ASKED = "it had stopped and somebody asked for it"
@@ -217,10 +218,10 @@ class SqliteSource:
             self._newest[shape.table] = shape_id
             self._change = position
             if op != "s" and shape.table not in self._left_out:
-                events += self._told(table, op, row, origin, position)
+                events += self._events_of(table, op, row, origin, position)
         return events
 
-    def _told(self, table: Table, op: str, row: Row, origin: Origin, position: int) -> list[Event]:
+    def _events_of(self, table: Table, op: str, row: Row, origin: Origin, position: int) -> list[Event]:
         name, place = table.full_name, position
         if op == "h":
             why = row[FIXED_COLUMNS] or REPLACED  # none was written once
@@ -248,17 +249,10 @@ class SqliteSource:
         if self._snapshot is not None and not self._snapshot.is_done:
             is_catching_up = self._catch_up_to is not None and self._change < self._catch_up_to
             found["snapshot"] = self._resumed if is_catching_up else self._snapshot.place
-        if self._left_out:
-            found["left_out"] = sorted(self._left_out)
-        if self._stopped:
-            found[STORED] = self._stopped.as_json()
-        if self._ended:
-            found["ended"] = True
-        return found
+        return found | with_values(left_out=sorted(self._left_out), **self._stopped.stored, ended=self._ended)
 
     def facts(self) -> dict[str, Any]:
-        """Which tables stopped, and why; any thread may ask."""
-        return {FACT: self._stopped.as_json()} if self._stopped else {}
+        return self._stopped.facts
 
     def table_names(self) -> list[TableName]:
         active = (known for known in self._capture.known() if known.active)

@@ -83,18 +83,18 @@ class Runner:
                 _log.info("target replaced", sink=self._settings.name)
             except HeadraceError as error:
                 if not _may_pass(error):
-                    self._tell_anew(FAILED, str(error))
+                    self._report_anew(FAILED, str(error))
                     raise
                 failures = 1 if self.applied_records > begun_with else failures + 1
                 pause_s = backoff.pause_s(failures)
                 waiting = _waiting_for(error)
                 # Its status says so to whoever watches, once; a second line in the log would be noise.
                 _log.debug("sink waits", sink=self._settings.name, waiting=waiting, error=str(error))
-                self._tell_anew(WAITING, str(error), waiting)
+                self._report_anew(WAITING, str(error), waiting)
                 stop.wait(min(pause_s, _TOPIC_PAUSE_S) if isinstance(error, UnknownTopic) else pause_s)
             else:
                 failures = 0
-        self._tell_anew(STOPPED, "")
+        self._report_anew(STOPPED, "")
 
     def catch_up(self, stop: threading.Event | None = None) -> Place:
         """Once, up to where the topic ends when this begins; errors are raised as they come."""
@@ -122,7 +122,7 @@ class Runner:
                     until=until,
                     topic_id=place.topic_id,
                 )
-                self._tell(coordinators, RUNNING)
+                self._report(coordinators, RUNNING)
                 looked_ms = self._clock.now_ms()
                 while not stop.is_set() and not feed.is_at_end:
                     gathered = feed.next()
@@ -130,13 +130,13 @@ class Runner:
                         self._take(cluster, gathered)
                     elif isinstance(self._sink, RestingSink):
                         self._sink.rest()
-                    self._tell(coordinators, RUNNING)
+                    self._report(coordinators, RUNNING)
                     if self._clock.now_ms() - looked_ms > _LOOK_EVERY_MS:
                         looked_ms = self._clock.now_ms()
                         if until is None:
                             feed.add_partitions()
                 self._published = None
-                self._tell(coordinators, RUNNING if until is None else STOPPED)
+                self._report(coordinators, RUNNING if until is None else STOPPED)
             except TopicReplaced as error:
                 raise replaced(error, settings.name, self._sink) from error
             finally:
@@ -214,9 +214,9 @@ class Runner:
         look_up = sink.look_up if isinstance(sink, ReadableSink) and settings.sink not in NEED_KEYS else None
         return reduce_rows(records, self._form, settings.sink, look_up)
 
-    # --- telling
+    # --- reporting
 
-    def _tell(self, coordinators: Coordinators, state: str) -> None:
+    def _report(self, coordinators: Coordinators, state: str) -> None:
         """Where it is and how it stands, as often as others need to know."""
         assert self._place is not None
         if not self._is_shown:
@@ -249,7 +249,7 @@ class Runner:
                 StatusWriter(cluster, DERIVED).write(status)
             self._written, self._written_ms = status, now_ms
 
-    def _tell_anew(self, state: str, problem: str, waiting: str = "") -> None:
+    def _report_anew(self, state: str, problem: str, waiting: str = "") -> None:
         """On a connection of its own, because the old one may be what is broken; and if nobody hears it, so be it."""
         self.status = self._status(state, problem, waiting)
         if not self._is_shown:

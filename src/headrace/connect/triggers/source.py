@@ -24,6 +24,7 @@ from headrace.connect.change import (
     SchemaChange,
     TransactionEnd,
     UnseenChange,
+    with_values,
 )
 from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
 from headrace.connect.postgres.catalog import Catalog
@@ -32,12 +33,12 @@ from headrace.connect.table import Table, TableName, to_wire
 from headrace.connect.triggers.capture import REKEYED, Capture, Connection, Fences, read_anew
 from headrace.connect.triggers.settings import TriggerSettings
 from headrace.connect.triggers.shapes import Shapes, TriggerSnapshot, parse_row
-from headrace.connect.unseen import FACT, REREAD, STORED, StoppedTables, emptied
+from headrace.connect.unseen import REREAD, STORED, StoppedTables, emptied
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 _OWN = ("position",)
-_FORBIDDEN = ("this user may not do it", "GRANT SELECT ON TABLE … TO …")
+_FORBIDDEN = ("this user lacks a privilege", "GRANT SELECT ON TABLE … TO …")
 _PRUNE_EVERY_S = 1.0
 _MISSED = "changes are missing behind the stored position"
 
@@ -365,23 +366,15 @@ class TriggerSource:
             "visible": self._visible,
             "shapes": self._shapes.known,
         }
-        if self._inside is not None:
-            found["inside"] = list(self._inside)
         if self._snapshot is not None and (not self._snapshot.is_done or self._next is not None):
             found["snapshot"] = self._snapshot.place
             if self._next is not None:
                 found["next"] = self._next
-        if self._shapes.left_out:
-            found["left_out"] = sorted(self._shapes.left_out)
-        if self._stopped:
-            found[STORED] = self._stopped.as_json()
-        if self._ended:
-            found["ended"] = True
-        return found
+        inside, left_out = list(self._inside or ()), sorted(self._shapes.left_out)
+        return found | with_values(inside=inside, left_out=left_out, **self._stopped.stored, ended=self._ended)
 
     def facts(self) -> dict[str, Any]:
-        """Which tables stopped, and why; any thread may ask."""
-        return {FACT: self._stopped.as_json()} if self._stopped else {}
+        return self._stopped.facts
 
     def table_names(self) -> list[TableName]:
         with translated(*_FORBIDDEN):

@@ -13,11 +13,11 @@ from headrace.clock import SystemClock
 from headrace.connect.sync.places import check_movable, owner_of
 from headrace.dashboard.alerts import Danger, danger_of, group_link, worst
 from headrace.dashboard.charts import chart, sparkline
-from headrace.dashboard.errors import BadForm, NotThere
+from headrace.dashboard.errors import BadForm
 from headrace.dashboard.history import History, smooth
-from headrace.dashboard.page import Action, Asked, Desk, Menu, Model, Page, Params, Show
+from headrace.dashboard.page import Action, Asked, Desk, Menu, Model, Page, Params, Show, find_in
 from headrace.dashboard.reports import Statuses
-from headrace.dashboard.snapshot import GroupSample, Snapshot
+from headrace.dashboard.snapshot import GroupSample
 from headrace.dashboard.statuses import row as status_row
 from headrace.model import TopicPartition
 from headrace.status import DERIVED
@@ -49,13 +49,6 @@ def owner(group: GroupSample, statuses: Statuses, now_ms: int) -> dict[str, Any]
     return None if said is None else {"name": said.name, "state": status_row(said, now_ms)["state"]}
 
 
-def group_in(snapshot: Snapshot, name: str) -> GroupSample:
-    group = snapshot.groups.get(name)
-    if group is None:
-        raise NotThere(f"There is no group {name!r}: it was deleted, or the name is misspelt.")
-    return group
-
-
 async def view_groups(desk: Desk, asked: Asked) -> Model:
     """All groups, how far behind they are, and which are in danger."""
     snapshot, history, query = desk.snapshot, desk.state.history, asked.query
@@ -85,7 +78,7 @@ async def view_groups(desk: Desk, asked: Asked) -> Model:
 async def view_group(desk: Desk, asked: Asked) -> Model:
     """One group: its members, its offset in each partition, and what it stands to lose."""
     snapshot, history, name = desk.snapshot, desk.state.history, asked.path["name"]
-    group = group_in(snapshot, name)
+    group = find_in(snapshot.groups, "group", name)
     places = history.places.get(name, {})
     rows = []
     for lag in group.partitions:

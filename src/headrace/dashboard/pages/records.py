@@ -12,8 +12,7 @@ from headrace.clock import SystemClock
 from headrace.dashboard.alerts import topic_link
 from headrace.dashboard.errors import BadForm
 from headrace.dashboard.format import pretty, text
-from headrace.dashboard.page import Action, Asked, Desk, Model, Page, Params, Show, Stream
-from headrace.dashboard.pages.topics import topic_in
+from headrace.dashboard.page import Action, Asked, Desk, Model, Page, Params, Show, Stream, find_in
 from headrace.dashboard.search import read_query
 from headrace.dashboard.stream import Event, EventStream
 from headrace.dashboard.values import difference_of
@@ -45,8 +44,7 @@ def row(read: ReadRecord) -> Model:
 
 async def view(desk: Desk, asked: Asked) -> Model:
     """What the page shows now: the frame; records come by a stream of their own."""
-    assert desk.state.snapshot is not None
-    topic = topic_in(desk.state.snapshot, asked.path["name"])
+    topic = find_in(desk.snapshot.topics, "topic", asked.path["name"])
     fields = ("key", "text", "where", "from", "until", "partition")
     return {
         "topic": topic,

@@ -10,12 +10,10 @@ from headrace.client.offsets import Start, StartKind, find_stretch
 from headrace.client.reader import read_records
 from headrace.connect.avro.places import schemas_at
 from headrace.dashboard.charts import chart, sparkline
-from headrace.dashboard.errors import NotThere
 from headrace.dashboard.format import setting, setting_meaning
 from headrace.dashboard.history import smooth
-from headrace.dashboard.page import Asked, Desk, Menu, Model, Page
+from headrace.dashboard.page import Asked, Desk, Menu, Model, Page, find_in
 from headrace.dashboard.pages.groups import owner
-from headrace.dashboard.snapshot import Snapshot, TopicSample
 from headrace.dashboard.statuses import dead_letter_topics, job_state
 from headrace.dashboard.values import Shape, shape_of
 from headrace.errors import HeadraceError
@@ -31,13 +29,6 @@ SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "size": lambda row: -(row["size_bytes"] or 0),
     "rate": lambda row: -(row["rate"] or 0),
 }
-
-
-def topic_in(snapshot: Snapshot, name: str) -> TopicSample:
-    topic = snapshot.topics.get(name)
-    if topic is None:
-        raise NotThere(f"There is no topic {name!r}: it was deleted, or the name is misspelt.")
-    return topic
 
 
 async def view_topics(desk: Desk, asked: Asked) -> Model:
@@ -79,7 +70,7 @@ async def view_topics(desk: Desk, asked: Asked) -> Model:
 async def view_topic(desk: Desk, asked: Asked) -> Model:
     """One topic: its partitions, its settings, who reads it, how busy it is."""
     state, snapshot, name = desk.state, desk.snapshot, asked.path["name"]
-    history, topic = state.history, topic_in(snapshot, name)
+    history, topic = state.history, find_in(snapshot.topics, "topic", name)
     configs: Sequence[Config] = ()
     problem = ""
     if state.problem is None:
@@ -144,7 +135,7 @@ def sample(cluster: Cluster, topic: str, registry: str) -> tuple[Shape, Shape]:
 async def view_schema(desk: Desk, asked: Asked) -> Model:
     """The fields of a topic's keys and values, from the registry or inferred from the last records."""
     name = asked.path["name"]
-    topic = topic_in(desk.snapshot, name)
+    topic = find_in(desk.snapshot.topics, "topic", name)
     keys, values, problem = Shape("nothing"), Shape("nothing"), ""
     try:
         keys, values = await desk.ask_seldom(
