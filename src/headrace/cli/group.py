@@ -1,7 +1,5 @@
 """`headrace group`: look at consumer groups, see how far behind they are, move them, delete them."""
 
-import sys
-
 import click
 
 from headrace.cli.group_text import lag_as_json, print_lag
@@ -10,6 +8,7 @@ from headrace.cli.parameters import (
     TARGET,
     TOPIC_PARTITIONS,
     bootstrap_option,
+    check_terminal,
     complete_group,
     complete_topic,
     connect,
@@ -142,7 +141,8 @@ def reset(
     """
     if bool(topics) == all_topics:
         raise click.UsageError("say which topics: give either --topic or --all-topics")
-    _check_somebody_is_there(f"to reset {name}", is_needed=not yes and not dry_run)
+    if not yes and not dry_run:
+        check_terminal(f"to reset {name}")
     check_movable(name)
     with connect(bootstrap) as cluster:
         coordinators = Coordinators(cluster)
@@ -198,7 +198,8 @@ def _as_json(move: Move) -> dict[str, object]:
 def delete(names: tuple[str, ...], yes: bool, bootstrap: tuple[Address, ...], as_json: bool) -> None:
     """Delete groups, with their offsets; if one does not exist or has members none is deleted."""
     chosen = list(dict.fromkeys(names))
-    _check_somebody_is_there(f"to delete {', '.join(chosen)}", is_needed=not yes)
+    if not yes:
+        check_terminal(f"to delete {', '.join(chosen)}")
     with connect(bootstrap) as cluster:
         coordinators = Coordinators(cluster)
         for name in chosen:
@@ -212,8 +213,3 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: tuple[Address, ...], as
         print_json({"deleted": chosen})
     else:
         click.echo(f"deleted {', '.join(chosen)}")
-
-
-def _check_somebody_is_there(doing: str, *, is_needed: bool) -> None:
-    if is_needed and not sys.stdin.isatty():
-        raise click.UsageError(f"nobody is there to be asked: {doing}, give --yes")

@@ -4,6 +4,7 @@ A text that cannot be read is a wrong call: exit code 2, with a sentence that sa
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -103,6 +104,12 @@ def timeout_option(meaning: str) -> Decorator:
     """How long to wait for another process."""
     kind = click.FloatRange(min=0, min_open=True)
     return click.option("--timeout", type=kind, default=60.0, show_default=True, metavar="SECONDS", help=meaning)
+
+
+def check_terminal(doing: str) -> None:
+    """Refuse to ask a question where nobody would see it."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"no terminal to ask in: {doing}, give --yes")
 
 
 def as_text(bootstrap: tuple[Address, ...]) -> str:

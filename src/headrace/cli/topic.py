@@ -1,19 +1,31 @@
 """`headrace topic`: make topics, look at them, change them, delete them."""
 
 import base64
-import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
 
 import click
 
 from headrace.cli.output import console, human_bytes, json_option, print_json, print_table
-from headrace.cli.parameters import PAIR, bootstrap_option, complete_topic, connect, topic_argument
-from headrace.cli.topic_users import users_of
+from headrace.cli.parameters import PAIR, bootstrap_option, check_terminal, complete_topic, connect, topic_argument
 from headrace.client import admin
 from headrace.client.address import Address
 from headrace.client.admin import TopicDescription, alter_topic, describe_topic
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Coordinators
 from headrace.client.errors import Refused
+from headrace.clock import SystemClock
+from headrace.connect.sync.places import group_of
+from headrace.connect.sync.settings import SECTION
+from headrace.dashboard.reports import LOOK_BACK, batch_report
+from headrace.dashboard.sampling import take_snapshot
+from headrace.dashboard.snapshot import Snapshot
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
+from headrace.stack import DEFAULT_FILE
+from headrace.stack.loading import load
+from headrace.stack.plan import members_of
+from headrace.status import CAPTURES, PROGRESS, StatusReader, TopicFeed
 
 _partitions_type = click.IntRange(min=1)
 _config_option = click.option(
@@ -175,8 +187,7 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: tuple[Address, ...], as
         for name, users in users_of(cluster, chosen).items():
             click.echo(f"warning: {name} is used by {', '.join(users)}", err=True)
         if not yes:
-            if not sys.stdin.isatty():
-                raise click.UsageError(f"no terminal to ask in: to delete {', '.join(chosen)}, give --yes")
+            check_terminal(f"to delete {', '.join(chosen)}")
             click.confirm(f"delete {', '.join(chosen)} with all records?", abort=True, err=True)
         admin.delete_topics(cluster, chosen)
     if as_json:
@@ -222,3 +233,46 @@ def alter(
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def users_of(cluster: Cluster, topics: Collection[str], file: Path = Path(DEFAULT_FILE)) -> dict[str, list[str]]:
+    """For each of the topics that is used: by which groups, jobs, captures, derived systems and sections of `file`."""
+    snapshot = take_snapshot(cluster, Coordinators(cluster), SystemClock().now_ms())
+    found = [*_readers(snapshot), *_reporters(cluster, snapshot), *_sections(file)]
+    return {
+        topic: names for topic in topics if (names := sorted({name for name, used in found if topic in used}))
+    }  # fmt: skip
+
+
+def _readers(snapshot: Snapshot) -> Iterator[tuple[str, Collection[str]]]:
+    """Groups; a derived system keeps its offsets in one."""
+    prefix = group_of("")
+    for group in snapshot.groups.values():
+        name = group.name
+        shown = f"derived system {name.removeprefix(prefix)}" if name.startswith(prefix) else f"group {name}"
+        yield shown, {*group.topics, *(where.topic for member in group.members for where in member.partitions)}
+
+
+def _reporters(cluster: Cluster, snapshot: Snapshot) -> Iterator[tuple[str, Collection[str]]]:
+    """Jobs and captures, by what they last reported."""
+    for read in TopicFeed(PROGRESS, LOOK_BACK).news(cluster, snapshot.topics):
+        if report := batch_report(read):
+            yield f"job {report.job}", {where.topic for where in report.places}
+    for capture in StatusReader(CAPTURES).read(cluster, snapshot.topics).values():
+        if isinstance(written := capture.facts.get("topics"), list):
+            yield f"capture {capture.name}", [str(topic) for topic in written]
+
+
+def _sections(file: Path) -> Iterator[tuple[str, Collection[str]]]:
+    """What a stack's file names, whether it runs or not."""
+    if not file.is_file():
+        return
+    try:
+        stack = load(file)
+        members = list(members_of(stack))
+    except (HeadraceError, OSError):
+        return  # what is wrong with it is reported by headrace up
+    for member in members:
+        yield f"[{member.name}] of {file}", member.topics
+    for name, values in stack.several(SECTION).items():
+        yield f"[{SECTION}.{name}] of {file}", [str(values.get("topic"))]
