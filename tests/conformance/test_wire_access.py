@@ -1,8 +1,8 @@
 """Who may do what: every API, asked by clients with and without the permissions that it needs, on both brokers.
 
-Neither broker has users here: everybody is `User:ANONYMOUS`, and permissions go by the host that a client comes from.
-The one at 127.0.0.1 may do everything; every other address of the loopback is a client of its own, with the ACLs of one
-variant of one case.
+The clients of the table are all `User:ANONYMOUS`, and permissions go by the host that they come from. The one at
+127.0.0.1 may do everything; every other address of the loopback is a client of its own, with the ACLs of one variant of
+one case. On a second listener clients have to log in: each API is asked there before that, and a few after it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,37 @@ from headrace.protocol.messages.describe_acls import DescribeAclsRequest
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.list_groups import ListGroupsRequest
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from headrace.protocol.schema import Uuid
 from headrace.security.acl import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from peers.kafka.broker import running_kafka
 from tests.conformance.access_cases import CASES, CLUSTER, GROUP, TOPIC, TXN, Case, Grant, World, begin
-from tests.conformance.clients.wire import Wire, batch_of, error_name, plain
+from tests.conformance.clients.wire import CLOSED, Wire, batch_of, error_name, plain
 from tests.conformance.comparison import mismatch, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from headrace.protocol.schema import Message
+
 pytestmark = pytest.mark.java
 
-EVERYBODY = {"allow.everyone.if.no.acl.found": "true", "group.initial.rebalance.delay.ms": "0"}
+BOTH = {
+    "allow.everyone.if.no.acl.found": "true",
+    "group.initial.rebalance.delay.ms": "0",
+    "super.users": "User:root",
+}
+USERS, SECRET = ("alice", "bob", "root"), "not-a-word"
+LIST_ACLS = DescribeAclsRequest(
+    resource_type_filter=1,
+    pattern_type_filter=1,
+    operation=1,
+    permission_type=1,
+    **dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter")),
+)
+ID = Uuid(b"\x08" * 16)
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 RUNS = [(case, variant, grants) for case in CASES for variant, grants in case.all_variants()]
 
@@ -92,9 +110,7 @@ def furnish(servers: str) -> None:
         ]
         created = admin.ask(CreateAclsRequest(creations=acls))
         assert {result.error_code for result in created.results} == {0}
-        every = DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
-        every.resource_name_filter = every.principal_filter = every.host_filter = None
-        assert wait_until(lambda: sum(len(each.acls) for each in admin.ask(every).resources), len(acls)) == len(acls)
+        assert wait_until(lambda: len(describe(admin)), len(acls)) == len(acls)
 
 
 def in_order(answer: Any) -> Any:
@@ -121,9 +137,7 @@ def answers(admin: Wire, case: Case) -> dict[str, Any]:
 
 def describe(admin: Wire, **filters: Any) -> list[Any]:
     """The ACLs that match."""
-    fields = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-    anything = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
-    answer = admin.ask(DescribeAclsRequest(**fields | anything | filters))
+    answer = admin.ask(replace(LIST_ACLS, **filters))
     assert answer.error_code == 0
     return sorted(
         (each.resource_type, each.resource_name, each.pattern_type, acl.principal, acl.host, acl.operation)
@@ -300,21 +314,80 @@ def described_groups(admin: Wire) -> dict[str, Any]:
 SCENARIOS: tuple[Callable[[Wire], dict[str, Any]], ...] = (change_acls, denied_and_taken_back, described_groups)
 
 
+def outcome(client: Wire, request: Message, version: int | None) -> str:
+    """Whether the broker answers at all, and with what error."""
+    try:
+        answer = client.ask(request, version)
+    except ConnectionError as closed:
+        return str(closed)
+    return error_name(getattr(answer, "error_code", 0))
+
+
+def before_login(servers: str) -> dict[str, Any]:
+    """What a client is answered that has to log in, and has not."""
+    found = {}
+    for case in CASES:
+        with Wire(servers) as client:
+            found[case.title] = outcome(client, case.request(World("nobody", topic_id=ID, other_id=ID)), case.version)
+    return found
+
+
+def after_login(servers: str, admin: Wire) -> dict[str, Any]:
+    """Users with names: one with an ACL, one without, one that everybody's ACL denies, and a super user."""
+    creations = [
+        replace(acl("*", Operation.READ, TOPIC, "access.", PatternType.PREFIXED), principal="User:alice"),
+        replace(
+            acl("*", Operation.READ, TOPIC, "access.missing", PatternType.LITERAL),
+            principal="User:*",
+            permission_type=Permission.DENY,
+        ),
+    ]
+    assert not any(each.error_code for each in admin.ask(CreateAclsRequest(creations=creations)).results)
+    wait_until(lambda: len(describe(admin, principal_filter="User:*")), 1)
+    found = {}
+    for user in ("alice", "bob", "root"):
+        with Wire(servers) as client:
+            client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            token = f"\0{user}\0{SECRET}".encode()
+            assert client.ask(SaslAuthenticateRequest(auth_bytes=token), 1).error_code == 0
+            found[user] = [
+                error_name(client.fetch("access.there", 0).error_code),
+                error_name(client.fetch("access.missing", 0).error_code),
+                error_name(client.metadata("access.missing").error_code),
+                outcome(client, LIST_ACLS, None),
+            ]
+    return found
+
+
 def test_every_api_is_in_the_table() -> None:
     assert {ApiKey(key) for key in HANDLERS} == {case.api for case in CASES}
 
 
 def test_access(kafka_jars: Path, tmp_path: Path) -> None:
     """All cases in one test: they share two brokers, and a second Kafka would cost more than all of them."""
-    properties = EVERYBODY | {"authorizer.class.name": STANDARD}
+    users = tmp_path / "users"
+    users.touch(0o600)
+    users.write_text("".join(f"{user}={SECRET}\n" for user in USERS))
+    settings = {"authorization": "on", "users.file": str(users), "sasl.enabled.mechanisms": "PLAIN"}
+    known = " ".join(f'user_{user}="{SECRET}"' for user in USERS)
+    login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
+    properties = {
+        "authorizer.class.name": STANDARD,
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    listeners = {"SASL_PLAINTEXT": "SASL_PLAINTEXT"}
+    listen = ["127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"]
     complaints = []
     with (
-        running_kafka(tmp_path / "kafka", properties=properties) as kafka,
-        Broker(settings=EVERYBODY | {"authorization": "on"}, own_process=True) as broker,
+        running_kafka(tmp_path / "kafka", properties=BOTH | properties, listeners=listeners) as kafka,
+        Broker(listen=listen, settings=BOTH | settings, own_process=True) as broker,
         ExitStack() as stack,
     ):
+        plain_address, sasl_address = broker.bootstrap_servers.split(",")
         admins = []
-        for servers in (kafka.bootstrap_servers, broker.bootstrap_servers):
+        for servers in (kafka.bootstrap_servers, plain_address):
             furnish(servers)
             admins.append(stack.enter_context(Wire(servers)))
         for case in CASES:
@@ -325,5 +398,11 @@ def test_access(kafka_jars: Path, tmp_path: Path) -> None:
         for scenario in SCENARIOS:
             theirs, ours = [scenario(admin) for admin in admins]
             complaints.append(mismatch(f"{scenario.__name__}[wire]", ours, theirs))
+        logins = (kafka.servers_of("SASL_PLAINTEXT"), sasl_address)
+        theirs, ours = [before_login(servers) for servers in logins]
+        complaints.append(mismatch("before_login[wire]", ours, theirs))
+        assert {title for title, each in ours.items() if each != CLOSED} == {"api_versions", "sasl_handshake"}
+        theirs, ours = [after_login(servers, admin) for servers, admin in zip(logins, admins, strict=True)]
+        complaints.append(mismatch("after_login[wire]", ours, theirs))
     wrong = [complaint for complaint in complaints if complaint]
     assert not wrong, "\n\n".join(wrong)

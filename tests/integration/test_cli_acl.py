@@ -98,3 +98,21 @@ def test_a_wrong_call_is_refused_before_anything_is_done(headrace):
 def test_super_users_are_read_with_care(tmp_path):
     with pytest.raises(HeadraceError, match=r"^super\.users: .* write for example User:alice$"):
         Broker(tmp_path, settings={"authorization": "on", "super.users": "admin"}).start()
+
+
+def test_a_broker_on_which_nobody_may_do_anything_says_so(tmp_path, caplog):
+    with Broker(tmp_path / "data", settings={"authorization": "on"}):
+        pass
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "super users" in line
+
+
+def test_an_ipv4_host_is_the_same_on_a_listener_for_both(tmp_path):
+    settings = {"authorization": "on", "super.users": "User:admin", "allow.everyone.if.no.acl.found": "true"}
+    with Broker(tmp_path / "data", listen="[::ffff:127.0.0.1]:0", settings=settings, is_insecure=True) as broker:
+        port = broker.bootstrap_servers.rpartition(":")[2]
+        headrace = partial(run_cli, bootstrap=f"127.0.0.1:{port}")
+        headrace("topic", "create", "orders")
+        denied = ("acl", "add", "*", "all", "--topic", "orders", "--host", "127.0.0.1", "--deny")
+        assert headrace(*denied).code == 0
+        assert_one_sentence(headrace("topic", "delete", "orders", "--yes"), "orders")

@@ -84,7 +84,8 @@ class Connection:
         self._endpoint = endpoint
         host, port = sock.getsockname()[:2]
         self._advertised = endpoint.advertise(Address(host.removeprefix("::ffff:"), port))
-        self._client = sock.getpeername()[:2]
+        client, client_port = sock.getpeername()[:2]
+        self._client = (str(client).removeprefix("::ffff:"), client_port)  # ACLs name an IPv4 host as such
         self._listener = endpoint.listener.name
         self._principal = ANONYMOUS
         self._view_of = view_of
@@ -215,7 +216,7 @@ class Connection:
             version,
             header.client_id,
             SERVED,
-            str(self._client[0]),
+            self._client[0],
             self._advertised,
             self._principal,
             self._listener,

@@ -196,6 +196,11 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self.turns = Turns(self._loop)
         self.metadata.load()
+        if self.authorizer and not self.authorizer.allows_anybody():
+            _log.warning(
+                "everything is denied to everybody: authorization is on, and there are neither ACLs nor super users",
+                hint="name who may add ACLs in super.users, as User:admin",
+            )
         self.groups.load()
         self.transactions.load()
         self.topics.on_change(self._topics_changed)

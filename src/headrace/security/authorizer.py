@@ -193,6 +193,10 @@ class Authorizer:
         self._allow_if_no_acl = allow_if_no_acl
         self.remembered: dict[tuple[Principal, str, Operation, ResourceType, str], bool] = {}  # by `Action`
 
+    def allows_anybody(self) -> bool:
+        """Whether there is somebody who may do something."""
+        return bool(self._super_users or self._allow_if_no_acl or any(self._acls()))
+
     def forget(self) -> None:
         """Decide anew, since an ACL has come or gone."""
         self.remembered.clear()
