@@ -113,6 +113,8 @@ def test_an_ipv4_host_is_the_same_on_a_listener_for_both(tmp_path):
         port = broker.bootstrap_servers.rpartition(":")[2]
         headrace = partial(run_cli, bootstrap=f"127.0.0.1:{port}")
         headrace("topic", "create", "orders")
-        denied = ("acl", "add", "*", "all", "--topic", "orders", "--host", "127.0.0.1", "--deny")
-        assert headrace(*denied).code == 0
+        everybody = ("acl", "add", "*", "all", "--topic", "orders")
+        assert headrace(*everybody).code == 0
+        assert headrace("topic", "alter", "orders", "--partitions", 2).code == 0
+        assert headrace(*everybody, "--host", "127.0.0.1", "--deny").code == 0
         assert_one_sentence(headrace("topic", "delete", "orders", "--yes"), "orders")
