@@ -1,6 +1,7 @@
 """The log at work: write orders, follow them, and watch segments, retention, compaction and a crash.
 
-Run it with `make demo`; what it leaves in `data/demo-log` can be looked at with `headrace log list data/demo-log`.
+Run it with `python examples/log_at_work.py`; what it leaves in `data/demo-log` can be looked at with
+`headrace log list data/demo-log`.
 """
 
 import json
@@ -71,12 +72,12 @@ def follow(directory: LogDirectory) -> None:
     console.rule("[bold]1 · write orders, and follow them as they come", align="left")
     log = directory.create(ORDERS, CONFIGS["orders"])
     appended = threading.Event()
-    log.subscribe(lambda _: appended.set())  # woken by the append itself: nobody polls
 
     def produce() -> None:
         now = time.time_ns() // 1_000_000
         for number in range(5):
             log.append(build_batch([order(number, now)]), now_ms=now)
+            appended.set()  # whoever follows is woken, and need not poll
             time.sleep(0.1)  # orders come when people are thirsty
 
     producer = threading.Thread(target=produce)
@@ -86,7 +87,7 @@ def follow(directory: LogDirectory) -> None:
         appended.wait()
         appended.clear()
         for record in records_from(log, seen):
-            console.print(f"  offset {record.offset}  {record.value.decode()}")
+            console.print(f"  offset {record.offset}  {(record.value or b'').decode()}")
             seen = record.offset + 1
     producer.join()
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -41,7 +42,7 @@ AUCTION = "id long, item string, description string, initial_bid long, reserve l
 AUCTION += "seller long, category long"
 BID = "auction long, bidder long, price long, channel string, url string"
 REST = "date_time timestamp, extra string"
-JSON = {"format": "json", "maxRecordsPerTrigger": os.environ.get("NEXMARK_BATCH", "100000")}
+JSON: dict[str, Any] = {"format": "json", "maxRecordsPerTrigger": os.environ.get("NEXMARK_BATCH", "100000")}
 TIMED = {"watermark": ("date_time", "4 seconds"), **JSON}
 PERSONS = topic("persons", schema=f"{PERSON}, {REST}", **TIMED)
 AUCTIONS = topic("auctions", schema=f"{AUCTION}, {REST}", **TIMED)
@@ -176,7 +177,7 @@ RANKS = {
 }
 
 
-def by_rank(name: str, count: Callable[..., agg.Aggregate]) -> dict[str, agg.Aggregate]:
+def by_rank(name: str, count: Callable[..., agg.Aggregate]) -> dict[str, Any]:
     """A count of all bids, and one for each rank of prices."""
     return {f"{rank}_{name}": count(where=where) for rank, where in RANKS.items()}
 

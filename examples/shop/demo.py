@@ -73,7 +73,8 @@ def _run(stack: ExitStack, folder: Path, args: argparse.Namespace, began: float)
     stop = threading.Event()
     watching = threading.Thread(target=story.watch, args=(stop,), daemon=True)
     watching.start()
-    stack.callback(lambda: (stop.set(), watching.join(10)))
+    stack.callback(watching.join, 10)
+    stack.callback(stop.set)  # the last is called first
     stack.enter_context(served(story, bound))
     stack.callback(story.close)
     url = f"http://127.0.0.1:{bound.getsockname()[1]}/"
