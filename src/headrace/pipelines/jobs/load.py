@@ -4,8 +4,10 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType
 
 from headrace.errors import HeadraceError
 from headrace.extras import missing_extra
@@ -51,11 +53,20 @@ def _declared(file: Path) -> list[Job]:
     return found
 
 
+class _AsWritten(SourceFileLoader):
+    """Compiles the file whenever it is read: bytecode that was kept counts as its own if both are of one second."""
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the protocol's
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _jobs(file: Path) -> list[Job]:
     name = f"headrace_pipeline_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if file.suffix != ".py":
         raise BadFile(f"{file} is not a Python file: its name ends in .py")
+    loader = _AsWritten(name, str(file))
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
+    assert spec is not None, "there is one where a loader is given"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     imports = find_imports(file)
@@ -65,7 +76,7 @@ def _jobs(file: Path) -> list[Job]:
     folder = str(file.parent.absolute())
     sys.path.insert(0, folder)
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except HeadraceError:
         raise
     except SyntaxError as error:
