@@ -55,7 +55,7 @@ def refuse_connection(url: str, text: str) -> NoReturn:
     """What is wrong with a connection that was not had."""
     user = conninfo_to_dict(url).get("user") or "the default user"
     where = where_of(url)
-    said = " ".join(text.split())
+    said = in_one_line(text)
     if "password authentication failed" in text or "no password supplied" in text:
         raise SourceRefused(f"database {where} does not take the password of {user}", f"ALTER ROLE {user} PASSWORD '…'")
     if "no pg_hba.conf entry" in text:
@@ -84,7 +84,7 @@ def checked(connection: pq.abc.PGconn, command: str) -> pq.abc.PGresult:
 
 def raise_result(connection: pq.abc.PGconn, result: pq.abc.PGresult, command: str) -> NoReturn:
     """The error in a result, as passing or as lasting."""
-    text = " ".join(result.error_message.decode(errors="replace").split())
+    text = in_one_line(result.error_message.decode(errors="replace"))
     state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
     if connection.status != pq.ConnStatus.OK or not state or state[:2] in ("08", "57"):
         raise SourceUnavailable(f"the database ended the replication connection ({text})")
@@ -111,15 +111,15 @@ def translated(forbidden: str, remedy: str | None = None) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        raise SourceRefused(f"{forbidden} ({_line(error)})", remedy) from error
+        raise SourceRefused(f"{forbidden} ({in_one_line(error)})", remedy) from error
     except psycopg.OperationalError as error:
-        raise SourceUnavailable(f"the database is not there ({_line(error)})") from error
+        raise SourceUnavailable(f"the database is not there ({in_one_line(error)})") from error
     except psycopg.Error as error:
         # A table that was altered, renamed or dropped since it was looked at is looked at anew.
-        raise SourceUnavailable(f"the database refused a question ({_line(error)})") from error
+        raise SourceUnavailable(f"the database refused a question ({in_one_line(error)})") from error
 
 
-def _line(said: object) -> str:
+def in_one_line(said: object) -> str:
     return " ".join(str(said).split())
 
 

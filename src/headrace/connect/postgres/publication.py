@@ -7,6 +7,7 @@ import psycopg
 
 from headrace.connect.errors import SourceRefused
 from headrace.connect.postgres.catalog import CatalogTable, quote
+from headrace.connect.postgres.connection import in_one_line
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -62,9 +63,9 @@ def ensure_publication(
     except psycopg.errors.DuplicateObject:
         return ensure_publication(connection, name, tables, managed=managed)  # another was faster
     except psycopg.errors.InsufficientPrivilege as error:
-        said = " ".join(str(error).split())
         raise NotPublished(
-            f"this user may not change publication {name} ({said}); as an owner of the tables run", statement
+            f"this user may not change publication {name} ({in_one_line(error)}); as an owner of the tables run",
+            statement,
         ) from error
     log.info("publication ensured", publication=name, tables=len(tables))
     return True

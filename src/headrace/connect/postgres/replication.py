@@ -15,7 +15,7 @@ from typing import Final
 from psycopg import OperationalError, pq
 
 from headrace.connect.errors import SourceUnavailable
-from headrace.connect.postgres.connection import connect_replication, raise_result
+from headrace.connect.postgres.connection import connect_replication, in_one_line, raise_result
 from headrace.connect.postgres.decode import POSTGRES_EPOCH_US
 
 _LSN: Final = struct.Struct(">Q").unpack_from
@@ -69,7 +69,7 @@ class ReplicationStream:
         try:
             self._receive(handle, limit, timeout_s, is_inside)
         except OperationalError as error:
-            raise SourceUnavailable(f"the database ended the replication stream ({_line(str(error))})") from error
+            raise SourceUnavailable(f"the database ended the replication stream ({in_one_line(error)})") from error
 
     def _receive(self, handle: Handle, limit: int, timeout_s: float, is_inside: Callable[[], bool]) -> None:
         get = self._connection.get_copy_data
@@ -142,7 +142,3 @@ class ReplicationStream:
             with contextlib.suppress(OperationalError):  # then it is told the next time
                 self._send(time.monotonic())
         self._connection.finish()
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

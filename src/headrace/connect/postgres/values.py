@@ -90,7 +90,7 @@ def bytes_of(text: str) -> bytes:
 
 
 def bytea_json(text: str) -> str:
-    return base64_json(bytes_of(text))
+    return base64_json(bytes.fromhex(text[2:]))
 
 
 def hex_json(text: str) -> str:
@@ -154,12 +154,16 @@ def timestamp_us(text: str) -> int:
     return days_of(f"{date} {era}" if era else date) * _DAY_US + time_us(clock_text)
 
 
-def _written(read: Callable[[str], int], divisor: int = 1) -> Callable[[str], str]:
-    return lambda text: str(read(text) // divisor)
+def _written(read: Callable[[str], int]) -> Callable[[str], str]:
+    return lambda text: str(read(text))
 
 
-days_json, micros_json, millis_json = _written(days_of), _written(timestamp_us), _written(timestamp_us, 1000)
-time_micros_json, time_millis_json = _written(time_us), _written(time_us, 1000)
+def _thousandths(read: Callable[[str], int]) -> Callable[[str], str]:
+    return lambda text: str(read(text) // 1000)
+
+
+days_json, micros_json, millis_json = _written(days_of), _written(timestamp_us), _thousandths(timestamp_us)
+time_micros_json, time_millis_json = _written(time_us), _thousandths(time_us)
 
 
 def zoned_iso(text: str) -> str:

@@ -13,7 +13,7 @@ from headrace.connect.errors import SourceRefused, SourceUnavailable
 from headrace.connect.filters import Filters, check_captured, check_key_columns, unknown_table
 from headrace.connect.incremental import Range
 from headrace.connect.postgres.catalog import Catalog, CatalogTable, quote
-from headrace.connect.postgres.connection import connect, system_of
+from headrace.connect.postgres.connection import connect, in_one_line, system_of
 from headrace.connect.postgres.rows import read_rows
 from headrace.connect.postgres.table_states import TableState, look, new_parts, unseen_between
 from headrace.connect.source import TableRows, chunked
@@ -54,13 +54,13 @@ class Capture:
 
     def __init__(self, connection: Connection, settings: TriggerSettings) -> None:
         self._connection = connection
+        self._execute: Any = connection.execute  # statements are put together here, of names that were checked
         self._settings = settings
         self._name = settings.capture
 
     def install(self) -> None:
         """Make what is missing, for every captured table; rows of a table that was not captured before are not read."""
-        execute: Any = self._connection.execute
-        row = execute("select to_regclass(%s) is not null", [f"{self._name}.changes"]).fetchone()
+        row = self._execute("select to_regclass(%s) is not null", [f"{self._name}.changes"]).fetchone()
         is_there = bool(row and row[0])
         try:
             if is_there and not self._is_of_this_system():
@@ -73,25 +73,23 @@ class Capture:
             if not is_there:
                 with self._connection.transaction():
                     for statement in install(self._name):
-                        execute(statement)
+                        self._execute(statement)
                     self._is_of_this_system()
             self._bring_up_to_date(self.captured(), is_new=not is_there)
         except psycopg.errors.InsufficientPrivilege as error:
-            said = " ".join(str(error).split())
             raise SourceRefused(
-                f"this user may not put triggers on the captured tables ({said})",
+                f"this user may not put triggers on the captured tables ({in_one_line(error)})",
                 "ALTER TABLE … OWNER TO this user, and GRANT CREATE ON DATABASE … TO it",
             ) from error
 
     def _is_of_this_system(self) -> bool:
         """Whether it was installed in this very database; one that did not know yet is marked as such."""
         system, state = system_of(self._connection), f"{self._name}.state"
-        execute: Any = self._connection.execute
         for column in ("system text", "tables jsonb", "horizon text", "shapes int"):  # of before they were kept
-            execute(f"alter table {state} add column if not exists {column}")
-        (before,) = execute(f"select system from {state}").fetchone()  # noqa: S608
+            self._execute(f"alter table {state} add column if not exists {column}")
+        (before,) = self._execute(f"select system from {state}").fetchone()  # noqa: S608
         if system and not before:
-            execute(f"update {state} set system = %s", [system])  # noqa: S608
+            self._execute(f"update {state} set system = %s", [system])  # noqa: S608
         return not system or before in (None, system)
 
     def refresh(self) -> None:
@@ -128,7 +126,7 @@ class Capture:
         """Whether rows of a table are known by columns of theirs."""
         if table.key or self._settings.filters.key_of(table.full_name):
             return True
-        row = self._connection.execute(
+        row = self._execute(
             "select exists (select from pg_index x where x.indrelid = %s and x.indisunique and x.indpred is null "
             "and x.indimmediate and 0 <> all(x.indkey) and not exists (select from pg_attribute n "
             "where n.attrelid = x.indrelid and n.attnum = any(x.indkey) and not n.attnotnull))",
@@ -138,38 +136,38 @@ class Capture:
 
     def installed(self) -> tuple[str, int]:
         """Which installation this is, and the last position that was given."""
-        execute: Any = self._connection.execute
         sequence = f"pg_get_serial_sequence('{self._name}.changes', 'position')"
-        installed, last = execute(
+        installed, last = self._execute(
             f"select installed, coalesce(pg_sequence_last_value({sequence}), 0) from {self._name}.state"  # noqa: S608
         ).fetchone()
         return installed, last
 
     def _bring_up_to_date(self, tables: list[CatalogTable], *, is_new: bool) -> None:
-        execute: Any = self._connection.execute
         names = trigger_names(self._name)
         have = dict(
-            execute("select tgrelid::bigint, count(*) from pg_trigger where tgname = any(%s) group by 1", [list(names)])
+            self._execute(
+                "select tgrelid::bigint, count(*) from pg_trigger where tgname = any(%s) group by 1", [list(names)]
+            )
         )
         shapes = f"{self._name}.shapes"
-        known = dict(execute(f"select root::bigint, max(id) from {shapes} where not gone group by 1"))  # noqa: S608
-        names_before = {name for (name,) in execute(f"select schema || '.' || name from {shapes}")}  # noqa: S608
+        known = dict(self._execute(f"select root::bigint, max(id) from {shapes} where not gone group by 1"))  # noqa: S608
+        names_before = {name for (name,) in self._execute(f"select schema || '.' || name from {shapes}")}  # noqa: S608
         taken: set[str] = set()
         # First what is gone: another table may have its name, and its rows come behind this truncate.
         for root in known.keys() - {table.id for table in tables}:
             with self._connection.transaction():
-                execute(note(self._name, str(known[root]), "t"))
-                execute(f"update {self._name}.shapes set gone = true where root = {root}")  # noqa: S608
+                self._execute(note(self._name, str(known[root]), "t"))
+                self._execute(f"update {self._name}.shapes set gone = true where root = {root}")  # noqa: S608
                 log.info("table is gone", root=root)
         for table in tables:
             if have.get(table.id) == len(names):
                 continue
             # Each table by itself: whoever locks several at once comes to stand crosswise with writers.
             with self._connection.transaction():
-                execute(_LOCK_TIMEOUT)
+                self._execute(_LOCK_TIMEOUT)
                 for statement in triggers(self._name, table.quoted, table.id):
-                    execute(statement)
-                execute(f"select {self._name}.shape_of({table.id}, {table.id})")
+                    self._execute(statement)
+                self._execute(f"select {self._name}.shape_of({table.id}, {table.id})")
                 if not is_new:
                     # It is new, or somebody took its triggers away; either way only what it holds now is known.
                     self._read_again(table, _REPLACED if table.full_name in names_before else "")
@@ -182,28 +180,28 @@ class Capture:
 
         Without `why` the table is new, and nobody has rows of it.
         """
-        execute: Any = self._connection.execute
         shape = f"{self._name}.shape_of({table.id}, {table.id})"
         if why and self._settings.unseen_changes == STOP:
-            execute(note(self._name, shape, "h", why))
+            self._execute(note(self._name, shape, "h", why))
             return
-        execute(note(self._name, shape, "t"))
-        execute(every_row(self._name, table.quoted, table.id))
+        self._execute(note(self._name, shape, "t"))
+        self._execute(every_row(self._name, table.quoted, table.id))
         if why:
             log.warning("table is read again", table=table.full_name, reason=why)
 
     def _look(self, tables: list[CatalogTable], taken: set[str]) -> None:
         """Look for what triggers do not see: values that DDL wrote, partitions with rows, triggers put to sleep."""
-        execute: Any = self._connection.execute
         state = f"{self._name}.state"
-        stored, horizon, last, now_last = execute(
+        stored, horizon, last, now_last = self._execute(
             f"select tables, horizon, shapes, (select max(id) from {self._name}.shapes) from {state}"  # noqa: S608
         ).fetchone()
         ids = [table.id for table in tables]
-        passed = {id_ for (id_,) in execute(_PASSING.format(self._name), [last, ids])} if last is not None else set()
+        passed = (
+            {id_ for (id_,) in self._execute(_PASSING.format(self._name), [last, ids])} if last is not None else set()
+        )
         seen = look(self._connection, tables, self._settings.filters.key_of, "", horizon or "")
-        awake = dict(execute(_AWAKE, [list(trigger_names(self._name)), ids]))
-        truncated = dict(execute(_TRUNCATED.format(self._name)))
+        awake = dict(self._execute(_AWAKE, [list(trigger_names(self._name)), ids]))
+        truncated = dict(self._execute(_TRUNCATED.format(self._name)))
         bags = {table.full_name for table in tables if not self.has_key(table)}
         states = {
             name: replace(now, entry=awake.get(now.id, "") + (_BAG if name in bags else ""))
@@ -230,30 +228,28 @@ class Capture:
                         self._read_again(table, why)
                     for part in parts:
                         if rows := Catalog(self._connection).partition(table, part):
-                            execute(every_row(self._name, rows, table.id))
+                            self._execute(every_row(self._name, rows, table.id))
         self._empty_renamed((stored or {}).keys() - states.keys())
         kept = json.dumps({name: now.as_json() for name, now in states.items()})
         values = [kept, seen.horizon, now_last]
-        execute(f"update {state} set tables = %s::jsonb, horizon = %s, shapes = %s", values)  # noqa: S608
+        self._execute(f"update {state} set tables = %s::jsonb, horizon = %s, shapes = %s", values)  # noqa: S608
 
     @contextlib.contextmanager
     def _locked(self, table: CatalogTable) -> Iterator[None]:
         """A transaction in which nobody else writes to a table."""
-        execute: Any = self._connection.execute
         with self._connection.transaction():
-            execute(_LOCK_TIMEOUT)
-            execute(f"lock table {table.quoted} in share mode")
+            self._execute(_LOCK_TIMEOUT)
+            self._execute(f"lock table {table.quoted} in share mode")
             yield
 
     def _empty_renamed(self, names: Collection[str]) -> None:
         """Truncates for tables that have other names now; those that were dropped have theirs already."""
-        execute: Any = self._connection.execute
         query = (
             f"select max(id) from {self._name}.shapes where root = relation and not gone "  # noqa: S608
             "and schema || '.' || name = any(%s) group by root, schema, name"
         )
-        for (shape,) in execute(query, [list(names)]).fetchall() if names else ():
-            execute(note(self._name, str(shape), "t"))
+        for (shape,) in self._execute(query, [list(names)]).fetchall() if names else ():
+            self._execute(note(self._name, str(shape), "t"))
 
     def prune(self, through: int, visible: str | None) -> None:
         """Forget transactions that were passed on."""
@@ -262,11 +258,10 @@ class Capture:
         if visible is not None:
             condition += " or pg_visible_in_snapshot(xid, %s::pg_snapshot)"
             values.append(visible)
-        execute: Any = self._connection.execute
         # Truncates are kept for a while: what they did to files is found in the catalog, and they explain it.
         recent = "(op <> 't' or at < clock_timestamp() - interval '1 day')"
         statement = f"delete from {self._name}.changes where {recent} and ({condition.format(self._name)})"  # noqa: S608
-        execute(statement, values)
+        self._execute(statement, values)
 
 
 def read_anew(settings: TriggerSettings, tables: Sequence[str]) -> None:

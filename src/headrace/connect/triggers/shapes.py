@@ -82,7 +82,7 @@ class Shapes:
         *,
         is_new: bool,
     ) -> None:
-        self._connection = connection
+        self._execute: Any = connection.execute
         self._settings = settings
         self._catalog = Catalog(connection)
         self._stored: dict[int, _Stored] = {}
@@ -90,9 +90,8 @@ class Shapes:
         self.known = dict(known)
         self.left_out = left_out
         if is_new:
-            execute: Any = connection.execute
             # As they are now: the last shape that was stored may be one that was taken back.
-            for name, shape in execute(
+            for name, shape in self._execute(
                 f"select s.schema || '.' || s.name, {settings.capture}.shape_of(s.relation, s.relation) "  # noqa: S608
                 f"from (select distinct relation, schema, name from {settings.capture}.shapes "
                 "where root = relation and not gone) s "
@@ -134,8 +133,7 @@ class Shapes:
     def _load(self, shape_id: int) -> _Stored:
         stored = self._stored.get(shape_id)
         if stored is None:
-            execute: Any = self._connection.execute
-            root, schema, name, columns, key = execute(
+            root, schema, name, columns, key = self._execute(
                 f"select root::bigint, schema, name, columns, key from {self._settings.capture}.shapes where id = %s",  # noqa: S608
                 [shape_id],
             ).fetchone()
@@ -155,8 +153,7 @@ class Shapes:
         if made is None:
             shape = self.known.get(table.full_name)
             if shape is None:
-                execute: Any = self._connection.execute
-                (shape,) = execute(f"select {self._settings.capture}.shape_of({table.id}, {table.id})").fetchone()
+                (shape,) = self._execute(f"select {self._settings.capture}.shape_of({table.id}, {table.id})").fetchone()
                 self.known[table.full_name] = shape
             stored = self._load(shape)
             key = tuple(column.name for column in stored.table.key_columns)

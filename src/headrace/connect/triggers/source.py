@@ -129,8 +129,7 @@ class TriggerSource:
         if instant is None:
             return True
         query = "select pg_snapshot_xmin(%s::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot())"
-        assert self._side is not None
-        return self._side.execute(query, [instant]).fetchone() == (True,)
+        return bool(self._execute(query, [instant]).fetchone() == (True,))
 
     def _snapshot_of(self, connection: Connection) -> str:
         row = connection.execute("select pg_current_snapshot()::text").fetchone()
@@ -155,8 +154,12 @@ class TriggerSource:
         return int(self._ask("select pg_snapshot_xmin(pg_current_snapshot())::text"))
 
     def _ask(self, query: str) -> str:
-        execute: Any = self._side.execute  # type: ignore[union-attr]
-        return str(execute(query).fetchone()[0])
+        return str(self._execute(query).fetchone()[0])
+
+    def _execute(self, query: str, values: list[Any] | None = None) -> Any:
+        assert self._side is not None
+        execute: Any = self._side.execute
+        return execute(query, values)
 
     # --- batches
 
@@ -220,13 +223,12 @@ class TriggerSource:
 
     def _transactions(self, condition: str, values: list[Any]) -> list[tuple[str, int, int]]:
         """Transactions that are complete and were not passed on: in the order of their last changes."""
-        execute: Any = self._side.execute  # type: ignore[union-attr]
         not_seen = "" if self._visible is None else "where not pg_visible_in_snapshot(xid, %s::pg_snapshot) "
         seen = [] if self._visible is None else [self._visible]
         if "pg_visible" in condition:
             not_seen, condition = f"{not_seen}and {condition} ", "true"
             seen, values = seen + values, []
-        found: list[tuple[str, int, int]] = execute(
+        found: list[tuple[str, int, int]] = self._execute(
             f"select xid::text, max(position), count(*) from {self._settings.capture}.changes {not_seen}"  # noqa: S608
             f"group by xid having max(position) > %s and {condition} order by 2",
             [*seen, self._through, *values],
@@ -282,8 +284,7 @@ class TriggerSource:
         return events
 
     def _read(self, condition: str, values: list[Any], order: str) -> list[Any]:
-        execute: Any = self._side.execute  # type: ignore[union-attr]
-        found: list[Any] = execute(
+        found: list[Any] = self._execute(
             "select position, xid::text, (extract(epoch from at) * 1000000)::bigint, shape, op::text, before, after "  # noqa: S608
             f"from {self._settings.capture}.changes where {condition} order by {order}",
             values,
@@ -350,8 +351,7 @@ class TriggerSource:
             self._held_up_since = now
         elif now - self._held_up_since > self._settings.open_alarm_s:
             self._held_up_since = now
-            assert self._side is not None
-            row = self._side.execute(
+            row = self._execute(
                 "select pid, now() - xact_start from pg_stat_activity where backend_xid is not null "
                 "order by xact_start limit 1"
             ).fetchone()
