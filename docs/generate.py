@@ -14,7 +14,13 @@ from typing import Any
 import click
 
 from headrace.broker.registry import HANDLERS
-from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
+from headrace.broker.settings import (
+    BROKER_SETTINGS,
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    Setting,
+)
 from headrace.cli.main import cli
 from headrace.pipelines import drain, job, live, session, topic
 from headrace.pipelines.columns.decoders import option_names
@@ -54,11 +60,19 @@ def _walk(context: click.Context) -> Iterator[click.Context]:
                 yield from _walk(click.Context(child, info_name=name, parent=context, **settings))
 
 
+CHANGED_LIVE = """\
+Those with a star beside their type can be changed while the broker runs, on the node or on all (`kafka-configs
+--entity-type brokers`); what is set so is kept over a restart, and counts before what is given at the start.
+"""
+
+
 def settings() -> str:
     """Every setting with its default."""
     lines = ["# Settings\n", NOTE, "Names and defaults are Kafka's, but for `durability`, which Kafka does not have.\n"]
     lines += ["## Topics\n", *_table(TOPIC_SETTINGS.values(), with_broker=True)]
-    lines += ["\n## Broker\n", *_table(BROKER_SETTINGS.values(), with_broker=False), ""]
+    lines += ["\n## Broker\n", CHANGED_LIVE, *_table(BROKER_SETTINGS.values(), with_broker=False)]
+    lines += ["\n## Groups\n", *_table(GROUP_SETTINGS.values(), with_broker=True)]
+    lines += ["\n## Client metrics\n", *_table(CLIENT_METRICS_SETTINGS.values(), with_broker=False), ""]
     return "\n".join(lines)
 
 
@@ -71,7 +85,8 @@ def _table(rows: "Iterator[Setting] | object", *, with_broker: bool) -> list[str
     lines = [head, "|" + "---|" * (head.count("|") - 1)]
     for setting in rows:  # type: ignore[attr-defined]
         broker = f" `{setting.broker_name}` |" if setting.broker_name else " |"
-        cells = f"| `{setting.name}` | {setting.type.name.lower()} | `{setting.default}` |"
+        star = " *" if setting.is_dynamic and not with_broker else ""
+        cells = f"| `{setting.name}` | {setting.type.name.lower()}{star} | `{setting.default}` |"
         lines.append(f"{cells}{broker if with_broker else ''} {setting.meaning} |")
     return lines
 

@@ -451,6 +451,11 @@ CASES: tuple[Case, ...] = (
     ),
     # settings and access control
     Case(
+        K.LIST_CONFIG_RESOURCES,
+        lambda w: {"resource_types": [4]},
+        ((DESCRIBE_CONFIGS, CLUSTER),),
+    ),
+    Case(
         K.DESCRIBE_CONFIGS,
         lambda w: {
             "resources": [

@@ -31,11 +31,11 @@ SETTINGS = {
     "group.min.session.timeout.ms": "500",
     "group.consumer.session.timeout.ms": "3000",
     "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
 }
 _KAFKA_ONLY = {
     "log.initial.task.delay.ms": "100",
-    "group.consumer.min.session.timeout.ms": "500",
-    "group.consumer.min.heartbeat.interval.ms": "100",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",  # ours has a timer each
 }
 

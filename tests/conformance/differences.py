@@ -26,7 +26,6 @@ def _at(scenario: str, client: str, path: str) -> str:
 NOT_SERVED = (
     *(f"api {key}" for key in (38, 39, 40, 41)),  # delegation tokens
     *(f"api {key}" for key in (48, 49)),  # quotas
-    "LIST_CONFIG_RESOURCES",
     *(f"api {key}" for key in (*range(76, 80), *range(83, 88), 90, 91, 92)),  # share groups
     *(f"api {key}" for key in (88, 89)),  # Kafka Streams groups
 )
@@ -35,7 +34,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some APIs are not served",
         "A client learns at its connect which APIs there are. Quotas and share groups are on their way. "
-        "Delegation tokens, client metrics and Kafka Streams' groups are not planned.",
+        "Delegation tokens and Kafka Streams' groups are not planned.",
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
     ),
     Difference(
@@ -102,25 +101,36 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        "The broker's settings are given at its start",
-        "Kafka changes many of its broker's settings while it runs and keeps them in its metadata log. Here they are "
-        "in the command line or in the configuration file, where one can read them; so all of them are told as read-"
-        "only, and a request to change one is refused with INVALID_REQUEST. Settings of topics change at any time.",
-        (
-            _at("broker_settings", "wire", "shared.configs.*.read_only"),
-            _at("incremental_changes", "wire", "on the broker[[]0]"),
+        "Client metrics are taken without a plugin",
+        "Kafka takes the metrics that clients push (KIP-714) only with a plugin, written in Java, that does "
+        "something with them; without one it does not announce the APIs. Here they are always taken, and the "
+        "latest values of each client are kept: 1,000 clients, 500 series of each. Metrics that are not "
+        "OTLP's protobuf are answered with INVALID_RECORD.",
+        tuple(
+            _at("announced", "wire", f"version *.apis.{name}")
+            for name in ("GET_TELEMETRY_SUBSCRIPTIONS", "PUSH_TELEMETRY")
         ),
     ),
     Difference(
-        "Topics and the broker have settings, and nothing else",
-        "Kafka keeps settings of single groups, of client metrics and of its loggers too. Here a request for them is "
-        "refused with INVALID_REQUEST and told which kind has none; what holds for all groups is among the broker's "
-        "settings.",
-        (
-            _at("other_resources", "wire", "logger*"),
-            _at("other_resources", "wire", "client metrics*"),
-            _at("other_resources", "wire", "group*"),
-        ),
+        "The broker's settings are the ones that take effect",
+        "`kafka-configs` changes those settings of the broker that Kafka can change while it runs, of all "
+        "that are here. Kafka keeps settings that it has never heard of too; here an unknown one is refused "
+        "with INVALID_REQUEST, and so is a number that makes no sense, such as a negative retention other "
+        "than -1. Certificates and listeners change with their files and at a start.",
+        (),
+    ),
+    Difference(
+        "A group's settings are those of its members' sessions",
+        "`consumer.session.timeout.ms` and `consumer.heartbeat.interval.ms`. Kafka also has "
+        "`consumer.assignment.interval.ms`, which puts off assignments, and those of share groups, which are "
+        "on their way, and of Kafka Streams' groups; here they are refused with INVALID_CONFIG.",
+        (),
+    ),
+    Difference(
+        "Loggers are the broker's own",
+        "`kafka-configs --entity-type broker-loggers` describes and changes the levels of the loggers that "
+        "this broker has, which are Python modules; `root` is the one above them.",
+        (),
     ),
     Difference(
         "A batch is held against its header, not opened",

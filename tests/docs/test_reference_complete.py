@@ -15,7 +15,7 @@ import pytest
 import headrace
 from headrace import pipelines
 from headrace.broker.registry import HANDLERS
-from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS
+from headrace.broker.settings import BROKER_SETTINGS, CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from headrace.cli.main import cli
 from headrace.pipelines import operators
 from headrace.pipelines.jobs.publish import METRICS
@@ -56,7 +56,8 @@ def test_every_command_and_option_says_what_it_does(path: str) -> None:
 
 
 def test_every_setting_is_on_its_page() -> None:
-    for setting in (*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()):
+    tables = (TOPIC_SETTINGS, BROKER_SETTINGS, GROUP_SETTINGS, CLIENT_METRICS_SETTINGS)
+    for setting in (setting for table in tables for setting in table.values()):
         assert f"| `{setting.name}` |" in page("settings.md")
         assert setting.meaning.endswith("."), f"say what {setting.name} means"
 

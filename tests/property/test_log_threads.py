@@ -332,6 +332,15 @@ def test_the_housekeeper_does_its_tasks_and_stops():
     assert after.log(PARTITION).start_offset == 10
 
 
+def test_the_housekeeper_works_by_another_schedule_at_once():
+    directory, _ = _begin(MemoryFileSystem())
+    compacted = threading.Event()
+    directory.compact = lambda: compacted.set() or {}
+    with Housekeeper(directory, Schedule(compaction_s=3600)) as keeper:
+        keeper.reschedule(Schedule(compaction_s=0.01))
+        assert compacted.wait(30)
+
+
 @pytest.mark.parametrize("error", [OSError("the disk is gone"), KeyError("a bug"), StorageError("refused")])
 def test_a_task_that_fails_does_not_end_the_housekeeper(error):
     directory, _ = _begin(MemoryFileSystem())

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from headrace.broker.channel import MAX_PARTS, MAX_UNDER_WAY, SHARED_BUFFER_BYTES, Channel, Sendable, Slot
 from headrace.broker.config import PLAINTEXT, Address
 from headrace.broker.endpoint import Endpoint
-from headrace.broker.handler import Answer, Context, Handled
+from headrace.broker.handler import Answer, Context, Handled, Peer
 from headrace.broker.handlers.api_versions import fallback
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
@@ -86,6 +86,7 @@ class Connection:
         self._advertised = endpoint.advertise(Address(host.removeprefix("::ffff:"), port))
         client, client_port = sock.getpeername()[:2]
         self._client = (str(client).removeprefix("::ffff:"), client_port)  # ACLs name an IPv4 host as such
+        self._peer = Peer(client_port)
         self._listener = endpoint.listener.name
         self._principal = ANONYMOUS
         self._view_of = view_of
@@ -220,6 +221,7 @@ class Connection:
             self._advertised,
             self._principal,
             self._listener,
+            self._peer,
         )
         run = handler.run
         if len(frame) > _DECODED_AT_ONCE_BYTES and (api.key != ApiKey.PRODUCE or len(frame) > SHARED_BUFFER_BYTES):

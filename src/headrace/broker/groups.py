@@ -1,8 +1,9 @@
 """Consumer groups at work: the pure coordinator, its topic, and what it has to know of the rest of the broker."""
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from headrace.broker.coordinator_log import CoordinatorLog, Producer, batches_of, replay
@@ -16,7 +17,7 @@ from headrace.coordinator.group.coordinator import GroupCoordinator
 from headrace.coordinator.group.events import Loaded, Request, TimerFired, TopicsDeleted, TransactionEnded
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
-from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest
@@ -39,6 +40,7 @@ class Groups:
         self._forgetting: list[Deferred[StorageError | None]] = []  # who waits until they are
         self._is_forgetting = False
         self._settings = settings
+        self._by_group: dict[str, GroupSettings] = {}  # of those that have settings of their own
         self.coordinator = GroupCoordinator(settings, ConsumerGroups(settings))
         self.log = CoordinatorLog(topics, OFFSETS_TOPIC, partitions=partitions, encode=encode, owner_of=_group_of)
         self._shell = CoordinatorShell(
@@ -59,6 +61,7 @@ class Groups:
         for log in self.log.partitions():
             self._take_in(log)
         self.topics_changed()
+        self._tell(SettingsChanged(self._by_group))
         self._tell(Loaded())
         left_over = TopicsDeleted(every=True)  # what a crash kept from being forgotten goes before anybody is served
         while (forgotten := self._shell.tell(left_over)) and forgotten.records:
@@ -99,6 +102,11 @@ class Groups:
         return self._shell.request(
             lambda token: Request(token, message, version, client_id or "", f"/{host}", fresh_id)
         )
+
+    def settings_changed(self, by_group: Mapping[str, Mapping[str, Any]]) -> None:
+        """Have groups follow settings of their own, by the names of the broker's, wherever they have any."""
+        self._by_group = {name: replace(self._settings, **own) for name, own in by_group.items()}
+        self._tell(SettingsChanged(self._by_group))
 
     def topics_changed(self) -> None:
         self._topics_told = self._topics.revision

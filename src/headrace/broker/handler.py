@@ -7,7 +7,7 @@ declared is not allowed.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -58,6 +58,15 @@ NOTHING = Needs()
 
 
 @dataclass(slots=True)
+class Peer:
+    """What a connection knows of its client; the software is named by ApiVersions (KIP-511)."""
+
+    port: int = 0
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+
+
+@dataclass(slots=True)
 class Context:
     broker: Runtime
     version: int
@@ -67,6 +76,7 @@ class Context:
     advertised: Address  # what this client is told of where this broker is
     principal: Principal = ANONYMOUS  # who the client is
     listener: str = PLAINTEXT  # the name of the listener that it came through
+    peer: Peer = field(default_factory=Peer)
     needs: Needs = NOTHING
     refused: BrokerError | None = None  # what each entry is answered, since the request as a whole is not allowed
 

@@ -15,14 +15,19 @@ from headrace.coordinator.metadata import METADATA_TOPIC, RECORD_TYPES, Metadata
 from headrace.protocol.schema import Message
 
 
+class _Changed:
+    """The effect of a change: whoever follows the image looks at it."""
+
+
 class MetadataRuntime(Durability, Protocol):
     async def in_thread(self, work: Callable[[], Any]) -> Any: ...
 
 
 class MetadataLog:
-    def __init__(self, runtime: MetadataRuntime, topics: TopicCatalog) -> None:
+    def __init__(self, runtime: MetadataRuntime, topics: TopicCatalog, on_durable: Callable[[], None]) -> None:
         self._runtime = runtime
         self.on_change: Callable[[], None] = lambda: None  # is called after every change of the image
+        self._on_durable = on_durable  # is called once a change is durable, and when all was read again
         self.image = MetadataImage()
         self.log = CoordinatorLog(
             topics, METADATA_TOPIC, partitions=1, encode=RECORD_TYPES.encode, owner_of=lambda _: METADATA_TOPIC
@@ -32,8 +37,8 @@ class MetadataLog:
             self.log,
             decide=lambda event, _: event(self.image),
             apply=self._apply,
-            on_timer=lambda _: True,  # there are no timers and no effects
-            on_effect=lambda _: None,
+            on_timer=lambda _: True,  # there are no timers
+            on_effect=lambda _: self._on_durable(),
             load=self.load,
         )
 
@@ -44,6 +49,7 @@ class MetadataLog:
         for log in self.log.partitions():
             replay(log, RECORD_TYPES.decode, lambda record, _: self.image.apply(record))
         self.on_change()
+        self._on_durable()
 
     def _apply(self, record: CoordinatorRecord, _: int) -> None:
         self.image.apply(record)
@@ -64,4 +70,5 @@ class MetadataLog:
 
 
 def _decision_on(change: MetadataChange, token: RequestToken) -> Decision:
-    return Decision(answers=(Answer(token, change.response),), records=tuple(change.records))
+    effects = (_Changed(),) if change.records else ()
+    return Decision(answers=(Answer(token, change.response),), records=tuple(change.records), effects=effects)

@@ -8,6 +8,7 @@ from headrace.broker.handler import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Han
 from headrace.broker.handlers import (
     acls,
     api_versions,
+    client_metrics,
     cluster,
     configs,
     fetch,
@@ -79,6 +80,9 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (fixed.reassign_partitions, _ALTER_EACH),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (fixed.list_reassignments, _DESCRIBE_CLUSTER),
     # settings and access control
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (client_metrics.get_subscriptions, Needs()),
+    ApiKey.PUSH_TELEMETRY: (client_metrics.push, Needs()),
+    ApiKey.LIST_CONFIG_RESOURCES: (configs.list_resources, Needs(cluster=(DESCRIBE_CONFIGS,))),
     ApiKey.DESCRIBE_CONFIGS: (
         configs.describe_configs,
         Needs(each={TOPIC: DESCRIBE_CONFIGS, CLUSTER: DESCRIBE_CONFIGS, GROUP: DESCRIBE_CONFIGS}),

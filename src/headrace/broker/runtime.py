@@ -4,12 +4,14 @@ Everything here is called on the event loop; what waits for the disk runs in thr
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Final, TypeVar
 
+from headrace.broker.client_metrics import ClientMetrics
 from headrace.broker.config import BrokerConfig
+from headrace.broker.config_resources import ConfigResource, group_settings, usable
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import FetchSessions, Waiting
 from headrace.broker.groups import Groups
@@ -108,6 +110,16 @@ def _super_users(config: BrokerConfig) -> frozenset[Principal]:
         raise InvalidSetting(f"super.users: {error}") from None
 
 
+def _schedule(config: BrokerConfig) -> Schedule:
+    expiration_ms = config.number("producer.id.expiration.ms")
+    return Schedule(
+        retention_s=config.number("log.retention.check.interval.ms") / 1000,
+        compaction_s=config.number("log.cleaner.backoff.ms") / 1000,
+        producers_s=min(expiration_ms, PRODUCER_CHECK_MS) / 1000,
+        producer_expiration_ms=expiration_ms,
+    )
+
+
 T = TypeVar("T")
 PRODUCER_CHECK_MS = 600_000  # Kafka's producer.id.expiration.check.interval.ms
 
@@ -116,7 +128,8 @@ class Runtime:
     def __init__(
         self, config: BrokerConfig, *, filesystem: FileSystem | None = None, clock: Clock | None = None
     ) -> None:
-        self.config = config
+        self._given = config.settings
+        self.config = config  # as it is now: some settings can be changed while the broker runs
         super_users = _super_users(config)
         self.clock = clock or SystemClock()
         self.disk = DiskWatch(self.clock)
@@ -156,18 +169,11 @@ class Runtime:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-admin")
         self._producer_ids = ThreadPoolExecutor(1, thread_name_prefix="headrace-ids")
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="headrace-reader")
-        self._housekeeper = Housekeeper(
-            self.directory,
-            Schedule(
-                retention_s=config.number("log.retention.check.interval.ms") / 1000,
-                compaction_s=config.number("log.cleaner.backoff.ms") / 1000,
-                producers_s=min(config.number("producer.id.expiration.ms"), PRODUCER_CHECK_MS) / 1000,
-                producer_expiration_ms=config.number("producer.id.expiration.ms"),
-            ),
-        )
+        self._housekeeper = Housekeeper(self.directory, _schedule(config))
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
-        self.metadata = MetadataLog(self, self.topics)
+        self.client_metrics = ClientMetrics()
+        self.metadata = MetadataLog(self, self.topics, self._apply_settings)
         self.authorizer = (
             Authorizer(
                 lambda: self.metadata.image.acls,
@@ -232,6 +238,25 @@ class Runtime:
         self._housekeeper.stop()
         self._commit.close()
         self.directory.close()
+
+    # --- settings
+
+    @property
+    def layers(self) -> tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]]:
+        """The broker's settings by where they come from: set on this node, on all, and given at the start."""
+        changed = self.metadata.image.configs(ConfigResource.BROKER)
+        return changed.get(str(self.node_id), {}), changed.get("", {}), self._given
+
+    def _apply_settings(self) -> None:
+        """Have what was changed while the broker runs take effect; topics follow in the thread that changes them."""
+        node, cluster, given = self.layers
+        settings = {**given, **usable(cluster), **usable(node)}
+        if settings != self.config.settings:
+            self.config = replace(self.config, settings=settings)
+            self._housekeeper.reschedule(_schedule(self.config))
+            self._threads.submit(self.topics.set_defaults, settings)
+        self.client_metrics.subscribe(self.metadata.image.configs(ConfigResource.CLIENT_METRICS))
+        self.groups.settings_changed(group_settings(self.metadata.image.configs(ConfigResource.GROUP)))
 
     # --- topics
 

@@ -20,6 +20,7 @@ class InvalidSetting(HeadraceError):
 
 
 class SettingType(IntEnum):
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -38,6 +39,7 @@ class Setting:
     broker_name: str = ""  # what a topic's setting defaults to is set on the broker under this name
     at_least: int | None = None
     choices: tuple[str, ...] = ()
+    is_dynamic: bool = False  # of the broker's: whether it can be changed while the broker runs
     stand_in: tuple[str, str] | None = None  # on the broker it is null by default, and this setting counts instead
 
     @property
@@ -329,6 +331,34 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 at_least=1,
             ),
             Setting(
+                "group.consumer.max.heartbeat.interval.ms",
+                _INT,
+                "15000",
+                "The longest heartbeat interval that a group may be given.",
+                at_least=1,
+            ),
+            Setting(
+                "group.consumer.max.session.timeout.ms",
+                _INT,
+                "60000",
+                "The longest session time-out that a group may be given.",
+                at_least=1,
+            ),
+            Setting(
+                "group.consumer.min.heartbeat.interval.ms",
+                _INT,
+                "5000",
+                "The shortest heartbeat interval that a group may be given.",
+                at_least=1,
+            ),
+            Setting(
+                "group.consumer.min.session.timeout.ms",
+                _INT,
+                "45000",
+                "The shortest session time-out that a group may be given.",
+                at_least=1,
+            ),
+            Setting(
                 "group.consumer.session.timeout.ms",
                 _INT,
                 "45000",
@@ -377,7 +407,14 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "",
                 "Protocols of listeners with names of their own, as INTERNAL:SASL_PLAINTEXT,PUBLIC:SASL_SSL.",
             ),
-            Setting("log.cleaner.backoff.ms", _LONG, "15000", "How often compaction looks for work.", at_least=0),
+            Setting(
+                "log.cleaner.backoff.ms",
+                _LONG,
+                "15000",
+                "How often compaction looks for work.",
+                at_least=0,
+                is_dynamic=True,
+            ),
             Setting(
                 "log.retention.check.interval.ms", _LONG, "300000", "How often retention looks for work.", at_least=1
             ),
@@ -396,6 +433,7 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "86400000",
                 "After how long a silent producer is forgotten.",
                 at_least=1,
+                is_dynamic=True,
             ),
             Setting(
                 "super.users", _STRING, "", "Who may do everything: principals with ; between them, as User:admin."
@@ -415,12 +453,15 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 at_least=1,
             ),
             Setting("socket.request.max.bytes", _INT, "104857600", "The largest request that is read.", at_least=1),
+            Setting(
+                "telemetry.max.bytes", _INT, "1048576", "The most that a client pushes of its metrics.", at_least=1
+            ),
             Setting("users.file", _STRING, "", "A file of NAME=PASSWORD lines: users who may log in from the start."),
         )
     }
     | LISTENER_SETTINGS
     | {
-        topic.broker_name: replace(topic, name=topic.broker_name, broker_name="")
+        topic.broker_name: replace(topic, name=topic.broker_name, broker_name="", is_dynamic=True)
         for topic in TOPIC_SETTINGS.values()
         if topic.broker_name
     }
@@ -436,6 +477,31 @@ def _find_of_listener(name: str) -> Setting | None:
 def is_secret(name: str) -> bool:
     setting = BROKER_SETTINGS.get(name) or _find_of_listener(name)
     return setting is not None and setting.is_secret
+
+
+# What `kafka-reassign-partitions --throttle` sets and removes again; described only if it is set, as in Kafka.
+THROTTLES: dict[str, Setting] = {
+    name: Setting(name, _LONG, "", _NO_EFFECT, at_least=0, is_dynamic=True)
+    for name in (
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+}
+
+GROUP_SETTINGS: dict[str, Setting] = {
+    name.removeprefix("group."): replace(BROKER_SETTINGS[name], name=name.removeprefix("group."), broker_name=name)
+    for name in ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
+}
+
+CLIENT_METRICS_SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting("interval.ms", _INT, "300000", "How often a client pushes, from 100 ms to an hour."),
+        Setting("match", _LIST, "", "Which clients push: `client_id=…` and so on, regular expressions; empty for all."),
+        Setting("metrics", _LIST, "", "What they push: beginnings of names, or * for everything; empty for nothing."),
+    )
+}
 
 
 def check_settings(known: Mapping[str, Setting], values: Mapping[str, str]) -> None:

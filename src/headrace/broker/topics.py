@@ -212,6 +212,15 @@ class TopicCatalog:
                 log.config = config
             self._put(replace(topic, settings=dict(settings)))
 
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Have topics behave by other settings of the broker, wherever they have none of their own."""
+        with self._lock:
+            self._defaults = defaults
+            for topic in (*self.by_name.values(), *self._hidden.values()):
+                config = self.config_of(topic.settings)
+                for log in topic.partitions:
+                    log.config = config
+
     def delete(self, name: str, topic_id: bytes | None = None) -> None:
         """Remove a topic for good; `topic_id` says which one was meant, if the name may be another's by now."""
         with self._lock:

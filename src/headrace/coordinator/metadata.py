@@ -5,12 +5,12 @@ value here, a line in `RECORD_TYPES`, and a line in `MetadataImage` that says wh
 image is the records applied in their order, and nothing else, so it is the same after a restart.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.record_types import RecordType, RecordTypes
-from headrace.protocol.schema import Message, blob, int8, int32, string
+from headrace.protocol.schema import Message, Struct, array, blob, int8, int32, string
 from headrace.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from headrace.security.authorizer import Acls
 from headrace.security.scram import NUMBERS, ScramCredential
@@ -50,8 +50,31 @@ class CredentialValue(Message, versions=range(1), flexible_since=0):
     server_key: bytes = blob()
 
 
+class ConfigKey(Message, versions=range(1)):
+    """What has settings of its own: the broker, a group, a subscription to client metrics; by Kafka's numbers."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+
+
+class ConfigEntry(Struct):
+    name: str = string()
+    value: str = string()
+
+
+class ConfigValue(Message, versions=range(1), flexible_since=0):
+    """All of its settings: they change together or not at all."""
+
+    entries: list[ConfigEntry] = array(ConfigEntry)
+
+
 RECORD_TYPES = RecordTypes(
-    METADATA_TOPIC, [RecordType(0, AclKey, AclValue, 0), RecordType(1, CredentialKey, CredentialValue, 0)]
+    METADATA_TOPIC,
+    [
+        RecordType(0, AclKey, AclValue, 0),
+        RecordType(1, CredentialKey, CredentialValue, 0),
+        RecordType(2, ConfigKey, ConfigValue, 0),
+    ],
 )
 _MECHANISMS = {number: name for name, number in NUMBERS.items()}
 
@@ -62,9 +85,11 @@ class MetadataImage:
     def __init__(self) -> None:
         self.acls = Acls()
         self.credentials: dict[tuple[str, str], ScramCredential] = {}  # by mechanism and user
+        self._configs: dict[int, dict[str, dict[str, str]]] = {}
         self._take_in: dict[type[Message], Callable[[Any, Any], None]] = {
             AclKey: self._take_in_acl,
             CredentialKey: self._take_in_credential,
+            ConfigKey: self._take_in_config,
         }
 
     def apply(self, record: CoordinatorRecord) -> None:
@@ -89,12 +114,30 @@ class MetadataImage:
                 bytes(value.salt), value.iterations, bytes(value.stored_key), bytes(value.server_key)
             )
 
+    def configs(self, resource_type: int) -> Mapping[str, Mapping[str, str]]:
+        """The settings of everything of one type that has any, by name."""
+        return self._configs.get(resource_type, {})
+
+    def _take_in_config(self, key: ConfigKey, value: ConfigValue | None) -> None:
+        by_name = self._configs.setdefault(key.resource_type, {})
+        if value is None:
+            by_name.pop(key.resource_name, None)
+        else:
+            by_name[key.resource_name] = {entry.name: entry.value for entry in value.entries}
+
 
 class MetadataChange(NamedTuple):
     """What is decided about a request that changes metadata: the records to write, and the answer once they are."""
 
     response: Message
     records: Sequence[CoordinatorRecord] = ()
+
+
+def config_record(resource_type: int, resource_name: str, settings: Mapping[str, str]) -> CoordinatorRecord:
+    """The record of all settings of something; without any it is a tombstone."""
+    entries = [ConfigEntry(name=name, value=value) for name, value in settings.items()]
+    key = ConfigKey(resource_type=resource_type, resource_name=resource_name)
+    return CoordinatorRecord(key, ConfigValue(entries=entries) if entries else None)
 
 
 def record_of(acl: Acl, *, is_removed: bool = False) -> CoordinatorRecord:

@@ -31,16 +31,16 @@ class Housekeeper:
     """Looks after a data directory until it is stopped."""
 
     def __init__(self, directory: LogDirectory, schedule: Schedule | None = None) -> None:
-        schedule = schedule or Schedule()
+        self._schedule = schedule or Schedule()
         self._directory = directory
-        self._producer_expiration_ms = schedule.producer_expiration_ms
-        self._tasks: list[tuple[float, Callable[[], None]]] = [
-            (schedule.checkpoint_s, self._checkpoint),
-            (schedule.retention_s, self._retain),
-            (schedule.compaction_s, self._compact),
-            (schedule.producers_s, self._expire_producers),
+        self._tasks: list[tuple[Callable[[Schedule], float], Callable[[], None]]] = [
+            (lambda schedule: schedule.checkpoint_s, self._checkpoint),
+            (lambda schedule: schedule.retention_s, self._retain),
+            (lambda schedule: schedule.compaction_s, self._compact),
+            (lambda schedule: schedule.producers_s, self._expire_producers),
         ]
-        self._stop = threading.Event()
+        self._is_stopped = False
+        self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-housekeeping", daemon=True)
 
     def start(self) -> Self:
@@ -49,9 +49,15 @@ class Housekeeper:
 
     def stop(self) -> None:
         """Finish the task at hand, and end."""
-        self._stop.set()
+        self._is_stopped = True
+        self._woken.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def reschedule(self, schedule: Schedule) -> None:
+        """Work by another schedule from now on; what is due by it is done at once."""
+        self._schedule = schedule
+        self._woken.set()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -60,15 +66,23 @@ class Housekeeper:
         self.stop()
 
     def _run(self) -> None:
-        due = [time.monotonic() + every for every, _ in self._tasks]
-        while not self._stop.wait(max(0.0, min(due) - time.monotonic())):
-            for index, (every, task) in enumerate(self._tasks):
-                if due[index] <= time.monotonic() and not self._stop.is_set():
+        done = [time.monotonic()] * len(self._tasks)
+        while True:
+            schedule = self._schedule
+            due = [at + every(schedule) for at, (every, _) in zip(done, self._tasks, strict=True)]
+            self._woken.wait(max(0.0, min(due) - time.monotonic()))
+            if self._is_stopped:
+                return
+            if self._woken.is_set():
+                self._woken.clear()
+                continue
+            for index, (_, task) in enumerate(self._tasks):
+                if due[index] <= time.monotonic() and not self._is_stopped:
                     try:
                         task()
                     except Exception as error:  # noqa: BLE001 - the other tasks, and the next turn, need the thread
                         _log.error("housekeeping failed", task=task.__name__.strip("_"), error=str(error))
-                    due[index] = time.monotonic() + every
+                    done[index] = time.monotonic()
 
     def _checkpoint(self) -> None:
         self._directory.flush_rolled()
@@ -79,7 +93,7 @@ class Housekeeper:
             _log.info("retention removed segments", log=str(partition), segments=count)
 
     def _expire_producers(self) -> None:
-        for partition, count in self._directory.expire_producers(self._producer_expiration_ms).items():
+        for partition, count in self._directory.expire_producers(self._schedule.producer_expiration_ms).items():
             _log.info("forgot silent producers", log=str(partition), producers=count)
 
     def _compact(self) -> None:

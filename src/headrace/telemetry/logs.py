@@ -11,6 +11,7 @@ import sys
 import time
 from datetime import UTC, datetime
 
+_OURS = "headrace"
 _FACTS = "facts"
 _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
@@ -71,6 +72,27 @@ class RareLines:
 def get_logger(name: str) -> EventLogger:
     """The logger of a module; pass `__name__`."""
     return EventLogger(logging.getLogger(name))
+
+
+# The levels that Kafka's tools know, by what they are here.
+LEVELS = {"FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
+ROOT = "root"  # as Kafka's tools call it: here the logger above all of ours
+
+
+def levels_of_loggers() -> dict[str, str]:
+    """The level of each of our loggers, its own or the one that it has from above, by Kafka's names of levels."""
+    names = [name for name in list(logging.root.manager.loggerDict) if name.startswith(f"{_OURS}.")]
+    loggers = {ROOT: logging.getLogger(_OURS)} | {name: logging.getLogger(name) for name in sorted(names)}
+    return {name: _name_of(logger.getEffectiveLevel()) for name, logger in loggers.items()}
+
+
+def set_level(name: str, level: str | None) -> None:
+    """Set the level of one of our loggers while the process runs; None lets it have the one from above again."""
+    logging.getLogger(_OURS if name == ROOT else name).setLevel(logging.NOTSET if level is None else LEVELS[level])
+
+
+def _name_of(level: int) -> str:
+    return next((name for name, least in LEVELS.items() if level >= least), "TRACE")
 
 
 class JsonFormatter(logging.Formatter):

@@ -28,6 +28,11 @@ def handle(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if ctx.version >= NAMED_SINCE:
+        ctx.peer.software_name, ctx.peer.software_version = (
+            request.client_software_name,
+            request.client_software_version,
+        )
     return ApiVersionsResponse(
         api_keys=_announce(ctx.served),
         supported_features=[

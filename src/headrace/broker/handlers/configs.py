@@ -1,21 +1,35 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and of the broker.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: the settings of whatever has any.
 
 Described is the value in force, and every source it could have come from. AlterConfigs replaces all settings of a
-topic: what is not named goes back to its default. IncrementalAlterConfigs sets, deletes, appends to or takes from
+resource: what is not named goes back to its default. IncrementalAlterConfigs sets, deletes, appends to or takes from
 single ones (KIP-339). One resource that is refused does not touch the others.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
+from headrace.broker.config_resources import (
+    ConfigResource,
+    DescribedConfig,
+    check_broker,
+    check_client_metrics,
+    check_group,
+    describe_all_brokers,
+    describe_broker,
+    describe_client_metrics,
+    describe_group,
+    describe_loggers,
+    describe_topic,
+    usable,
+)
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Context
 from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType
 from headrace.broker.turns import Steps
-from headrace.errors import HeadraceError
+from headrace.coordinator.metadata import MetadataChange, MetadataImage, config_record
+from headrace.errors import HeadraceError, nearest
 from headrace.model import check_topic_name
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_configs import AlterableConfig as ReplacedConfig
@@ -34,78 +48,28 @@ from headrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from headrace.protocol.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
+from headrace.protocol.messages.list_config_resources import ConfigResource as ListedResource
+from headrace.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from headrace.protocol.messages.shared import ResourceOutcome
 from headrace.security.acl import CLUSTER_NAME, ResourceType
+from headrace.telemetry.logs import LEVELS, ROOT, levels_of_loggers, set_level
 
-TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
-_AUTHORIZED_AS = {
-    TOPIC: ResourceType.TOPIC,
-    BROKER: ResourceType.CLUSTER,
-    8: ResourceType.CLUSTER,
-    16: ResourceType.CLUSTER,
-    32: ResourceType.GROUP,
+_AUTHORIZED_AS: dict[int, ResourceType] = {
+    ConfigResource.TOPIC: ResourceType.TOPIC,
+    ConfigResource.BROKER: ResourceType.CLUSTER,
+    ConfigResource.LOGGER: ResourceType.CLUSTER,
+    ConfigResource.CLIENT_METRICS: ResourceType.CLUSTER,
+    ConfigResource.GROUP: ResourceType.GROUP,
 }
-_WITHOUT_SETTINGS = {8: "broker loggers", 16: "client metrics", 32: "groups"}
+# Whose lists can be appended to.
+_WITH_LISTS: dict[int, Mapping[str, Setting]] = {
+    ConfigResource.TOPIC: TOPIC_SETTINGS,
+    ConfigResource.BROKER: BROKER_SETTINGS,
+}
 
-
-class Source(IntEnum):
-    """Where a value comes from, by Kafka's numbers."""
-
-    TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-class Synonym(NamedTuple):
-    name: str
-    value: str
-    source: Source
-
-
-class DescribedConfig(NamedTuple):
-    setting: Setting
-    synonyms: list[Synonym]  # the first one is in force; none if the value is a default that has no name of its own
-    default: str | None
-
-    @property
-    def name(self) -> str:
-        return self.setting.name
-
-    @property
-    def value(self) -> str | None:
-        return self.synonyms[0].value if self.synonyms else self.default
-
-    @property
-    def source(self) -> Source:
-        return self.synonyms[0].source if self.synonyms else Source.DEFAULT
-
-
-def describe_topic(topic: Mapping[str, str], broker: Mapping[str, str]) -> list[DescribedConfig]:
-    described = []
-    for setting in TOPIC_SETTINGS.values():
-        synonyms = _broker_synonyms(setting, setting.broker_name, broker) if setting.broker_name else []
-        if setting.name in topic:
-            synonyms.insert(0, Synonym(setting.name, topic[setting.name], Source.TOPIC))
-        described.append(DescribedConfig(setting, synonyms, setting.default))
-    return described
-
-
-def describe_broker(broker: Mapping[str, str]) -> list[DescribedConfig]:
-    return [
-        DescribedConfig(
-            setting, _broker_synonyms(setting, setting.name, broker), None if setting.stand_in else setting.default
-        )
-        for setting in BROKER_SETTINGS.values()
-    ]
-
-
-def _broker_synonyms(setting: Setting, name: str, broker: Mapping[str, str]) -> list[Synonym]:
-    """What the broker has for a setting; as in Kafka a stand-in is told only if the setting itself is set."""
-    given = [Synonym(name, broker[name], Source.STATIC_BROKER)] if name in broker else []
-    if not setting.stand_in:
-        return [*given, Synonym(name, setting.default, Source.DEFAULT)]
-    return [*given, Synonym(*setting.stand_in, Source.DEFAULT)] if given else []
+# From the kind of a resource, its settings and the changes: its settings after them.
+Change = Callable[[int, Mapping[str, str], list[Any]], dict[str, str]]
 
 
 def _find_doubled(resources: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
@@ -126,12 +90,8 @@ def _require(ctx: Context, resource: DescribeConfigsResource | AlterConfigsResou
         ctx.require(kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)
 
 
-def _no_settings(resource_type: int) -> BrokerError:
-    what = _WITHOUT_SETTINGS.get(resource_type)
-    if what is None:
-        return BrokerError(ErrorCode.INVALID_REQUEST, f"there is no resource type {resource_type}")
-    instead = ": what holds for all of them is set with the broker's group.* settings" if what == "groups" else ""
-    return BrokerError(ErrorCode.INVALID_REQUEST, f"{what} have no settings of their own here{instead}")
+def _unknown_type(resource_type: int) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REQUEST, f"there is no resource type {resource_type} with settings")
 
 
 def describe_configs(ctx: Context, request: DescribeConfigsRequest) -> Steps[Answer]:
@@ -151,35 +111,54 @@ def describe_configs(ctx: Context, request: DescribeConfigsRequest) -> Steps[Ans
             wanted = frozenset(resource.configuration_keys or ())
             for config in _settings(ctx, resource):
                 if not wanted or config.name in wanted:
-                    result.configs.append(_describe(request, resource, config))
+                    result.configs.append(_describe(request, config))
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
     return response
 
 
 def _settings(ctx: Context, resource: DescribeConfigsResource) -> list[DescribedConfig]:
-    if resource.resource_type == TOPIC:
-        check_topic_name(resource.resource_name)
-        topic = ctx.topic(resource.resource_name)
-        return describe_topic(topic.settings, ctx.broker.config.settings)
-    if resource.resource_type == BROKER:
-        if resource.resource_name not in ("", str(ctx.broker.node_id)):
-            raise BrokerError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {ctx.broker.node_id} or empty string, "
-                f"but received {resource.resource_name}",
-            )
-        return describe_broker(ctx.broker.config.settings)
-    raise _no_settings(resource.resource_type)
+    kind, name, layers = resource.resource_type, resource.resource_name, ctx.broker.layers
+    match kind:
+        case ConfigResource.TOPIC:
+            check_topic_name(name)
+            return describe_topic(ctx.topic(name).settings, layers)
+        case ConfigResource.BROKER:
+            _check_name(ctx, kind, name)
+            return describe_broker(layers) if name else describe_all_brokers(layers[1])
+        case ConfigResource.LOGGER:
+            _check_name(ctx, kind, name)
+            return describe_loggers()
+        case ConfigResource.CLIENT_METRICS:
+            _check_name(ctx, kind, name)
+            return describe_client_metrics(_kept(ctx, kind, name))
+        case ConfigResource.GROUP:
+            _check_name(ctx, kind, name)
+            return describe_group(_kept(ctx, kind, name), layers)
+    raise _unknown_type(kind)
 
 
-def _describe(
-    request: DescribeConfigsRequest, resource: DescribeConfigsResource, config: DescribedConfig
-) -> DescribeConfigsResourceResult:
+def _kept(ctx: Context, kind: int, name: str) -> Mapping[str, str]:
+    """What is set on something whose settings are in the metadata log."""
+    return ctx.broker.metadata.image.configs(kind).get(name, {})
+
+
+def _check_name(ctx: Context, kind: int, name: str) -> None:
+    """Refuse a name that nothing of its kind can have: brokers are known by number, and none but they all may be ''."""
+    if kind in (ConfigResource.BROKER, ConfigResource.LOGGER):
+        is_right = name == str(ctx.broker.node_id) or (not name and kind == ConfigResource.BROKER)
+        reason = f"Unexpected broker id, expected {ctx.broker.node_id}, but received {name!r}"
+    else:
+        is_right, reason = bool(name), "the name of a group or of a subscription must not be empty"
+    if not is_right:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _describe(request: DescribeConfigsRequest, config: DescribedConfig) -> DescribeConfigsResourceResult:
     result = DescribeConfigsResourceResult(
         name=config.name,
         value=None if config.value is None else config.setting.shown(config.value),
-        read_only=resource.resource_type == BROKER,
+        read_only=config.is_read_only,
         config_source=config.source,
         is_sensitive=config.setting.is_secret,
         config_type=config.setting.type,
@@ -194,7 +173,7 @@ def _describe(
 
 
 async def alter_configs(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    def replace_all(_: Mapping[str, str], configs: list[ReplacedConfig]) -> dict[str, str]:
+    def replace_all(_: int, __: Mapping[str, str], configs: list[ReplacedConfig]) -> dict[str, str]:
         return {config.name: config.value or "" for config in configs}
 
     return AlterConfigsResponse(
@@ -211,7 +190,7 @@ async def change_configs(ctx: Context, request: IncrementalAlterConfigsRequest) 
 async def _alter_each(
     ctx: Context,
     resources: Sequence[AlterConfigsResource | ChangedResource],
-    change: Callable[[Mapping[str, str], list[Any]], dict[str, str]],
+    change: Change,
     *,
     validate_only: bool,
 ) -> list[ResourceOutcome]:
@@ -230,8 +209,6 @@ async def _alter_each(
             _check_once(config.name for config in resource.configs)
             if isinstance(resource, AlterConfigsResource) and any(config.value is None for config in resource.configs):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Null value not supported: leave the setting out")
-            if resource.resource_type == BROKER and _only_deletes(resource):
-                continue  # nothing of the broker's is set while it runs: tools clean up after themselves like this
             await _alter(ctx, resource, change, validate_only=validate_only)
         except HeadraceError as error:
             outcome.error_code, outcome.error_message = code_of(error), str(error)
@@ -239,35 +216,118 @@ async def _alter_each(
 
 
 async def _alter(
-    ctx: Context,
-    resource: AlterConfigsResource | ChangedResource,
-    change: Callable[[Mapping[str, str], list[Any]], dict[str, str]],
-    *,
-    validate_only: bool,
+    ctx: Context, resource: AlterConfigsResource | ChangedResource, change: Change, *, validate_only: bool
 ) -> None:
-    if resource.resource_type == BROKER:
-        raise BrokerError(
-            ErrorCode.INVALID_REQUEST, "this broker's settings are given at its start: use --config, and start it again"
-        )
-    if resource.resource_type != TOPIC:
-        raise _no_settings(resource.resource_type)
-    topic = ctx.topic(resource.resource_name)
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == ConfigResource.TOPIC:
+        topic = ctx.topic(name)
 
-    def work() -> None:
-        ctx.broker.topics.alter(topic.name, change(topic.settings, resource.configs), validate_only=validate_only)
+        def alter_topic() -> None:
+            after = change(kind, topic.settings, resource.configs)
+            ctx.broker.topics.alter(topic.name, after, validate_only=validate_only)
 
-    await ctx.broker.in_thread(work)
+        await ctx.broker.in_thread(alter_topic)
+    elif kind in _CHECKS:
+        _check_name(ctx, kind, name)
+        await _alter_kept(ctx, resource, change, validate_only=validate_only)
+    elif kind == ConfigResource.LOGGER and isinstance(resource, ChangedResource):
+        _check_name(ctx, kind, name)
+        _set_levels(resource.configs, validate_only=validate_only)
+    else:
+        raise _unknown_type(kind)
 
 
-def _only_deletes(resource: AlterConfigsResource | ChangedResource) -> bool:
-    return (
-        isinstance(resource, ChangedResource)
-        and bool(resource.configs)
-        and all(change.config_operation == DELETE for change in resource.configs)
+async def _alter_kept(
+    ctx: Context, resource: AlterConfigsResource | ChangedResource, change: Change, *, validate_only: bool
+) -> None:
+    """Change settings that are in the metadata log; they are durable and in force when this returns."""
+    kind, name = resource.resource_type, resource.resource_name
+
+    def decide(image: MetadataImage) -> MetadataChange:
+        before = image.configs(kind).get(name, {})
+        after = change(kind, before, resource.configs)
+        _CHECKS[kind](ctx, before, after)
+        return MetadataChange(_DONE, [config_record(kind, name, after)] if after != before else [])
+
+    refused: list[HeadraceError] = []
+
+    def decide_again(image: MetadataImage) -> MetadataChange:
+        try:
+            return decide(image)
+        except HeadraceError as error:  # somebody else's change came between
+            refused.append(error)
+            return MetadataChange(_DONE)
+
+    if validate_only or not decide(ctx.broker.metadata.image).records:
+        return
+    if await ctx.broker.metadata.change(decide_again) is None:
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "the change could not be written: check the disk")
+    if refused:
+        raise refused[0]
+    await ctx.broker.in_thread(lambda: None)  # where topics follow the change: they have by now
+
+
+def _check_broker(ctx: Context, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    check_broker(changed, {**ctx.broker.config.settings, **usable(after)})
+
+
+_CHECKS: dict[int, Callable[[Context, Mapping[str, str], Mapping[str, str]], None]] = {
+    ConfigResource.BROKER: _check_broker,
+    ConfigResource.CLIENT_METRICS: lambda _, __, after: check_client_metrics(after),
+    ConfigResource.GROUP: lambda ctx, _, after: check_group(after, ctx.broker.config.number),
+}
+_DONE = IncrementalAlterConfigsResponse()
+
+
+def _set_levels(changes: list[AlterableConfig], *, validate_only: bool) -> None:
+    """Set the levels of loggers, all or none; they last until the broker ends, as in Kafka."""
+    known = levels_of_loggers()
+    for change in changes:
+        name, operation = change.name, change.config_operation
+        if operation not in (SET, DELETE):
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST, "the level of a logger can be set and deleted, and nothing else"
+            )
+        if operation == DELETE and name == ROOT:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted: set another")
+        if name not in known:
+            hint = nearest(name, known, otherwise="describe them to see which there are")
+            raise BrokerError(ErrorCode.INVALID_CONFIG, f"there is no logger {name!r}: {hint}")
+        if operation == SET and change.value not in LEVELS:
+            raise BrokerError(
+                ErrorCode.INVALID_CONFIG, f"{change.value!r} is not a level: choose of {', '.join(LEVELS)}"
+            )
+    if not validate_only:
+        for change in changes:
+            set_level(change.name, change.value if change.config_operation == SET else None)
+
+
+def list_resources(ctx: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """List what has settings of its own: of the types that are asked for, or of all; once, client metrics alone."""
+    asked = set(request.resource_types) or _LISTED.keys() if ctx.version else {ConfigResource.CLIENT_METRICS}
+    if asked - _LISTED.keys():
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListedResource(resource_name=name, resource_type=kind)
+            for kind, names in _LISTED.items()
+            if kind in asked
+            for name in names(ctx)
+        ]
     )
 
 
-def _apply_changes(before: Mapping[str, str], changes: list[AlterableConfig]) -> dict[str, str]:
+_LISTED: dict[int, Callable[[Context], Iterable[str]]] = {
+    ConfigResource.GROUP: lambda ctx: list(ctx.broker.metadata.image.configs(ConfigResource.GROUP)),
+    ConfigResource.CLIENT_METRICS: lambda ctx: list(ctx.broker.metadata.image.configs(ConfigResource.CLIENT_METRICS)),
+    ConfigResource.LOGGER: lambda ctx: [str(ctx.broker.node_id)],
+    ConfigResource.BROKER: lambda ctx: [str(ctx.broker.node_id)],
+    ConfigResource.TOPIC: lambda ctx: list(ctx.broker.topics.by_name),
+}
+
+
+def _apply_changes(kind: int, before: Mapping[str, str], changes: list[AlterableConfig]) -> dict[str, str]:
     after = dict(before)
     for change in changes:
         operation, name = change.config_operation, change.name
@@ -278,14 +338,14 @@ def _apply_changes(before: Mapping[str, str], changes: list[AlterableConfig]) ->
         elif operation == SET:
             after[name] = change.value
         elif operation in (APPEND, SUBTRACT):
-            after[name] = _edit_list(after, name, change.value, is_append=operation == APPEND)
+            after[name] = _edit_list(kind, after, name, change.value, is_append=operation == APPEND)
         else:
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"operation {operation} on {name} is unknown")
     return after
 
 
-def _edit_list(settings: Mapping[str, str], name: str, value: str, *, is_append: bool) -> str:
-    setting = TOPIC_SETTINGS.get(name)
+def _edit_list(kind: int, settings: Mapping[str, str], name: str, value: str, *, is_append: bool) -> str:
+    setting = _WITH_LISTS.get(kind, {}).get(name)
     if setting is None or setting.type is not SettingType.LIST:
         raise BrokerError(
             ErrorCode.INVALID_CONFIG, f"{name} is not a list, so nothing can be appended to or taken from it"

@@ -7,9 +7,9 @@ topic never gets fewer partitions. One topic that is refused does not touch the 
 import asyncio
 from collections import Counter
 
+from headrace.broker.config_resources import describe_topic
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import TOPIC, Context
-from headrace.broker.handlers.configs import describe_topic
 from headrace.broker.topics import HIDDEN_TOPICS, Topic
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
@@ -105,7 +105,7 @@ def _describe(ctx: Context, result: CreatableTopicResult, topic: Topic, partitio
         CreatableTopicConfigs(
             name=config.name, value=config.value, config_source=config.source, read_only=False, is_sensitive=False
         )
-        for config in describe_topic(topic.settings, ctx.broker.config.settings)
+        for config in describe_topic(topic.settings, ctx.broker.layers)
     ]
 
 

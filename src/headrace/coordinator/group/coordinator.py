@@ -19,7 +19,7 @@ from headrace.coordinator.group.offsets import commit, fetch, forgetting
 from headrace.coordinator.group.offsets.forgetting import ExpiryTimer
 from headrace.coordinator.group.offsets.store import OffsetStore, TransactionMarker
 from headrace.coordinator.group.record_formats import OffsetCommitKey, OffsetCommitValue
-from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -95,7 +95,7 @@ class GroupCoordinator:
                 return Decision(records=(marker,))
             case TopicsDeleted(topics=names, every=every):
                 return forgetting.forget_topics(self._offsets, names, every=every)
-            case TopicsChanged():
+            case TopicsChanged() | SettingsChanged():
                 return together(*(kind.decide(event, now_ms) for kind in self._kinds))
             case Loaded():
                 loaded = (kind.decide(event, now_ms) for kind in self._kinds)

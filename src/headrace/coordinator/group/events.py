@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headrace.coordinator.decision import RequestToken
 from headrace.coordinator.group.consumer.topics import TopicsChanged
+from headrace.coordinator.group.settings import SettingsChanged
 from headrace.protocol.schema import Message
 
 
@@ -58,5 +59,5 @@ class Loaded:
 
 
 # What every kind of group hears of; the rest is about offsets alone.
-GroupEvent = Request | TimerFired | TopicsChanged | Loaded
+GroupEvent = Request | TimerFired | TopicsChanged | SettingsChanged | Loaded
 Event = GroupEvent | TransactionEnded | TopicsDeleted

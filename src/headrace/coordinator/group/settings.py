@@ -1,6 +1,8 @@
 """The group coordinator's settings: Kafka's names (with `_` for `.`), and Kafka's defaults."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _MAX_INT32 = 2**31 - 1
 _MINUTE_MS = 60_000
@@ -26,3 +28,17 @@ class GroupSettings:
     def offsets_retention_ms(self) -> int:
         """How long an offset is kept after nobody needs it."""
         return self.offsets_retention_minutes * _MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """News from the rest of the broker: these groups, and no others, have settings of their own from now on.
+
+    A member learns of them, and its session is counted by them, when it is next heard of.
+    """
+
+    by_group: Mapping[str, GroupSettings]
+
+
+class SettingsKey(NamedTuple):
+    """The key of a record that is not kept: the settings of single groups."""

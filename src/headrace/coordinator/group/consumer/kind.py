@@ -1,6 +1,6 @@
 """All consumer groups of a partition: which group an event is about, and what others may ask about it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer, together
 from headrace.coordinator.group import record_formats as log
@@ -28,7 +28,7 @@ from headrace.coordinator.group.consumer.timers import (
 from headrace.coordinator.group.consumer.topics import Topics, TopicsChanged, TopicsKey
 from headrace.coordinator.group.events import GroupEvent, Loaded, Request, TimerFired
 from headrace.coordinator.group.kinds import CommitClaim, ExpiryRule, GroupListing
-from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.settings import GroupSettings, SettingsChanged, SettingsKey
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import Assignment as DescribedAssignment
@@ -123,6 +123,7 @@ class ConsumerGroups:
             TopicsSeen,
             RejoinDeadline,
             TopicsKey,
+            SettingsKey,
         }
     )
     timer_keys: frozenset[type] = frozenset(
@@ -131,6 +132,7 @@ class ConsumerGroups:
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
+        self._by_group: Mapping[str, GroupSettings] = {}
         self._groups: dict[str, ConsumerGroup] = {}
         self._topics: Topics | None = None
 
@@ -151,6 +153,10 @@ class ConsumerGroups:
         if isinstance(key, TopicsKey):
             assert isinstance(record.value, Topics)
             self._topics = record.value
+            return
+        if isinstance(key, SettingsKey):
+            assert isinstance(record.value, Mapping)
+            self._by_group = record.value
             return
         group_id: str = key.group_id  # type: ignore[union-attr]  # every other key has one
         group = self._groups.get(group_id)
@@ -179,7 +185,12 @@ class ConsumerGroups:
                 return self._loaded(now_ms)
             case TopicsChanged(topics):
                 return Decision(records=(CoordinatorRecord(TopicsKey(), topics, is_kept=False),))
+            case SettingsChanged(by_group):
+                return Decision(records=(CoordinatorRecord(SettingsKey(), by_group, is_kept=False),))
         return Decision()
+
+    def _settings_of(self, group_id: str) -> GroupSettings:
+        return self._by_group.get(group_id, self._settings)
 
     def _heartbeat(self, request: Request, asked: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
         try:
@@ -190,7 +201,7 @@ class ConsumerGroups:
             if asked.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH):
                 response = heartbeat.leave(draft, asked, self._topics, now_ms)
                 return self._without_leavers(draft, now_ms, Answer(request.token, response))
-            response = heartbeat.beat(draft, request, asked, self._topics, self._settings, now_ms)
+            response = heartbeat.beat(draft, request, asked, self._topics, self._settings_of(asked.group_id), now_ms)
         except Refusal as refusal:
             answer = ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
             return Decision((Answer(request.token, answer),))
@@ -218,7 +229,7 @@ class ConsumerGroups:
         draft.write(*records)
         try:
             heartbeat.check_request(asked, request.version)
-            response = heartbeat.beat(draft, request, asked, self._topics, self._settings, now_ms)
+            response = heartbeat.beat(draft, request, asked, self._topics, self._settings_of(asked.group_id), now_ms)
         except Refusal as refusal:
             answer = ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
             return Decision((Answer(request.token, answer),))
@@ -226,8 +237,9 @@ class ConsumerGroups:
         return together(farewell, draft.decision(Answer(request.token, response)))
 
     def _classic_request(self, request: Request, now_ms: int) -> Decision:
-        asked, topics, settings = request.message, self._topics, self._settings
+        asked, topics = request.message, self._topics
         assert isinstance(asked, ClassicRequest)
+        settings = self._settings_of(asked.group_id)
         draft = Draft(self._groups[asked.group_id])
         response: Message
         try:
@@ -280,7 +292,7 @@ class ConsumerGroups:
         for group in self._groups.values():
             draft = Draft(group)
             for member in group.members.values():
-                timers.renew_session(draft, member, self._settings, now_ms)
+                timers.renew_session(draft, member, self._settings_of(group.group_id), now_ms)
                 if member.holding.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
                     timers.watch_revocation(draft, member, now_ms)
             decisions.append(draft.decision())
