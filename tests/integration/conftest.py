@@ -4,6 +4,7 @@ A JVM costs seconds to start and a gigabyte to keep.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,18 @@ def spark(spark_state: str) -> "Iterator[SparkSession]":
     made = session("test", master="local[2]", state_dir=spark_state, jvm_kafka=True, conf={"spark.driver.memory": "1g"})
     yield made
     made.stop()
+
+
+@pytest.fixture
+def shared_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    """`headrace pipeline …` in this process runs in the session that all tests share, and leaves it running.
+
+    For tests of what a command does; what a process of its own is needed for (kills, Ctrl-C, the start) has one.
+    """
+    for place in ("headrace.pipelines.spark.session.session", "headrace.pipelines.jobs.service.session"):
+        monkeypatch.setattr(place, lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a pipeline file's folder is added, and must not stay
 
 
 @pytest.fixture(scope="module", params=["ours", "kafka"])

@@ -1,4 +1,8 @@
-"""`headrace pipeline`: run, watched, killed, reset and rebuilt, as a user does it."""
+"""`headrace pipeline`: run, watched, killed, reset and rebuilt, as a user does it.
+
+What is killed or interrupted, and what must not find anything by chance, is a process of its own; all other commands run
+here, in the session that all tests share, because Spark takes longer to start than they take.
+"""
 
 import json
 import os
@@ -23,6 +27,7 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.status import PIPELINES, read_statuses
+from tests.integration.cli_runs import run_cli
 
 pytestmark = pytest.mark.java
 
@@ -65,18 +70,25 @@ class Place:
         writer.flush()
 
     def started(self, *arguments: str) -> subprocess.Popen[str]:
-        environment = os.environ | {"HEADRACE_BOOTSTRAP": self.servers, "HEADRACE_SPARK_MASTER": "local[2]"}
+        environment = os.environ | {"HEADRACE_SPARK_MASTER": "local[2]"}
         return subprocess.Popen(
             [sys.executable, "-m", "headrace.cli.main", "pipeline", *arguments],
             cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
 
-    def run(self, *arguments: str, code: int = 0) -> str:
+    def run_apart(self, *arguments: str, code: int = 0) -> str:
+        """In a process of its own."""
         done = self.started(*arguments)
         out, err = done.communicate(timeout=240)
         assert done.returncode == code, out + err
         return out if code == 0 else err
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """In this process, in the session that all tests share."""
+        done = run_cli("pipeline", *arguments)
+        assert done.code == code, done.out + done.err
+        return done.out if code == 0 else done.err
 
     def doubled(self, topic: str = "doubled") -> list[int]:
         held = bounds(self.cluster, self.cluster.partitions(topic), committed=True)
@@ -93,8 +105,12 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, headrace_broker: Broker) -> Iterator[Place]:
+def place(
+    tmp_path: Path, headrace_broker: Broker, shared_session: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
     made = Place(tmp_path, headrace_broker)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", made.servers)
     yield made
     made.cluster.close()
 
@@ -149,15 +165,14 @@ def test_a_pipeline_from_start_to_rebuild(place: Place) -> None:
     place.run("rebuild", "doubling.py", "sums", "--json")
     assert place.sums() == expected_sums(1200, 10)
     assert place.sums("sums__v1") == expected_sums(1200)
-    place.produce(range(1200, 1300))
-    place.run("run", "doubling.py", "--job", "sums", "--trigger", "available-now", "--json")
-    assert place.sums() == expected_sums(1300, 10)
 
-    # Beginning anew at the end: what lies before is left alone.
+    # One goes on in its new version; the other begins anew at the end: what lies before is left alone.
+    place.produce(range(1200, 1300))
     out = place.run("reset", "doubling.py", "doubled", "--to", "latest", "--yes")
     assert "job doubled begins in numbers" in out
     place.produce(range(1300, 1310))
-    place.run("run", "doubling.py", "--job", "doubled", "--trigger", "available-now", "--json")
+    place.run("run", "doubling.py", "--trigger", "available-now", "--json")
+    assert place.sums() == expected_sums(1310, 10)
     assert place.doubled() == [2 * number for number in [*range(1200), *range(1300, 1310)]]
 
 
@@ -185,9 +200,13 @@ def read_until_caught_up(running: subprocess.Popen[str]) -> list[dict[str, Any]]
         (('format="json"', 'fromat="json"'), "did you mean 'format'?"),
     ],
 )
-def test_mistakes_are_one_sentence_before_anything_is_written(place: Place, change: tuple[str, str], said: str) -> None:
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.long)], ids=["here", "apart"])
+def test_mistakes_are_one_sentence_before_anything_is_written(
+    place: Place, change: tuple[str, str], said: str, apart: bool
+) -> None:
     place.write_file(text=PIPELINE.replace(*change))
-    err = place.run("run", "doubling.py", "--job", "doubled", "--trigger", "available-now", code=1)
+    run = place.run_apart if apart else place.run
+    err = run("run", "doubling.py", "--job", "doubled", "--trigger", "available-now", code=1)
     last = err.strip().splitlines()[-1]
     assert last.startswith("headrace: ")
     assert said in last
@@ -267,13 +286,13 @@ def test_functions_classes_and_helper_modules_work_on_workers(place: Place, tmp_
     place.produce(range(40, 41), later_ms=10_000)  # lets the windows of the others end
     folder, place.folder = place.folder, tmp_path / "elsewhere"
     place.folder.mkdir()
-    place.run("run", str(folder / "doubling.py"), "--state-dir", str(tmp_path / "state"))
+    place.run_apart("run", str(folder / "doubling.py"), "--state-dir", str(tmp_path / "state"))
     assert place.doubled() == sorted(2 * n // 10 * 10 + 1001 for n in range(41))
     assert place.doubled("windows")[-1] == 39
     broken = FUNCTIONS.replace("from later import one\n    return n + one()", 'raise ValueError(f"bad price {n}")')
     (folder / "doubling.py").write_text(broken)
     place.produce(range(41, 42))
-    err = place.run("run", str(folder / "doubling.py"), "--job", "calculated", "--state-dir", str(tmp_path / "state"),
+    err = place.run_apart("run", str(folder / "doubling.py"), "--job", "calculated", "--state-dir", str(tmp_path / "state"),
                     "--restarts", "0", code=1)  # fmt: skip
     line = broken[: broken.index("raise ValueError")].count("\n") + 1
     said = f"job 'calculated' failed: ValueError: bad price 1080 ({folder}/doubling.py:{line}, in plus_one)"

@@ -84,7 +84,10 @@ def test_each_step_is_a_line_where_there_is_no_terminal(folder: tuple[Path, str]
     assert_ours(err)
 
 
-@pytest.mark.parametrize("moment", ["spark: starting the JVM", "spark: starting Spark", "doubled: "])
+MOMENTS = ["spark: starting the JVM", pytest.param("spark: starting Spark", marks=pytest.mark.long), "doubled: "]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_ctrl_c_during_the_start_ends_without_a_word_of_others(folder: tuple[Path, str], moment: str) -> None:
     run = started(folder)
     assert run.stderr is not None
