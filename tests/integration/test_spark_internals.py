@@ -4,14 +4,22 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from headrace import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import create_topic
+from headrace.client.cluster import Cluster
+from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators import event_time, hopping
 from headrace.pipelines.spark import internals
 from headrace.pipelines.spark.checkpoint import last_batch, list_batches, read_planned
 from headrace.pipelines.spark.internals import SEEN_ON, Execution, execution_of, running_execution
@@ -87,6 +95,41 @@ def test_the_environment_of_sources(spark: SparkSession) -> None:
     manager = spark._jsparkSession.sessionState().dataSourceManager()
     kept = dict(manager.lookupDataSource("headrace").dataSourceCls().envVars())
     assert set(internals._ENVIRONMENT_OF_SOURCES) <= kept.keys()
+
+
+@needs("BasePythonRunner's environment: sc.environment, spark.executorEnv.…, SPARK_SIMPLIFIED_TRACEBACK")
+def test_one_daemon_serves_sources_functions_and_state(
+    spark: SparkSession, tmp_path: Path, headrace_broker: Broker
+) -> None:
+    spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()
+    before = daemons_of(spark)
+    with Cluster(parse_bootstrap(headrace_broker.bootstrap_servers)) as cluster:
+        create_topic(cluster, "numbers", partitions=1)
+    options = {"bootstrap": headrace_broker.bootstrap_servers, "startingOffsets": "earliest"}
+    numbers = spark.readStream.format("headrace").options(**options).load("numbers")
+    counts = numbers.transform(event_time("timestamp", delay="1 second")).transform(
+        hopping("2 seconds", "1 second", n=agg.count())
+    )
+    producer = Producer({"bootstrap.servers": headrace_broker.bootstrap_servers})
+    producer.produce("numbers", "1")
+    assert producer.flush(30) == 0
+    writer = counts.writeStream.foreachBatch(lambda batch, _: batch.collect()).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.awaitTermination()
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 1
+    assert daemons_of(spark) == before
+
+
+def daemons_of(spark: SparkSession) -> set[int]:
+    """The processes from which the workers of a session's tasks are forked."""
+    jvm = internals.find_gateway().proc.pid
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == jvm and b"headrace.pipelines.spark.daemon" in (process / "cmdline").read_bytes():
+                found.add(int(process.name))
+    return found
 
 
 @needs("queryExecution().analyzed(): its text, its JSON, its nodes and their columns' metadata")

@@ -71,11 +71,19 @@ def leave_out_checksum_files(spark: "SparkSession") -> None:
 
 
 def fill_source_environment(spark: "SparkSession") -> None:
-    """Put into the environment of our source's readers, which all queries share, what each query would add."""
+    """Put into the environment of our source's readers, which all queries share, what each query would add.
+
+    And what functions in Python have in theirs: Spark starts a daemon for each environment, which takes seconds and a
+    quarter of a gigabyte, and has workers of its own. The path is left out because every daemon is given it anyway.
+    """
     manager: Any = spark._jsparkSession.sessionState().dataSourceManager()
     environment = manager.lookupDataSource("headrace").dataSourceCls().envVars()
     for name in _ENVIRONMENT_OF_SOURCES:
         environment.putIfAbsent(name, "")
+    for name, value in spark.sparkContext.environment.items():
+        environment.put(name, value)
+    if str(spark.sparkContext.master).startswith("local"):
+        environment.remove("PYTHONPATH")
 
 
 # --- plans

@@ -121,6 +121,8 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
         "spark.pyspark.python": python,
         "spark.pyspark.driver.python": python,
         DAEMON: "headrace.pipelines.spark.daemon",
+        # Set for functions and not for state; where they differ, each has a daemon of its own.
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={log_file.as_uri()}",
     }
     if state_dir is not None:
