@@ -8,6 +8,7 @@ that a script starts itself they are shown here: a spinner in a terminal, one li
 notebook, whose cells are for results, or with `HEADRACE_PROGRESS=0`.
 """
 
+import hashlib
 import os
 import pkgutil
 import sys
@@ -34,7 +35,7 @@ from headrace.pipelines.spark.internals import (
     leave_out_checksum_files,
     start_context,
 )
-from headrace.pipelines.spark.java import find_java
+from headrace.pipelines.spark.java import cache_folder, find_java
 from headrace.pipelines.spark.launch import is_plain, start_gateway
 from headrace.pipelines.spark.settings import (
     FILE_WRITER,
@@ -132,10 +133,25 @@ _jars_of_jvm: list[str] = []
 
 
 def _compile_meanwhile() -> None:
-    """The first start on a machine compiles the loops that read records; done while the JVM starts, nobody waits."""
+    """The first start on a machine compiles the loops that read records; done while the JVM starts, nobody waits.
+
+    Later ones find them on disk. A file notes that they are there: to look otherwise is to load Numba, for seconds.
+    """
+    from headrace.pipelines import columns
     from headrace.pipelines.spark.daemon import warm_loops
 
-    threading.Thread(target=warm_loops, name="headrace-warm", daemon=True).start()
+    sources = sorted(Path(columns.__path__[0]).glob("*.py"))
+    facts = [sys.version, *(f"{source} {source.stat().st_mtime_ns}" for source in sources)]
+    note = cache_folder() / f"loops-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
+    if note.exists():
+        return
+
+    def compile_loops() -> None:
+        warm_loops()
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.touch()
+
+    threading.Thread(target=compile_loops, name="headrace-warm", daemon=True).start()
 
 
 def _home() -> Path:
