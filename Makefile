@@ -30,10 +30,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 demo: setup     ## run the main job: an online shop, live in one page, from its database to everything that follows it
 	@$(BIN)/python examples/shop/demo.py
 
-test: lint peers ## linters, types, layers, then the tests
+test: lint peers .cache/spark-archive ## linters, types, layers, then the tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=25 -m "not long"
 
-test-long: lint peers ## every test, those that are long by nature too, and ten times the examples of the property tests
+test-long: lint peers .cache/spark-archive ## every test, those that are long by nature too, and ten times the examples of the property tests
 	HEADRACE_EXAMPLES=3 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
 
 test-fast: setup ## the tests that need no Java
@@ -49,6 +49,13 @@ test-mysql: setup .cache/peers/mysql/.resolved ## change capture on a real MySQL
 
 test-services: setup .cache/peers/opensearch/.resolved .cache/peers/apicurio/.resolved ## OpenSearch and a schema registry
 	HEADRACE_PEERS=1 $(BIN)/python -m pytest tests/peers
+
+# A session that ends writes an archive of the classes it had, and its loops are compiled: each of the many sessions of the
+# tests then starts in half the time. The shell waits for the JVM too, which writes after Python has ended.
+.cache/spark-archive: $(STAMP)
+	@echo "making the archive of Spark's classes …"
+	@said=$$(HEADRACE_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python examples/nexmark/run.py 2000 q5 q11 2>&1) || { echo "$$said"; exit 1; }
+	@mkdir -p $(@D) && touch $@
 
 lint: setup     ## ruff, mypy and the layers
 	$(BIN)/ruff format --check .

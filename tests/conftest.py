@@ -21,6 +21,8 @@ from pathlib import Path
 
 # Many short lives of a JVM: what its second compiler would make faster has ended before it pays.
 os.environ.setdefault("HEADRACE_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# `make test` has an archive of Spark's classes made beforehand: to write one takes half a minute of a JVM's end.
+os.environ.setdefault("HEADRACE_SPARK_ARCHIVE", "use")
 
 import pytest
 from hypothesis import HealthCheck, settings

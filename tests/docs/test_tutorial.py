@@ -28,7 +28,6 @@ def test_the_pipeline_of_the_tutorial_does_what_is_told(tmp_path: Path) -> None:
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HEADRACE_BOOTSTRAP": broker.bootstrap_servers,
-            "HEADRACE_SPARK_ARCHIVE": "0",
         }
 
         def run(commands: str) -> str:

@@ -3,7 +3,6 @@
 A JVM costs seconds to start and a gigabyte to keep.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,9 +12,6 @@ import pytest
 from headrace import Broker
 from tests.conformance.conftest import kafka_jars, run_folder  # noqa: F401 - fixtures
 from tests.conformance.shared_kafka import shared_kafka
-
-# Writing the archive that makes later starts faster takes a minute of a JVM's end, which a test would wait for.
-os.environ.setdefault("HEADRACE_SPARK_ARCHIVE", "0")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

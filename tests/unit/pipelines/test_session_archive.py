@@ -31,9 +31,24 @@ def test_one_makes_it_the_others_do_without_and_the_next_uses_it(java, tmp_path)
     assert archive_flags(java, "other key", "/jars/*")[0].startswith("-XX:ArchiveClassesAtExit=")
 
 
-def test_it_can_be_switched_off(java, monkeypatch):
-    monkeypatch.setenv("HEADRACE_SPARK_ARCHIVE", "0")
-    assert archive_flags(java, "k", "/jars/*") == []
+def test_it_can_be_switched_off_or_only_be_used(java, monkeypatch, tmp_path):
+    for choice in ("0", "use"):
+        monkeypatch.setenv("HEADRACE_SPARK_ARCHIVE", choice)
+        assert archive_flags(java, "k", "/jars/*") == []
+    folder = tmp_path / "cache" / "headrace" / "spark"
+    folder.mkdir(parents=True)
+    (folder / "k.jsa").write_text("whole")
+    assert archive_flags(java, "k", "/jars/*")[0] == f"-XX:SharedArchiveFile={folder}/k.jsa"
+
+
+def test_two_sessions_find_a_new_archive_at_once(java, tmp_path):
+    """The Java that looks whether it is whole is also the other session, which gives it its name meanwhile."""
+    folder = tmp_path / "cache" / "headrace" / "spark"
+    folder.mkdir(parents=True)
+    (folder / "k.jsa-partial").write_text("whole")
+    java.program.write_text(f"#!/bin/sh\nmv {folder}/k.jsa-partial {folder}/k.jsa\n")
+    assert archive_flags(java, "k", "/jars/*")[0] == f"-XX:SharedArchiveFile={folder}/k.jsa"
+    assert not (folder / "k.claim").exists()
 
 
 def test_one_that_was_killed_is_followed_by_another(java):

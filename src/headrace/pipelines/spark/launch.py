@@ -8,7 +8,8 @@ the JVM after Python has gone; the next one looks whether it is whole and uses i
 an archive that does not fit is ignored by the JVM itself, and costs the gain and nothing else.
 
 What always holds: one session at a time makes an archive (the claim, with the number of its JVM), into a file of its
-own; only a file that a JVM has mapped in full gets the name that is used. `HEADRACE_SPARK_ARCHIVE=0` switches it off.
+own; only a file that a JVM has mapped in full gets the name that is used. `HEADRACE_SPARK_ARCHIVE=0` switches it off;
+with `use` instead of 0 an archive that is there is used, and none is made.
 
 Only a plain pip installation is started like this. Where the environment says otherwise (`SPARK_HOME`, a folder of
 settings, arguments for spark-submit) everything is left to Spark's scripts.
@@ -24,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -215,18 +216,19 @@ def _ask_launcher(java: Java, home: Path, conf: Mapping[str, str]) -> list[str]:
 
 def archive_flags(java: Java, key: str, class_path: str) -> list[str]:
     """The options for a JVM with this class path: to use the archive, to make one, or none."""
-    if os.environ.get(_SWITCH, "1") == "0":
+    choice = os.environ.get(_SWITCH, "1")
+    if choice == "0":
         return []
     folder = cache_folder() / "spark"
     archive, partial, claim = (folder / f"{key}.{suffix}" for suffix in ("jsa", "jsa-partial", "claim"))
+    if not archive.exists() and partial.exists() and _is_whole(java, partial, class_path):
+        with suppress(FileNotFoundError):  # another session looked at it too, and was faster
+            sync(partial)
+            partial.replace(archive)
+        claim.unlink(missing_ok=True)
     if archive.exists():
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
-    if partial.exists() and _is_whole(java, partial, class_path):
-        sync(partial)
-        partial.replace(archive)
-        claim.unlink(missing_ok=True)
-        return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
-    if _take_claim(claim):
+    if choice != "use" and _take_claim(claim):
         partial.unlink(missing_ok=True)
         return [f"{_MAKING}{partial}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return []
