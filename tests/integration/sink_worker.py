@@ -1,8 +1,8 @@
-"""Seven streaming queries in one process, one per sink, from one topic, to be killed at any instant.
+"""Streaming queries in one process, one per sink, from one topic, to be killed at any instant.
 
-Arguments: the folder of everything, the URL of PostgreSQL, the broker. Where a store can upsert, the changes are merged
-by key into one table and appended as they come to another. Prints a line when a batch is about to be written and when
-it was, for the test to choose its instant.
+Arguments: the folder of everything, the URL of PostgreSQL, the broker, the names of sinks. Where a store can upsert,
+the changes are merged by key into one table and appended as they come to another. Prints a line when a batch is about
+to be written and when it was, for the test to choose its instant.
 """
 
 import json
@@ -69,7 +69,7 @@ def told(name: str, writes: list[Callable[[DataFrame, int], None]]) -> Callable[
     return write
 
 
-def main(root: Path, url: str, bootstrap: str) -> None:
+def main(root: Path, url: str, bootstrap: str, stores: list[str]) -> None:
     spark = session("sinks", master="local[2]", conf={"spark.driver.memory": "1g"})
     writers = sinks(root, url)
 
@@ -88,7 +88,7 @@ def main(root: Path, url: str, bootstrap: str) -> None:
             writer = stream.writeStream.foreachBatch(told(name, writers[name]))
         return writer.option("checkpointLocation", str(root / "checkpoints" / name)).trigger(availableNow=True).start()
 
-    queries = {name: started(name) for name in STORES}
+    queries = {name: started(name) for name in stores}
     said("started")
     batches = -1
     while queries:
@@ -111,4 +111,4 @@ def main(root: Path, url: str, bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from headrace.pipelines.keyed.apply import keyed
 from headrace.pipelines.keyed.inspect import keyed_counts, keyed_rows, keyed_sizes
@@ -98,15 +101,16 @@ class Fed:
         self.spark = spark
         self.folder = folder
         self.schema = schema
+        self.shape = to_arrow_schema(StructType.fromDDL(schema), timezone="UTC")
         self.given = 0
         (folder / "in").mkdir(parents=True)
 
     def give(self, *batches: list[tuple[Any, ...]]) -> None:
         for rows in batches:
             self.given += 1
-            frame = self.spark.createDataFrame(rows, self.schema).coalesce(1)
-            frame.write.parquet(str(self.folder / "made" / str(self.given)))
-            part = next((self.folder / "made" / str(self.given)).glob("*.parquet"))
+            columns = [pa.array(values) for values in zip(*rows, strict=True)]
+            part = self.folder / "part.parquet"
+            pq.write_table(pa.table(columns, self.shape.names).cast(self.shape), part)
             part.rename(self.folder / "in" / f"{self.given:03}.parquet")
 
     def read(self) -> "DataFrame":

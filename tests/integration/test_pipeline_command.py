@@ -1,7 +1,7 @@
 """`headrace pipeline`: run, watched, killed, reset and rebuilt, as a user does it.
 
-What is killed or interrupted, and what must not find anything by chance, is a process of its own; all other commands run
-here, in the session that all tests share, because Spark takes longer to start than they take.
+What is killed or interrupted, and what must not find anything by chance, is a process of its own; all other commands
+run here, in the session that all tests share, because Spark takes longer to start than they take.
 """
 
 import json
@@ -292,8 +292,8 @@ def test_functions_classes_and_helper_modules_work_on_workers(place: Place, tmp_
     broken = FUNCTIONS.replace("from later import one\n    return n + one()", 'raise ValueError(f"bad price {n}")')
     (folder / "doubling.py").write_text(broken)
     place.produce(range(41, 42))
-    err = place.run_apart("run", str(folder / "doubling.py"), "--job", "calculated", "--state-dir", str(tmp_path / "state"),
-                    "--restarts", "0", code=1)  # fmt: skip
+    options = ["--job", "calculated", "--state-dir", str(tmp_path / "state"), "--restarts", "0"]
+    err = place.run_apart("run", str(folder / "doubling.py"), *options, code=1)
     line = broken[: broken.index("raise ValueError")].count("\n") + 1
     said = f"job 'calculated' failed: ValueError: bad price 1080 ({folder}/doubling.py:{line}, in plus_one)"
     assert err.strip().splitlines()[-1].endswith(said)

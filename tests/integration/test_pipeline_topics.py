@@ -23,6 +23,11 @@ from headrace.pipelines.sink.topic.phases import Attempt, write_task
 
 pytestmark = pytest.mark.java
 
+# What is decided before a broker is asked, or asks it nothing that another test here does not: it runs on a real Kafka
+# with the tests that are long.
+ON_KAFKA_IF_LONG = pytest.mark.parametrize(
+    "servers", ["ours", pytest.param("kafka", marks=pytest.mark.long)], indirect=True, scope="module"
+)
 ROWS = [{"user": f"u{n % 31}", "n": n, "amount": n / 4, "tags": ["a"] * (n % 3)} for n in range(500)]
 SHAPE = "user string, n long, amount double, tags array<string>"
 
@@ -58,6 +63,7 @@ def consume(servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]
             "group.id": "auditor",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the end of a partition is known when a fetch of nothing is answered
         }
     )
     partitions = list(consumer.list_topics(topic).topics[topic].partitions)
@@ -104,6 +110,7 @@ def test_raw_records_are_those_of_sparks_own_source(spark: SparkSession, servers
     assert sorted(map(str, ours.select(columns).collect())) == sorted(map(str, expected.select(columns).collect()))
 
 
+@ON_KAFKA_IF_LONG
 def test_json_is_decoded_into_columns(spark: SparkSession, servers: str, topic: str) -> None:
     found = read(spark, servers, topic, f"{SHAPE}, _offset long, _key string", format="json").collect()
     assert sorted((row.n, row.user, row.amount, row.tags) for row in found) == [
@@ -112,6 +119,7 @@ def test_json_is_decoded_into_columns(spark: SparkSession, servers: str, topic: 
     assert all(row._key == row.user and row._offset >= 0 for row in found)
 
 
+@ON_KAFKA_IF_LONG
 def test_columns_are_learnt_and_pinned(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
     pinned = tmp_path / "schema.json"
     found = read(spark, servers, topic, format="json", schemaFile=str(pinned))
@@ -132,6 +140,7 @@ def test_bounds_by_offset_and_time(spark: SparkSession, servers: str, topic: str
     assert read(spark, servers, topic, startingTimestamp=int(time.time() * 1000) - 600_000).count() == len(ROWS)
 
 
+@ON_KAFKA_IF_LONG
 def test_a_large_backlog_is_read_by_more_tasks_than_partitions(spark: SparkSession, servers: str, topic: str) -> None:
     frame = read(spark, servers, topic, recordsPerTask=50)
     assert frame.rdd.getNumPartitions() >= 10
@@ -186,6 +195,7 @@ def test_a_topic_made_again_stops_a_stream_or_is_read_from_its_beginning(
     assert len(consume(servers, out)) == 1100
 
 
+@ON_KAFKA_IF_LONG
 def test_a_record_that_does_not_decode_goes_to_the_dead_letters(spark: SparkSession, servers: str, topic: str) -> None:
     produce(servers, topic, [("k", "no json"), ("k", '{"n": "text"}')])
     assert read(spark, servers, topic, "n long", format="json").where("n is not null").count() == len(ROWS)
@@ -199,6 +209,7 @@ def test_a_record_that_does_not_decode_goes_to_the_dead_letters(spark: SparkSess
         read(spark, servers, topic, "n long", format="json", onBadRecord="fail").count()
 
 
+@ON_KAFKA_IF_LONG
 @pytest.mark.parametrize(
     ("options", "shape", "said"),
     [
@@ -286,6 +297,7 @@ def test_a_batch_committed_in_part_is_completed(spark: SparkSession, servers: st
     assert sorted(consume(servers, out), key=str) == sorted(consume(servers, whole), key=str)
 
 
+@ON_KAFKA_IF_LONG
 def test_at_least_once_remains_a_choice(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
     out = make(servers, f"{topic}-out")
     rows = stream(spark, servers, topic).select("key", "value")
@@ -305,6 +317,7 @@ def test_a_batch_that_fails_shows_nothing(spark: SparkSession, servers: str, top
         assert Transactions(cluster).open_ids("headrace-sink-") == []
 
 
+@ON_KAFKA_IF_LONG
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
