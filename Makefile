@@ -54,8 +54,8 @@ test-services: setup .cache/peers/opensearch/.resolved .cache/peers/apicurio/.re
 # tests then starts in half the time. The shell waits for the JVM too, which writes after Python has ended.
 .cache/spark-archive: $(STAMP)
 	@echo "making the archive of Spark's classes …"
-	@said=$$(HEADRACE_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python examples/nexmark/run.py 2000 q5 q11 2>&1) || { echo "$$said"; exit 1; }
-	@mkdir -p $(@D) && touch $@
+	@said=$$(HEADRACE_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python examples/nexmark/run.py 2000 q5 q11 2>&1) && \
+		mkdir -p $(@D) && touch $@ || echo "none is made, and the tests start Spark without: $$said"
 
 lint: setup     ## ruff, mypy and the layers
 	$(BIN)/ruff format --check .
