@@ -30,21 +30,19 @@ class Brokers:
     ours: str
     kafka: str
 
-    def compare(self, scenario: Callable[..., Any], client: type, *, at_once: bool = False, **options: Any) -> Any:
+    def compare(self, scenario: Callable[..., Any], client: type, **options: Any) -> Any:
         """Run the scenario with the client on both; fail unless the outcomes are equal but for what is declared.
 
-        Returns our outcome, so that a test can also say what it must be: two brokers may fail alike. `at_once` is for
-        scenarios that mostly wait for time-outs.
+        Returns our outcome, so that a test can also say what it must be: two brokers may fail alike.
         """
         case = f"{scenario.__name__}[{client.__name__.lower()}]"
         topic = "-".join([scenario.__name__, client.__name__.lower(), *(str(value) for value in options.values())])
-        # The real one first: a scenario that is wrong about Kafka itself fails there, whatever we do.
-        servers = (self.kafka, self.ours)
-        if at_once:
-            with ThreadPoolExecutor(len(servers)) as pool:
-                kafka, ours = pool.map(lambda each: _run(scenario, client, each, topic, options), servers)
-        else:
-            kafka, ours = [_run(scenario, client, each, topic, options) for each in servers]
+        # Both at once, for most of a scenario is waiting. The outcome of the real one first: a scenario that is wrong
+        # about Kafka itself fails there, whatever we do.
+        with ThreadPoolExecutor(2) as pool:
+            kafka, ours = pool.map(
+                lambda servers: _run(scenario, client, servers, topic, options), (self.kafka, self.ours)
+            )
         complaint = mismatch(case, ours, kafka)
         assert not complaint, complaint
         return ours

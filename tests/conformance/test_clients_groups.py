@@ -45,7 +45,7 @@ def coming_and_going(client, topic, assignor):
 
 @pytest.mark.parametrize(("client", "assignor"), _EVERY_ASSIGNOR)
 def test_coming_and_going(brokers, client, assignor):
-    assert brokers.compare(coming_and_going, client, assignor=assignor, at_once=True) == {
+    assert brokers.compare(coming_and_going, client, assignor=assignor) == {
         "shares": [[5], [2, 3], [1, 2, 2], [2, 3], [5]],
         "left out": [],
         "again": [],
@@ -68,7 +68,7 @@ def crashed(client, topic, assignor):
 
 @pytest.mark.parametrize(("client", "assignor"), _EVERY_PROTOCOL)
 def test_crashed(brokers, client, assignor):
-    told = brokers.compare(crashed, client, assignor=assignor, at_once=True)
+    told = brokers.compare(crashed, client, assignor=assignor)
     assert told == {"shares": [[2, 3], [5]], "left out": []}
 
 
@@ -92,6 +92,6 @@ def stalled(client, topic, assignor):
 
 @pytest.mark.parametrize(("client", "assignor"), _EVERY_PROTOCOL)
 def test_stalled(brokers, client, assignor):
-    told = brokers.compare(stalled, client, assignor=assignor, at_once=True)
+    told = brokers.compare(stalled, client, assignor=assignor)
     assert told["late commit"] != "NONE"
     assert (told["shares"], told["left out"]) == ([[2, 3], [5], [2, 3]], [])

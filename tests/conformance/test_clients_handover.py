@@ -57,7 +57,7 @@ def handed_over(client, topic, assignor):
 
 @pytest.mark.parametrize(("client", "assignor"), _EVERY_PROTOCOL)
 def test_handed_over(brokers, client, assignor):
-    assert brokers.compare(handed_over, client, assignor=assignor, at_once=True) == {
+    assert brokers.compare(handed_over, client, assignor=assignor) == {
         "first": [(partition, offset) for partition in range(2) for offset in range(5)],
         "found": dict.fromkeys(range(2), (5, "the first was here: é")),
         "second": [(partition, offset) for partition in range(2) for offset in range(5, 8)],
@@ -91,7 +91,7 @@ def static_restart(client, topic, assignor):
 
 @pytest.mark.parametrize(("client", "assignor"), _EVERY_PROTOCOL)
 def test_static_restart(brokers, client, assignor):
-    assert brokers.compare(static_restart, client, assignor=assignor, at_once=True) == {
+    assert brokers.compare(static_restart, client, assignor=assignor) == {
         "has what it had": True,
         "the other was disturbed": 0,
         "both read their own": True,
@@ -140,7 +140,7 @@ def _first_read(client, wire, topic, assignor, offset, reset):
     ("client", "assignor"), [(Confluent, "range"), (Confluent, "consumer"), (Aio, "range"), (Python, "range")]
 )
 def test_out_of_range(brokers, client, assignor):
-    told = brokers.compare(out_of_range, client, assignor=assignor, at_once=True)
+    told = brokers.compare(out_of_range, client, assignor=assignor)
     assert (told["before, earliest"], told["behind, earliest"]) == (4, 4)
     assert (told["before, latest"], told["behind, latest"]) == ("the end", "the end")
     assert {type(told["before, none"]), type(told["behind, none"])} == {str}

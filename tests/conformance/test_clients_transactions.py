@@ -58,7 +58,7 @@ def committed_and_aborted(client, topic):
 
 @_EVERY_CLIENT
 def test_committed_and_aborted(brokers, client):
-    told = brokers.compare(committed_and_aborted, client, at_once=True)
+    told = brokers.compare(committed_and_aborted, client)
     assert set(told["told"]) == {"NONE"}
     assert told["read committed"] == [(0, b"0 commit 0"), (1, b"0 commit 1"), (6, b"2 commit 0"), (7, b"2 commit 1")]
     assert told["and then"][-1] == (12, b"open")
@@ -92,7 +92,7 @@ def zombie(client, topic, comes_back):
     ],
 )
 def test_zombie(brokers, client, comes_back):
-    told = brokers.compare(zombie, client, comes_back=comes_back, at_once=True)
+    told = brokers.compare(zombie, client, comes_back=comes_back)
     assert (set(told["before"] + told["after"]), told["commit"]) == ({"NONE"}, "NONE")
     assert "NONE" not in told["fenced"].values()
     assert (told["read committed"], told["ends"]) == ([(2, b"kept")], (0, 4))
@@ -110,7 +110,7 @@ def timed_out(client, topic):
 
 @_EVERY_CLIENT
 def test_timed_out(brokers, client):
-    told = brokers.compare(timed_out, client, at_once=True)
+    told = brokers.compare(timed_out, client)
     assert (set(told["told"]), told["stable up to"]) == ({"NONE"}, 2)
     assert told["late"]["commit"] != "NONE"
 
@@ -141,5 +141,5 @@ def offsets_with_records(client, topic):
 
 @_EVERY_CLIENT
 def test_offsets_with_records(brokers, client):
-    told = brokers.compare(offsets_with_records, client, at_once=True)
+    told = brokers.compare(offsets_with_records, client)
     assert (set(told["told"]), told["abort"], told["commit"]) == ({"NONE"}, 1, 6)

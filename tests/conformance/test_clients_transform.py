@@ -97,5 +97,5 @@ def transformed(client, topic):
 
 @pytest.mark.parametrize("client", [Confluent, Aio, Python])
 def test_transformed(brokers, client):
-    told = brokers.compare(transformed, client, at_once=True)
+    told = brokers.compare(transformed, client)
     assert told["results"] == [*(b"result of %d" % i for i in range(_INPUTS)), b"last"]
