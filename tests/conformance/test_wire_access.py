@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,8 +33,10 @@ from headrace.protocol.schema import Uuid
 from headrace.security.acl import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from peers.kafka.broker import running_kafka
 from tests.conformance.access_cases import CASES, CLUSTER, GROUP, TOPIC, TXN, Case, Grant, World, begin
+from tests.conformance.clients.java import Java
 from tests.conformance.clients.wire import CLOSED, Wire, batch_of, error_name, plain
 from tests.conformance.comparison import mismatch, wait_until
+from tests.integration.cli_runs import run_cli
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -312,7 +315,39 @@ def described_groups(admin: Wire) -> dict[str, Any]:
     return found
 
 
-SCENARIOS: tuple[Callable[[Wire], dict[str, Any]], ...] = (change_acls, denied_and_taken_back, described_groups)
+def by_tools(admin: Wire) -> dict[str, Any]:
+    """Kafka's own tool and ours, each on both brokers, each seeing what the other has done."""
+    headrace = partial(run_cli, bootstrap=admin.servers)
+    mine = {"principal_filter": "User:tooled"}
+    found: dict[str, Any] = {}
+    with Java(admin.servers) as java:
+        added = java.acls("--add", "--allow-principal", "User:tooled", "--consumer", "--topic", "tt", "--group", "tg")
+        found["added"] = (added.status, sorted(added.lines))
+        found["listed by ours"] = wait_until(
+            lambda: sorted(
+                (each["resource"], each["name"], each["operation"])
+                for each in headrace("acl", "list", "--principal", "tooled", "--json").json
+            ),
+            [("group", "tg", "read"), ("topic", "tt", "describe"), ("topic", "tt", "read")],
+        )
+        assert len(found["listed by ours"]) == 3
+        found["removed by ours"] = headrace("acl", "remove", "tooled", "describe", "--topic", "tt").out
+        headrace("acl", "add", "tooled", "write", "--topic", "tt", "--prefix", "--deny", "--host", "10.0.0.1")
+        wait_until(lambda: len(describe(admin, **mine)), 3)
+        found["listed"] = sorted(java.acls("--list", "--principal", "User:tooled").lines)
+        removed = java.acls("--remove", "--topic", "tt", "--resource-pattern-type", "match", "--force")
+        found["removed"] = (removed.status, removed.errors)
+        wait_until(lambda: len(describe(admin, **mine)), 1)
+        found["left"] = describe(admin, **mine)
+    return found
+
+
+SCENARIOS: tuple[Callable[[Wire], dict[str, Any]], ...] = (
+    change_acls,
+    denied_and_taken_back,
+    described_groups,
+    by_tools,
+)
 
 
 def outcome(client: Wire, request: Message, version: int | None) -> str:

@@ -1,7 +1,7 @@
 """ACLs of a cluster, ours or any Kafka: listed, added, removed.
 
-The controller answers, so that what is listed is what was added a moment before. What a broker refuses is raised as
-`Refused`, with the broker's own words.
+What a broker refuses is raised as `Refused`, with the broker's own words. A Kafka lists what was added a moment after
+it has acknowledged it.
 """
 
 from collections.abc import Sequence

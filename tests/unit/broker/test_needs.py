@@ -1,0 +1,120 @@
+"""What a handler may ask about its client: what the registry declares for its API, and nothing else."""
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import headrace.broker.handlers
+from headrace.broker.config import LOOPBACK
+from headrace.broker.errors import BrokerError
+from headrace.broker.handler import CLUSTER, GROUP, TOPIC, Context, Needs, authorized
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from headrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from headrace.security.acl import Acl, Operation, PatternType, Permission
+from headrace.security.authorizer import Acls, Authorizer
+from headrace.security.principal import Principal
+
+# Where topics are looked up without asking what the client may do to them, and why that is right.
+LOOKED_UP_FREELY = {
+    "fixed.elect_leaders": "needs the cluster",
+    "groups._split_known": "the name of a topic that was found with permission",
+    "groups.complete": "ids for topics that the answer names",
+    "groups.fetch_offsets": "names for ids, which are asked about next",
+    "metadata._answer": "asks `allows` itself: what it answers differs by whether the topic is there",
+    "metadata.create": "was asked before",
+    "metadata.describe_topic_partitions": "names the client may not know of are left out before",
+    "metadata.describe_topics": "asks `allows` itself",
+    "partitions.describe_log_dirs": "needs the cluster",
+    "partitions.move_logs": "needs the cluster",
+    "topics._find_deletable": "for who may describe it, and then asks",
+    "transactions._refuse_partition": "for another broker, which has asked",
+}
+
+
+def context(acls=()):
+    held = Acls()
+    for acl in acls:
+        held.add(acl)
+    authorizer = Authorizer(lambda: held, super_users=frozenset())
+    broker = SimpleNamespace(authorizer=authorizer, topic=lambda name, *_, **__: f"the topic {name}")
+    return Context(broker, 0, None, {}, "127.0.0.1", LOOPBACK, Principal("alice"))
+
+
+def allow(kind, name, operation):
+    return Acl(kind, name, PatternType.LITERAL, "User:alice", "*", operation, Permission.ALLOW)
+
+
+def test_what_is_not_declared_cannot_be_asked():
+    ctx = context([allow(TOPIC, "t", Operation.ALL)])
+    ctx.needs = Needs(each={GROUP: Operation.READ})
+    with pytest.raises(KeyError):
+        ctx.topic("t")
+    for ask in (ctx.may, ctx.may_some):
+        with pytest.raises(AssertionError, match="WRITE on TOPIC is not declared"):
+            ask(Operation.WRITE, TOPIC)
+
+
+def test_a_topic_is_found_with_permission_only():
+    ctx = context([allow(TOPIC, "t", Operation.READ)])
+    ctx.needs = Needs(each={TOPIC: Operation.READ})
+    assert ctx.topic("t") == ctx.topic("t") == "the topic t"
+    with pytest.raises(BrokerError) as refused:
+        ctx.topic("other")
+    assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    ctx.refused = BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "no")
+    with pytest.raises(BrokerError, match="no"):
+        ctx.topic("t")
+
+
+def test_a_request_that_is_not_allowed_as_a_whole_does_not_reach_its_handler():
+    reached = []
+    needs = Needs(cluster=(Operation.ALTER, Operation.DESCRIBE))
+    handle = authorized(lambda ctx, request: reached.append(request), needs, DescribeLogDirsResponse)
+    request = DescribeLogDirsRequest(topics=None)
+    denied = context()
+    denied.version = 4
+    assert handle(denied, request).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert not reached
+    handle(context([allow(CLUSTER, "kafka-cluster", Operation.ALTER)]), request)
+    assert reached == [request]
+
+
+def test_where_the_answer_has_no_place_for_it_each_entry_is_refused():
+    needs = Needs(group=Operation.READ, each={TOPIC: Operation.READ})
+    handle = authorized(lambda ctx, _: ctx, needs, OffsetCommitResponse)
+    ctx = handle(context([allow(TOPIC, "t", Operation.READ)]), OffsetCommitRequest(group_id="g"))
+    assert not ctx.allows(TOPIC, "t")
+    with pytest.raises(BrokerError) as refused:
+        ctx.topic("t")
+    assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_handlers_look_topics_up_through_their_context():
+    freely = set()
+    for path in Path(headrace.broker.handlers.__file__).parent.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                own = [node for child in function.body for node in _own_nodes(child)]
+                if any(_looks_up(node) for node in own):
+                    freely.add(f"{path.stem}.{function.name}")
+    assert freely == set(LOOKED_UP_FREELY)
+
+
+def _own_nodes(node):
+    """The nodes of a function without those of functions within it."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _own_nodes(child)
+
+
+def _looks_up(node):
+    if not isinstance(node, ast.Attribute):
+        return False
+    if node.attr in ("by_name", "by_id"):
+        return True
+    return node.attr == "topic" and isinstance(node.value, ast.Attribute) and node.value.attr == "broker"
