@@ -77,6 +77,14 @@ def brokers(our_broker: str, real_kafka: str) -> Brokers:
     return Brokers(ours=our_broker, kafka=real_kafka)
 
 
+@pytest.fixture
+def settings_of_brokers(run_folder: Path) -> Iterator[None]:
+    """For a test that changes or compares settings of the brokers themselves: no other does meanwhile."""
+    with (run_folder / "settings-of-brokers").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="session")
 def kafka_written(kafka_jars: Path, run_folder: Path) -> KafkaWritten:
     """A directory written by the real Kafka, once for all workers: read it, or change a copy."""

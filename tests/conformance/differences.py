@@ -60,6 +60,7 @@ DIFFERENCES: tuple[Difference, ...] = (
             _at("feature_updates", "wire", "down[[]0]"),
             _at("feature_updates", "wire", "transactions down[[]0]"),
             _at("feature_updates", "wire", "of the metadata[[]0]"),
+            _at("features_tool", "java", "disabled"),
         ),
     ),
     Difference(

@@ -80,7 +80,7 @@ def administration(java, topic):
     }
 
 
-def test_administration(brokers):
+def test_administration(brokers, settings_of_brokers):
     told = brokers.compare(administration, Java)
     assert told["acls"] == ["SecurityDisabledException"]
     assert told["elected"].status == 0

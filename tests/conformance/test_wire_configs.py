@@ -25,7 +25,6 @@ from tests.conformance.comparison import wait_until
 pytestmark = pytest.mark.java
 
 _TOPIC, _BROKER, _LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
-_CHANGED = ("log.cleaner.backoff.ms", "producer.id.expiration.ms")  # of the broker, while other tests use it
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _ticks = itertools.count(1)
 
@@ -67,8 +66,7 @@ def test_topic_settings(brokers):
 def broker_settings(wire, topic):
     """The broker's settings that we have: their values, types and sources. Kafka has many more."""
     # Kafka has no default for its node.id, and no durability; the delay is what the tests give it.
-    # Those that a test beside this one may change just now are left out.
-    by_chance = {"durability", "node.id", "group.initial.rebalance.delay.ms", *_CHANGED}
+    by_chance = {"durability", "node.id", "group.initial.rebalance.delay.ms"}
     # So is who may come in: Kafka has classes and key stores for it, and its listeners are others.
     of_security = {"authorization", "allow.everyone.if.no.acl.found", "super.users", "users.file"}
     of_security |= {"listener.security.protocol.map"}
@@ -82,7 +80,7 @@ def broker_settings(wire, topic):
     }
 
 
-def test_broker_settings(brokers):
+def test_broker_settings(brokers, settings_of_brokers):
     brokers.compare(broker_settings, Wire)
 
 
@@ -239,7 +237,8 @@ def _change(wire, kind, name, *changes, validate_only=False):
 def dynamic_broker_settings(wire, topic):
     """Settings of the broker that change while it runs: on the node, on all, and what is refused."""
     wire.create(f"{topic}-ticks")
-    backoff, expiration, throttle = *_CHANGED, "leader.replication.throttled.rate"
+    backoff, expiration = "log.cleaner.backoff.ms", "producer.id.expiration.ms"
+    throttle = "leader.replication.throttled.rate"
 
     def change(name, *changes, validate_only=False):
         error = _change(wire, _BROKER, name, *changes, validate_only=validate_only)
@@ -276,7 +275,7 @@ def dynamic_broker_settings(wire, topic):
     }
 
 
-def test_dynamic_broker_settings(brokers):
+def test_dynamic_broker_settings(brokers, settings_of_brokers):
     told = brokers.compare(dynamic_broker_settings, Wire)
     assert told["on the node"][1]["log.cleaner.backoff.ms"]["value"] == "160"
     assert told["deleted on all"][1]["log.cleaner.backoff.ms"]["value"] == "100"

@@ -27,6 +27,12 @@ _PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 _ACLS = "org.apache.kafka.tools.AclCommand"
 _ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 _REASSIGNMENT = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+_FEATURES = "org.apache.kafka.tools.FeatureCommand"
+_CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+_CLUSTER = "org.apache.kafka.tools.ClusterTool"
+_GROUPS = "org.apache.kafka.tools.GroupsCommand"
+_TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 _API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 
 _EXCEPTION = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)")
@@ -56,8 +62,10 @@ class Java:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def _run(self, tool: str, *args: str, said: str = "", servers: str = "--bootstrap-server") -> Said:
-        finished = run_tool(tool, servers, self.servers, *args, check=False, standard_input=said)
+    def _run(self, tool: str, *args: str, said: str = "", command: str = "") -> Said:
+        before = [command] if command else []  # some have theirs in front of everything
+        args = (*before, "--bootstrap-server", self.servers, *args)
+        finished = run_tool(tool, *args, check=False, standard_input=said)
         lines = [_BY_CHANCE.sub("…", line.rstrip()) for line in finished.stdout.splitlines()]
         errors = sorted(set(_EXCEPTION.findall(finished.stdout + finished.stderr)))
         # The sentence of an error is the broker's own; its kind is what is compared.
@@ -113,6 +121,24 @@ class Java:
         args += ["--command-property", f"bootstrap.servers={self.servers}", *properties]
         finished = run_tool(_PERFORMANCE, *args, check=False)
         return Said(finished.returncode, [], sorted(set(_EXCEPTION.findall(finished.stdout + finished.stderr))))
+
+    def quorum(self, *args: str) -> Said:
+        return self._run(_QUORUM, *args)
+
+    def features(self, *args: str) -> Said:
+        return self._run(_FEATURES, *args)
+
+    def client_metrics(self, *args: str) -> Said:
+        return self._run(_CLIENT_METRICS, *args)
+
+    def cluster(self, command: str, *args: str) -> Said:
+        return self._run(_CLUSTER, *args, command=command)
+
+    def groups(self, *args: str) -> Said:
+        return self._run(_GROUPS, *args)
+
+    def transactions(self, *args: str) -> Said:
+        return self._run(_TRANSACTIONS, *args)
 
     def api_versions(self) -> Said:
         return self._run(_API_VERSIONS)

@@ -1,0 +1,187 @@
+"""Kafka's own tools for whoever runs a cluster, on both brokers: settings, features, the quorum, client metrics.
+
+Each command that a tool has is run at least once. Lines that tell of features and settings which only one of the two
+has are compared by their kind; `differences.py` says which those are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.conformance.clients.java import Java
+from tests.conformance.clients.wire import Wire
+from tests.conformance.comparison import wait_until
+
+pytestmark = pytest.mark.java
+
+
+def _lines(said, *beginnings):
+    """The lines that begin so, with whatever is by chance or only one side's left out."""
+    return [line.strip() for line in said.lines if line.strip().startswith(beginnings)]
+
+
+def quorum_tool(java, topic):
+    """kafka-metadata-quorum: status, replication, and voters that cannot change."""
+    status = java.quorum("describe", "--status")
+    replication = java.quorum("describe", "--replication")
+    names = [line.split(":")[0] for line in status.lines]
+    header, *replicas = [line.split() for line in replication.lines]
+    removed = java.quorum("remove-controller", "--controller-id", "9", "--controller-directory-id", "A" * 21 + "Q")
+    return {
+        "status": status.status,
+        "facts": names,
+        "leader": _lines(status, "LeaderId:"),
+        "replication": header,
+        "replicas": [(row[0], row[-1]) for row in replicas],
+        "removed": (removed.status, removed.errors),
+    }
+
+
+def test_quorum_tool(brokers):
+    told = brokers.compare(quorum_tool, Java)
+    assert told["replicas"] == [("1", "Leader")]
+
+
+def features_tool(java, topic):
+    """kafka-features: what is described, and updates to the level that is there, to another, and of nothing."""
+    described = java.features("describe")
+    levels = re.findall(
+        r"Feature: (group|transaction)\.version.*FinalizedVersionLevel: (\d+)", "\n".join(described.lines)
+    )
+    return {
+        "described": (described.status, levels),
+        "same": java.features("upgrade", "--feature", "group.version=1", "--dry-run").status,
+        "beyond": java.features("upgrade", "--feature", "group.version=9", "--dry-run").status,
+        "unknown": java.features("upgrade", "--feature", "no.such.feature=1", "--dry-run").status,
+        "downgraded to the same": java.features("downgrade", "--feature", "group.version=1", "--dry-run").status,
+        "disabled": java.features("disable", "--feature", "group.version", "--dry-run").status,
+    }
+
+
+def test_features_tool(brokers):
+    told = brokers.compare(features_tool, Java)
+    assert told["described"] == (0, [("group", "1"), ("transaction", "2")])
+
+
+def cluster_tool(java, topic):
+    """kafka-cluster: the id, the brokers, and one that is not there."""
+    listed = java.cluster("list-endpoints")
+    identity = java.cluster("cluster-id")
+    return {
+        "id": (identity.status, [line.split(":")[0] for line in identity.lines]),
+        "endpoints": (listed.status, [line.split()[0] for line in listed.lines]),
+        "unregistered": java.cluster("unregister", "--id", "9"),
+    }
+
+
+def test_cluster_tool(brokers):
+    told = brokers.compare(cluster_tool, Java)
+    assert told["id"][0] == 0
+
+
+def settings_tool(java, topic):
+    """kafka-configs for the broker, for groups, for client metrics and for loggers."""
+    node, everybody = (
+        ("--entity-type", "brokers", "--entity-name", "1"),
+        ("--entity-type", "brokers", "--entity-default"),
+    )
+    group, subscription = (("--entity-type", each, "--entity-name", topic) for each in ("groups", "client-metrics"))
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    throttle = "follower.replication.throttled.rate"
+
+    def add(entity, setting):
+        return java.configs("--alter", *entity, "--add-config", setting)
+
+    def remove(entity, setting):
+        return java.configs("--alter", *entity, "--delete-config", setting)
+
+    def described(entity, setting):
+        said = java.configs("--describe", *entity)
+        return said.status, sorted(line for line in map(str.strip, said.lines) if line.startswith(setting))
+
+    def seen(entity, setting, *, is_there):
+        wait_until(lambda: bool(described(entity, setting)[1]), is_there)
+        return described(entity, setting)
+
+    return {
+        "node": add(node, f"{throttle}=1000"),
+        "node described": seen(node, throttle, is_there=True),
+        "node removed": remove(node, throttle),
+        "everybody": add(everybody, f"{throttle}=2000"),
+        "everybody described": seen(everybody, throttle, is_there=True),
+        "everybody removed": remove(everybody, throttle),
+        "read-only": add(node, "num.partitions=5")._replace(lines=[]),
+        "group": add(group, "consumer.session.timeout.ms=4000"),
+        "group described": seen(group, "consumer.session", is_there=True),
+        "group removed": remove(group, "consumer.session.timeout.ms"),
+        "subscription": add(subscription, "interval.ms=1000,metrics=org.none,match=[client_id=none]"),
+        "subscription described": seen(subscription, "interval.ms", is_there=True),
+        "subscription removed": remove(subscription, "interval.ms,metrics,match"),
+        "loggers described": described(loggers, "root=")[0],
+        "no level": add(loggers, "root=LOUD")._replace(lines=[]),
+        "no logger": add(loggers, "no.such.logger=INFO")._replace(lines=[]),
+    }
+
+
+def test_settings_tool(brokers, settings_of_brokers):
+    told = brokers.compare(settings_tool, Java)
+    assert "consumer.session.timeout.ms=4000" in told["group described"][1][0]
+
+
+def client_metrics_tool(java, topic):
+    """kafka-client-metrics: alter, list, describe, delete."""
+
+    def mine():
+        return [line for line in java.client_metrics("--list").lines if line == topic]
+
+    altered = java.client_metrics(
+        "--alter", "--name", topic, "--metrics", "org.none", "--interval", "1000", "--match", "client_id=none"
+    )
+    told = {"altered": altered, "listed": wait_until(mine, [topic])}
+    told["described"] = java.client_metrics("--describe", "--name", topic)
+    told["bad"] = java.client_metrics("--alter", "--name", topic, "--interval", "1")._replace(lines=[])
+    told["deleted"] = java.client_metrics("--delete", "--name", topic)
+    return told | {"listed after": wait_until(mine, [])}
+
+
+def test_client_metrics_tool(brokers):
+    told = brokers.compare(client_metrics_tool, Java)
+    assert (told["listed"], told["listed after"]) == (["client_metrics_tool-java"], [])
+
+
+def moving_tools(java, topic):
+    """kafka-reassign-partitions with a throttle, listed and cancelled; kafka-leader-election for everything."""
+    with Wire(java.servers) as wire:
+        wire.create(topic)
+    plan = json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1]}]})
+    moved = java.reassign(plan, "--execute", "--throttle", "1000000")
+    elsewhere = plan.replace("[1]", "[9]")
+    return {
+        "moved": (moved.status, [line for line in moved.lines if "log_dirs" not in line]),
+        "verified": java.reassign(plan, "--verify"),
+        "cancelled": java.reassign(plan, "--cancel")._replace(lines=[]),
+        "elsewhere": java.reassign(elsewhere, "--execute").status,
+        "elected": java.elect("--election-type", "unclean", "--all-topic-partitions").status,
+        "groups": java.groups("--list").status,
+        "transactions": java.transactions("list").status,
+    }
+
+
+def test_moving_tools(brokers, settings_of_brokers):
+    told = brokers.compare(moving_tools, Java)
+    assert told["moved"][0] == 0
+
+
+def versions_tool(java, topic):
+    """kafka-broker-api-versions: every API that the Java client knows, by name; but for what is not served."""
+    said = java.api_versions()
+    names = re.findall(r"^\s+(\w+)\(\d+\): (?!UNSUPPORTED)", "\n".join(said.lines), re.MULTILINE)
+    return {"status": said.status, "some": sorted({"Produce", "DescribeQuorum", "UpdateFeatures"} & set(names))}
+
+
+def test_versions_tool(brokers):
+    told = brokers.compare(versions_tool, Java)
+    assert told["some"] == ["DescribeQuorum", "Produce", "UpdateFeatures"]
