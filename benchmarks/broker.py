@@ -4,10 +4,10 @@ Options: `--quick` (one short round, to see that all works), `--only NAME` (sect
 be given several times), `--rounds N`, `--soak` (memory after 10 GB instead of 1), `--groups` (consumers that join a
 group too), `--markdown FILE` (a table for the README), `--json FILE` (every figure of every round).
 
-Sections: `produce`, `fetch`, `requests`, `latency`, `clients`; `beside` (what producing loses beside 5,000 offset
-commits a second, and beside transactions at Kafka's own rate), `transactions` (a second, of 1 and of 8 producers),
-`loops` (transactions one after another from the Java client; `peers/fetch clients-39` adds that of Kafka 3.9),
-`rebalance` (of 50 members, classic and KIP-848); `start`, `memory`.
+Sections: `produce`, `fetch`, `tls`, `requests`, `latency`, `clients`; `beside` (what producing loses beside 5,000
+offset commits a second, and beside transactions at Kafka's own rate), `transactions` (a second, of 1 and of 8
+producers), `loops` (transactions one after another from the Java client; `peers/fetch clients-39` adds that of Kafka
+3.9), `rebalance` (of 50 members, classic and KIP-848); `start`, `memory`.
 
 Equal durability: ours with `durability = os` against Kafka as it comes, which waits for no disk; ours with `fsync`
 against Kafka with `flush.messages=1` on the topic. Data is on the project's disk and read from the page cache.
@@ -96,8 +96,8 @@ class Bench:
         self._warm: set[str] = set()
 
     def pair(self, durability: str) -> tuple[Contender, Contender]:
-        """Both brokers, running and warm."""
-        pair = self._brokers.pair(durability)
+        """Both brokers, running and warm; `tls` is as durable as `os`."""
+        pair = self._brokers.tls_pair() if durability == "tls" else self._brokers.pair(durability)
         for broker in pair:
             if broker.address not in self._warm:
                 self._warm.add(broker.address)
@@ -150,6 +150,35 @@ class Bench:
                         return found.figures(batch.records)
 
                     yield self.row(name, pair, run, report.FETCH_GOALS)
+
+    def tls(self) -> Iterator[Row]:
+        """Produce and fetch once more, under TLS 1.3."""
+        for size in (16 * KIB, 64 * KIB):
+            name = f"TLS: produce 1 KiB records, {size // KIB} KiB batches, acks=1, os"
+            if self.plan.wants("tls", name):
+                batch = make_batch(size, KIB)
+
+                def run(broker: Contender, batch: Batch = batch) -> Figures:
+                    return load.produce(broker, batch, 1, self.plan.seconds).figures(batch.records)
+
+                yield self.row(name, self.pair("tls"), run, report.TLS_GOALS)
+        batch = make_batch(64 * KIB, KIB)
+        names = {size: f"TLS: fetch {size // KIB} KiB at a time, 64 KiB batches" for size in FETCH_SIZES[:2]}
+        if not any(self.plan.wants("tls", name) for name in names.values()):
+            return
+        pair = self.pair("tls")
+        with ExitStack() as stack:
+            topics = {
+                broker.name: stack.enter_context(load.filled_topic(broker, batch, FETCH_TOPIC_BYTES)) for broker in pair
+            }
+            for size, name in names.items():
+
+                def fetch(broker: Contender, size: int = size) -> Figures:
+                    count = size // (64 * KIB)
+                    found = load.fetch(broker, topics[broker.name], batch, count, self.plan.seconds)
+                    return found.figures(batch.records)
+
+                yield self.row(name, pair, fetch, report.TLS_GOALS)
 
     def requests(self) -> Iterator[Row]:
         for acks, durability in ((1, "os"), (-1, "fsync")):
@@ -278,6 +307,7 @@ def _memory(name: str, folder: Path, size_bytes: int) -> Figures:
 SECTIONS = (
     Section("produce", "produce, prebuilt frames", (report.MB_PER_S, report.RECORDS_PER_S, report.CPU_PER_GB)),
     Section("fetch", "fetch, prebuilt frames", (report.MB_PER_S, report.CPU_PER_GB)),
+    Section("tls", "produce and fetch under TLS, prebuilt frames", (report.MB_PER_S, report.CPU_PER_GB)),
     Section("requests", "one at a time", (report.REQUESTS_PER_S, report.P50, report.P99)),
     Section("latency", "end to end", (report.P50, report.P99)),
     Section("clients", "real clients", (report.MB_PER_S, report.CPU_PER_GB)),

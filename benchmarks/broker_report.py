@@ -64,6 +64,7 @@ class Goal(NamedTuple):
 
 PRODUCE_GOALS = (Goal(MB_PER_S, 1.5, at_least=True), Goal(CPU_PER_GB, 0.6))
 FETCH_GOALS = (Goal(MB_PER_S, 1.0, at_least=True), Goal(CPU_PER_GB, 0.6))
+TLS_GOALS = (Goal(MB_PER_S, 1.0, at_least=True),)
 CLIENT_GOALS = (Goal(CPU_PER_GB, 0.6),)
 LATENCY_GOALS = (Goal(P99, 1.0),)
 START_GOALS = (Goal(SECONDS, 0.5, of_ratio=False),)

@@ -6,6 +6,7 @@ load are alike, so what a fetch brought is known from its size alone and nothing
 
 import random
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Mapping
@@ -55,7 +56,25 @@ class Refused(Exception):
     """The broker answered with an error, or with what cannot be."""
 
 
+TLS = "ssl://"  # before an address: there TLS is spoken
+
+
+class _TlsSocket:
+    """As much of a socket as loads use, with TLS over it; it knows no flags."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # what is measured is the broker
+        self._secure = context.wrap_socket(sock)
+        self.sendall, self.close = self._secure.sendall, self._secure.close
+
+    def recv_into(self, view: memoryview, _size: int = 0, _flags: int = 0) -> int:
+        return self._secure.recv_into(view)
+
+
 def connect(address: str) -> socket.socket:
+    if address.startswith(TLS):
+        return _TlsSocket(connect(address.removeprefix(TLS)))  # type: ignore[return-value]  # for what is used of it
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)), TIMEOUT_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

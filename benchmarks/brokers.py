@@ -7,6 +7,7 @@ remove a deleted topic's files at once (the disk must not fill up between rounds
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-from broker_wire import TIMEOUT_S, Wire
+from broker_wire import TIMEOUT_S, TLS, Wire
 from harness import ROOT
 from peers.kafka.broker import KAFKA_FLAGS, KafkaBroker
 from peers.process import Guarded
@@ -44,7 +45,14 @@ class Process(Protocol):
 class OurBroker:
     """`headrace broker start` over `data_dir`."""
 
-    def __init__(self, data_dir: Path, durability: str, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        durability: str,
+        settings: dict[str, str] | None = None,
+        listen: str = "127.0.0.1:0",
+    ) -> None:
+        self._listen = listen
         self._data_dir = data_dir
         self._durability = durability
         self._settings = settings or {}
@@ -59,7 +67,7 @@ class OurBroker:
     def start(self) -> None:
         output = self._data_dir.with_suffix(".out")
         output.unlink(missing_ok=True)
-        command = [str(HEADRACE), "broker", "start", "--data-dir", str(self._data_dir), "--listen", "127.0.0.1:0"]
+        command = [str(HEADRACE), "broker", "start", "--data-dir", str(self._data_dir), "--listen", self._listen]
         command += ["--durability", self._durability, "--json"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
@@ -82,6 +90,34 @@ class OurBroker:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
+
+
+class OverTls:
+    """Another listener of a broker, which speaks TLS."""
+
+    def __init__(self, process: "OurBroker | KafkaBroker") -> None:
+        self._process = process
+        self.start, self.stop, self.kill = process.start, process.stop, process.kill
+
+    @property
+    def bootstrap_servers(self) -> str:
+        process = self._process
+        return TLS + (process.bootstrap_servers if isinstance(process, OurBroker) else process.servers_of("SSL"))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+
+def make_key_store(folder: Path) -> Path:
+    """A key and its certificate, which signed itself."""
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "key.pem"]
+    named = ["-subj", "/CN=broker", "-addext", "subjectAltName=IP:127.0.0.1", "-out", "certificate.pem"]
+    subprocess.run(["openssl", "req", "-x509", *new_key, *named], check=True, capture_output=True, cwd=folder)
+    store = folder / "store.pem"
+    store.touch(0o600)
+    store.write_text((folder / "key.pem").read_text() + (folder / "certificate.pem").read_text())
+    return store
 
 
 class Contender:
@@ -155,6 +191,13 @@ class Brokers:
             Contender("kafka", self._process("kafka"), self._folder / "kafka" / "log", flush),
         )
 
+    def tls_pair(self) -> tuple[Contender, Contender]:
+        """Ours and Kafka under TLS, as durable as Kafka is by default."""
+        return (
+            Contender("ours", self._process("ours-tls"), self._folder / "ours-tls", {}),
+            Contender("kafka", self._process("kafka-tls"), self._folder / "kafka-tls" / "log", {}),
+        )
+
     def _process(self, name: str) -> Process:
         if name not in self._running:
             process = new_process(name, self._folder / name)
@@ -165,7 +208,15 @@ class Brokers:
 
 
 def new_process(name: str, data_dir: Path, settings: dict[str, str] | None = None) -> Process:
-    """`kafka`, `ours-os` or `ours-fsync`, not started yet."""
+    """`kafka`, `ours-os` or `ours-fsync`, or with `-tls`, not started yet."""
+    if name.endswith("-tls"):
+        store = {"ssl.keystore.location": str(make_key_store(data_dir.parent)), "ssl.keystore.type": "PEM"}
+        if name == "ours-tls":
+            return OverTls(OurBroker(data_dir, "os", store, "SSL://127.0.0.1:0"))
+        kept = {"log.segment.delete.delay.ms": "0"}
+        tls = {"SSL": "SSL"}
+        kafka = KafkaBroker(data_dir, properties=store | kept, heap=KAFKA_HEAP, flags=KAFKA_FLAGS, listeners=tls)
+        return OverTls(kafka)
     if name == "kafka":
         properties = {"log.segment.delete.delay.ms": "0"} | (settings or {})
         return KafkaBroker(data_dir, properties=properties, heap=KAFKA_HEAP, flags=KAFKA_FLAGS)

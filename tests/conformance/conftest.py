@@ -14,6 +14,7 @@ from headrace import Broker
 from peers.java import PeerNotFetchedError, jars_of
 from tests.conformance.comparison import Brokers
 from tests.conformance.kafka_written import KafkaWritten, write_with_kafka
+from tests.conformance.secure_brokers import files, secure_broker  # noqa: F401 - fixtures
 from tests.conformance.shared_kafka import shared_kafka
 
 if TYPE_CHECKING:

@@ -70,6 +70,27 @@ DIFFERENCES: tuple[Difference, ...] = (
         (),
     ),
     Difference(
+        "A user that does not exist is refused as late as a wrong password",
+        "A user that does not exist is answered by SCRAM like one that does, with a salt that is always the same, "
+        "and is refused with the proof, as a wrong password is. Kafka refuses it at its first message, which "
+        "tells who exists.",
+        (),
+    ),
+    Difference(
+        "A request in the middle of a login is not answered",
+        "Kafka answers a request that comes between SaslHandshake and the end of the login with "
+        "ILLEGAL_SASL_STATE and closes the connection. Here it is closed without an answer, as Kafka does before "
+        "SaslHandshake.",
+        (),
+    ),
+    Difference(
+        "PLAIN and SCRAM have the same users",
+        "Kafka's users of PLAIN stand in its JAAS configuration and those of SCRAM in its metadata. Here they are "
+        "the same: each user of `users.file` or of AlterUserScramCredentials may log in by any of the two that a "
+        "listener offers.",
+        (),
+    ),
+    Difference(
         "A topic that is made on demand is there in the first answer",
         "Kafka asks its controller to make the topic and meanwhile answers UNKNOWN_TOPIC_OR_PARTITION, so a client "
         "asks again; here the topic is made before the answer. A topic that cannot be made, for a name that collides "

@@ -1,4 +1,4 @@
-"""Our client on a real Kafka that wants TLS, a name and a password: one broker with a listener of each kind."""
+"""Our client where TLS, a name and a password are wanted, on a real Kafka and on our broker: the same on both."""
 
 import math
 import sqlite3
@@ -7,7 +7,6 @@ import urllib.request
 import uuid
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,63 +22,13 @@ from headrace.client.errors import (
 )
 from headrace.client.security import settings_from
 from headrace.pipelines.clusters import cluster_at
-from peers.kafka.broker import running_kafka
-from tests.certificates import make_authority, make_certificate, openssl
+from tests.conformance.secure_brokers import LOGIN_MS, PLAIN_USER, SCRAM_USER
 from tests.integration.cli_runs import run_cli
 from tests.integration.running_stack import RunningStack
 from tests.integration.waiting import wait_until
 from tests.integration.writing import write_and_read
 
 pytestmark = pytest.mark.java
-
-LISTENERS = {"SASL_PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SSL", "SASL_SSL": "SASL_SSL", "MUTUAL": "SSL"}
-PLAIN_USER = ("alice", 'in "the" open=;')
-SCRAM_USER = ("bob=1", "Ⅸ-geheim")  # a name that SCRAM has to escape, and a password that SASLprep would change
-LOGIN_MS = 1500  # Kafka takes no renewal in a login's first second
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("certificates")
-    authority = make_authority(folder, "authority")
-    broker = make_certificate(folder, "broker", "authority", alternative="IP:127.0.0.1")
-    client = make_certificate(folder, "client", "authority", alternative="DNS:client")
-    locked = ("-topk8", "-in", "client.key", "-out", "client-locked.key", "-passout", "pass:opensesame")
-    openssl("pkcs8", *locked, folder=folder)
-    stranger = make_authority(folder, "stranger")
-    return SimpleNamespace(folder=folder, authority=authority, broker=broker, client=client, stranger=stranger)
-
-
-@pytest.fixture(scope="module")
-def kafka(kafka_jars, files, tmp_path_factory):
-    package = "org.apache.kafka.common.security"
-    name, password = PLAIN_USER
-    escaped = password.replace('"', '\\\\"')  # once for the properties file, once for JAAS
-    properties = {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(files.broker),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(files.authority),
-        "listener.name.mutual.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        "listener.name.sasl_ssl.scram-sha-512.connections.max.reauth.ms": str(LOGIN_MS),
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
-            f'{package}.plain.PlainLoginModule required user_{name}="{escaped}";'
-        ),
-    }
-    for listener, mechanism in (("sasl_plaintext", 256), ("sasl_plaintext", 512), ("sasl_ssl", 512)):
-        login = f"{package}.scram.ScramLoginModule required;"
-        properties[f"listener.name.{listener}.scram-sha-{mechanism}.sasl.jaas.config"] = login
-    name, password = SCRAM_USER
-    users = [
-        option
-        for mechanism in (256, 512)
-        for option in ("--add-scram", f'SCRAM-SHA-{mechanism}=[name="{name}",password="{password}"]')
-    ]
-    folder = tmp_path_factory.mktemp("kafka")
-    with running_kafka(folder, properties=properties, listeners=LISTENERS, format_options=users) as broker:
-        yield broker
 
 
 def sasl(protocol, mechanism, user):
@@ -91,12 +40,12 @@ def sasl(protocol, mechanism, user):
     }
 
 
-def open_cluster(kafka, listener, options):
-    return Cluster(parse_bootstrap(kafka.servers_of(listener)), settings_from(options))
+def open_cluster(secure_broker, listener, options):
+    return Cluster(parse_bootstrap(secure_broker.servers_of(listener)), settings_from(options))
 
 
-def sentence_of(kafka, listener, options, error=ClientError):
-    with open_cluster(kafka, listener, options) as cluster, pytest.raises(error) as caught:
+def sentence_of(secure_broker, listener, options, error=ClientError):
+    with open_cluster(secure_broker, listener, options) as cluster, pytest.raises(error) as caught:
         cluster.brokers()
     text = str(caught.value)
     assert "\n" not in text
@@ -108,29 +57,29 @@ def sentence_of(kafka, listener, options, error=ClientError):
 # --- what works
 
 
-def test_plain(kafka):
-    with open_cluster(kafka, "SASL_PLAINTEXT", sasl("SASL_PLAINTEXT", "PLAIN", PLAIN_USER)) as cluster:
+def test_plain(secure_broker):
+    with open_cluster(secure_broker, "SASL_PLAINTEXT", sasl("SASL_PLAINTEXT", "PLAIN", PLAIN_USER)) as cluster:
         write_and_read(cluster, f"secure-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_scram(kafka, mechanism):
-    with open_cluster(kafka, "SASL_PLAINTEXT", sasl("SASL_PLAINTEXT", mechanism, SCRAM_USER)) as cluster:
+def test_scram(secure_broker, mechanism):
+    with open_cluster(secure_broker, "SASL_PLAINTEXT", sasl("SASL_PLAINTEXT", mechanism, SCRAM_USER)) as cluster:
         write_and_read(cluster, f"secure-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_tls(kafka, files, version):
+def test_tls(secure_broker, files, version):
     options = {
         "security.protocol": "SSL",
         "ssl.ca.location": str(files.authority),
         "ssl.enabled.protocols": version,
     }
-    with open_cluster(kafka, "SSL", options) as cluster:
+    with open_cluster(secure_broker, "SSL", options) as cluster:
         write_and_read(cluster, f"secure-{uuid.uuid4().hex[:8]}")
 
 
-def test_java_names_in_a_pipeline(kafka, files):
+def test_java_names_in_a_pipeline(secure_broker, files):
     name, password = SCRAM_USER
     options = {
         "security.protocol": "SASL_SSL",
@@ -142,13 +91,13 @@ def test_java_names_in_a_pipeline(kafka, files):
         ),
         "session.timeout.ms": "10000",
     }
-    cluster = cluster_at(kafka.servers_of("SASL_SSL"), options)
+    cluster = cluster_at(secure_broker.servers_of("SASL_SSL"), options)
     write_and_read(cluster, f"secure-{uuid.uuid4().hex[:8]}")
-    assert cluster_at(kafka.servers_of("SASL_SSL"), dict(reversed(options.items()))) is cluster
+    assert cluster_at(secure_broker.servers_of("SASL_SSL"), dict(reversed(options.items()))) is cluster
     cluster.close()
 
 
-def test_our_certificate(kafka, files):
+def test_our_certificate(secure_broker, files):
     trusted = {"security.protocol": "SSL", "ssl.ca.location": str(files.authority)}
     in_files = {
         "ssl.certificate.location": str(files.folder / "client.crt"),
@@ -163,7 +112,7 @@ def test_our_certificate(kafka, files):
         "ssl.key.password": "opensesame",
     }
     for ours in (in_files, in_one_store, as_text):
-        with open_cluster(kafka, "MUTUAL", trusted | ours) as cluster:
+        with open_cluster(secure_broker, "MUTUAL", trusted | ours) as cluster:
             assert cluster.brokers().addresses
 
 
@@ -173,18 +122,18 @@ def keep_asking(cluster, seconds):
         cluster.brokers(refresh=True)
 
 
-def test_a_login_is_renewed_on_the_same_connection(kafka, files):
+def test_a_login_is_renewed_on_the_same_connection(secure_broker, files):
     options = sasl("SASL_SSL", "SCRAM-SHA-512", SCRAM_USER) | {"ssl.ca.location": str(files.authority)}
-    with open_cluster(kafka, "SASL_SSL", options) as cluster:
+    with open_cluster(secure_broker, "SASL_SSL", options) as cluster:
         connection = cluster.any_broker()
         keep_asking(cluster, 2.5 * LOGIN_MS / 1000)
         assert cluster.any_broker() is connection
 
 
-def test_a_login_that_is_not_renewed_ends(kafka, files):
+def test_a_login_that_is_not_renewed_ends(secure_broker, files):
     """Else the test above would show nothing."""
     options = sasl("SASL_SSL", "SCRAM-SHA-512", SCRAM_USER) | {"ssl.ca.location": str(files.authority)}
-    with open_cluster(kafka, "SASL_SSL", options) as cluster:
+    with open_cluster(secure_broker, "SASL_SSL", options) as cluster:
         cluster.any_broker()._login_until = math.inf
         with pytest.raises(ConnectionClosed, match="takes SASL_SSL connections"):
             keep_asking(cluster, 3 * LOGIN_MS / 1000)
@@ -194,48 +143,50 @@ def test_a_login_that_is_not_renewed_ends(kafka, files):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_wrong_password(kafka, mechanism):
+def test_a_wrong_password(secure_broker, mechanism):
     user = PLAIN_USER if mechanism == "PLAIN" else SCRAM_USER
     options = sasl("SASL_PLAINTEXT", mechanism, (user[0], "not-the-password"))
-    said = sentence_of(kafka, "SASL_PLAINTEXT", options, AuthenticationFailed)
+    said = sentence_of(secure_broker, "SASL_PLAINTEXT", options, AuthenticationFailed)
     assert f"does not let us in by {mechanism} (" in said
     assert f"check the password of user {user[0]!r}" in said
 
 
-def test_an_unknown_user(kafka):
+def test_an_unknown_user(secure_broker):
     options = sasl("SASL_PLAINTEXT", "SCRAM-SHA-512", ("nobody", "not-the-password"))
-    assert "that the broker knows this user" in sentence_of(kafka, "SASL_PLAINTEXT", options, AuthenticationFailed)
+    assert "that the broker knows this user" in sentence_of(
+        secure_broker, "SASL_PLAINTEXT", options, AuthenticationFailed
+    )
 
 
-def test_a_mechanism_that_the_listener_does_not_offer(kafka, files):
+def test_a_mechanism_that_the_listener_does_not_offer(secure_broker, files):
     options = sasl("SASL_SSL", "PLAIN", PLAIN_USER) | {"ssl.ca.location": str(files.authority)}
-    said = sentence_of(kafka, "SASL_SSL", options, AuthenticationFailed)
+    said = sentence_of(secure_broker, "SASL_SSL", options, AuthenticationFailed)
     assert "(it offers SCRAM-SHA-512): set sasl.mechanism to one of them" in said
 
 
-def test_a_login_where_nobody_asks(kafka):
+def test_a_login_where_nobody_asks(secure_broker):
     options = sasl("SASL_PLAINTEXT", "PLAIN", PLAIN_USER)
-    said = sentence_of(kafka, "PLAINTEXT", options, AuthenticationFailed)
+    said = sentence_of(secure_broker, "PLAINTEXT", options, AuthenticationFailed)
     assert "this listener asks nobody who they are" in said
 
 
-def test_no_login_where_one_is_wanted(kafka):
-    assert "closed the connection during Metadata" in sentence_of(kafka, "SASL_PLAINTEXT", {}, ConnectionClosed)
+def test_no_login_where_one_is_wanted(secure_broker):
+    assert "closed the connection during Metadata" in sentence_of(secure_broker, "SASL_PLAINTEXT", {}, ConnectionClosed)
 
 
-def test_an_authority_that_did_not_sign(kafka, files):
+def test_an_authority_that_did_not_sign(secure_broker, files):
     options = {"security.protocol": "SSL", "ssl.ca.location": str(files.stranger)}
-    said = sentence_of(kafka, "SSL", options, TlsRefused)
+    said = sentence_of(secure_broker, "SSL", options, TlsRefused)
     assert "name the authority that signed the broker's certificate in ssl.ca.location" in said
 
 
-def test_nobody_trusted_by_default(kafka):
-    assert "ssl.ca.location" in sentence_of(kafka, "SSL", {"security.protocol": "SSL"}, TlsRefused)
+def test_nobody_trusted_by_default(secure_broker):
+    assert "ssl.ca.location" in sentence_of(secure_broker, "SSL", {"security.protocol": "SSL"}, TlsRefused)
 
 
-def test_another_host_name(kafka, files):
+def test_another_host_name(secure_broker, files):
     options = {"security.protocol": "SSL", "ssl.ca.location": str(files.authority)}
-    by_name = parse_bootstrap(kafka.servers_of("SSL").replace("127.0.0.1", "localhost"))
+    by_name = parse_bootstrap(secure_broker.servers_of("SSL").replace("127.0.0.1", "localhost"))
     with (
         Cluster(by_name, settings_from(options)) as cluster,
         pytest.raises(TlsRefused, match=r"localhost.*empty ssl\.endpoint"),
@@ -246,36 +197,36 @@ def test_another_host_name(kafka, files):
         assert cluster.brokers().addresses
 
 
-def test_no_certificate_where_one_is_wanted(kafka, files):
+def test_no_certificate_where_one_is_wanted(secure_broker, files):
     for version in ("TLSv1.2", "TLSv1.3"):
         options = {
             "security.protocol": "SSL",
             "ssl.ca.location": str(files.authority),
             "ssl.enabled.protocols": version,
         }
-        assert "ssl.certificate.location" in sentence_of(kafka, "MUTUAL", options, TlsRefused)
+        assert "ssl.certificate.location" in sentence_of(secure_broker, "MUTUAL", options, TlsRefused)
 
 
-def test_a_key_that_does_not_open(kafka, files):
+def test_a_key_that_does_not_open(secure_broker, files):
     options = {
         "security.protocol": "SSL",
         "ssl.ca.location": str(files.authority),
         "ssl.certificate.location": str(files.folder / "client.crt"),
         "ssl.key.location": str(files.folder / "client-locked.key"),
     }
-    assert "is encrypted: set ssl.key.password" in sentence_of(kafka, "MUTUAL", options, BadSecurity)
+    assert "is encrypted: set ssl.key.password" in sentence_of(secure_broker, "MUTUAL", options, BadSecurity)
     wrong = options | {"ssl.key.password": "not-the-password"}
-    assert "does not open with ssl.key.password" in sentence_of(kafka, "MUTUAL", wrong, BadSecurity)
+    assert "does not open with ssl.key.password" in sentence_of(secure_broker, "MUTUAL", wrong, BadSecurity)
 
 
-def test_tls_where_none_is_spoken(kafka, files):
+def test_tls_where_none_is_spoken(secure_broker, files):
     options = {"security.protocol": "SSL", "ssl.ca.location": str(files.authority)}
-    said = sentence_of(kafka, "PLAINTEXT", options, ConnectionClosed)
+    said = sentence_of(secure_broker, "PLAINTEXT", options, ConnectionClosed)
     assert "check that this listener takes SSL connections" in said
 
 
-def test_no_tls_where_it_is_spoken(kafka):
-    said = sentence_of(kafka, "SSL", {}, NotKafka)
+def test_no_tls_where_it_is_spoken(secure_broker):
+    said = sentence_of(secure_broker, "SSL", {}, NotKafka)
     assert "it speaks TLS, so set security.protocol to SSL or SASL_SSL" in said
 
 
@@ -308,9 +259,9 @@ port = 0
 """
 
 
-def test_a_whole_stack_is_let_in_and_its_password_is_nowhere_to_be_seen(kafka, files, tmp_path, monkeypatch):
+def test_a_whole_stack_is_let_in_and_its_password_is_nowhere_to_be_seen(secure_broker, files, tmp_path, monkeypatch):
     name, password = SCRAM_USER
-    bootstrap = kafka.servers_of("SASL_SSL")
+    bootstrap = secure_broker.servers_of("SASL_SSL")
     (tmp_path / "password").write_text(password + "\n")
     with closing(sqlite3.connect(tmp_path / "shop.db")) as db, db:
         db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, cents INTEGER)")

@@ -182,8 +182,11 @@ class Plain:
 
     def step(self, token: bytes, now_ms: int) -> Reply:  # noqa: ARG002 - passwords have no end
         parts = token.split(b"\0")
-        if len(parts) != 3 or not parts[1] or not parts[2]:
-            raise InvalidLogin("the client's message is not PLAIN")
+        if len(parts) != 3:
+            raise LoginRefused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(parts), 4)}")
+        if not parts[1] or not parts[2]:
+            what = "username" if not parts[1] else "password"
+            raise LoginRefused(f"Authentication failed: {what} not specified")
         try:
             asked, name, password = (part.decode() for part in parts)
         except UnicodeDecodeError:
