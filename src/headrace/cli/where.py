@@ -21,10 +21,10 @@ node parses to an equal node.
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 from headrace.errors import HeadraceError
 
@@ -110,29 +110,24 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
-    """Several conditions, joined by `and`."""
-
+class _Joined:
     parts: tuple[Node, ...]
+    word: ClassVar[str]
+    holds: ClassVar[Callable[[Iterable[object]], bool]]
 
     def value(self, document: object) -> bool:
-        return all(is_true(part.value(document)) for part in self.parts)
+        return type(self).holds(is_true(part.value(document)) for part in self.parts)
 
     def __str__(self) -> str:
-        return f"({' and '.join(map(str, self.parts))})"
+        return f"({f' {self.word} '.join(map(str, self.parts))})"
 
 
-@dataclass(frozen=True, slots=True)
-class Some:
-    """Several conditions, joined by `or`."""
+class Every(_Joined):
+    word, holds = "and", all
 
-    parts: tuple[Node, ...]
 
-    def value(self, document: object) -> bool:
-        return any(is_true(part.value(document)) for part in self.parts)
-
-    def __str__(self) -> str:
-        return f"({' or '.join(map(str, self.parts))})"
+class Some(_Joined):
+    word, holds = "or", any
 
 
 def is_true(value: object) -> bool:
