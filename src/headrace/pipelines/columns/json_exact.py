@@ -194,9 +194,9 @@ def exact_decimal(text: str, kind: pa.Decimal128Type, name: str) -> Decimal:
     try:
         if not _DECIMAL.fullmatch(text):
             raise InvalidOperation
-        told = Decimal(text)
-        found = told.quantize(Decimal(1).scaleb(-kind.scale), context=_WIDE)
-        if found != told or (found and found.adjusted() + 1 > kind.precision - kind.scale):
+        written = Decimal(text)
+        found = written.quantize(Decimal(1).scaleb(-kind.scale), context=_WIDE)
+        if found != written or (found and found.adjusted() + 1 > kind.precision - kind.scale):
             raise InvalidOperation
     except InvalidOperation:
         raise DoesNotFit(f"field {name!r} is {_shown(text)}, which does not fit {kind}") from None

@@ -117,11 +117,11 @@ def double_at(arena: Bytes, at: int, end: int) -> tuple[float, bool]:
         minus = arena[at] == MINUS
         if minus or arena[at] == PLUS:
             at += 1
-        told = 0
+        written = 0
         while at < end:
-            told = min(told * 10 + (arena[at] - ZERO), 100_000)
+            written = min(written * 10 + (arena[at] - ZERO), 100_000)
             at += 1
-        exponent += -told if minus else told
+        exponent += -written if minus else written
     if mantissa > _EXACT_MANTISSA or exponent < -22 or exponent > 22:
         return 0.0, False
     value = float(mantissa)

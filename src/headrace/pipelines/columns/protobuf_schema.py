@@ -187,8 +187,8 @@ def _meaning(field: FieldDescriptor) -> Meaning:
 
 def is_repeated(field: FieldDescriptor) -> bool:
     """Whether the field is a list (or a map)."""
-    told = getattr(field, "is_repeated", None)
-    return bool(told) if told is not None else field.label == FieldDescriptor.LABEL_REPEATED
+    flag = getattr(field, "is_repeated", None)
+    return bool(flag) if flag is not None else field.label == FieldDescriptor.LABEL_REPEATED
 
 
 def is_map(field: FieldDescriptor) -> bool:

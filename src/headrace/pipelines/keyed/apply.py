@@ -74,14 +74,14 @@ def _apply(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, 
     output = from_arrow_schema(pa.schema([*keys, *plan.output]))
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
     packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
-    told = packed.groupBy("bucket").transformWithStateInPandas(
+    emitted = packed.groupBy("bucket").transformWithStateInPandas(
         KeyedProcessor(operator, plan, keys, buckets, is_bounded=not frame.isStreaming),
         EMITTED_DDL,
         "append",
         _MODES[plan.clock],
     )
     if plan.clock is Clock.WALL and frame.isStreaming:
-        told = end_when_read(told)
+        emitted = end_when_read(emitted)
     if plan.clock is not Clock.NONE:
         keep_input_watermarks(frame)
-    return told.mapInArrow(unpack, output)
+    return emitted.mapInArrow(unpack, output)

@@ -73,12 +73,12 @@ def flags_of(rows: pa.RecordBatch, to_all: str) -> "np.ndarray[tuple[int], np.dt
 
 def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows with the types that the operator knows: Spark names its session's time zone in each timestamp."""
-    told = pa.schema([*schema, pa.field(HASH, pa.int64())])
+    typed = pa.schema([*schema, pa.field(HASH, pa.int64())])
     columns = [
         column if column.type.equals(kind) else column.cast(kind)
-        for column, kind in zip(rows.columns, told.types, strict=True)
+        for column, kind in zip(rows.columns, typed.types, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=told)
+    return pa.RecordBatch.from_arrays(columns, schema=typed)
 
 
 def _in_buckets(rows: pa.RecordBatch, buckets: int, to_all: str | None) -> pa.RecordBatch:

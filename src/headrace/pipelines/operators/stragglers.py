@@ -155,8 +155,8 @@ def set_aside(
     if not (late.any() or timeless.any()):
         return None
     if kind.get_field_index("row") < 0:
-        told = [(LATE, int(late.sum())), (NO_TIME, int(timeless.sum()))]
-        cells = [{"reason": reason, "rows": number} for reason, number in told if number]
+        counted = [(LATE, int(late.sum())), (NO_TIME, int(timeless.sum()))]
+        cells = [{"reason": reason, "rows": number} for reason, number in counted if number]
         made: Any = pa.array(cells, kind)
         return _emitted(output, np.zeros(len(cells), np.int64), made)
     chosen = np.flatnonzero(late | timeless)

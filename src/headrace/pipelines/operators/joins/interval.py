@@ -93,7 +93,7 @@ class Held:
     time: Longs
     rows: pa.Array
     matched: Flags
-    told: Flags
+    emitted: Flags
     old: int
 
     @property
@@ -103,7 +103,7 @@ class Held:
     def some(self, chosen: Longs) -> Self:
         taken = self.rows.take(pa.array(chosen))
         return replace(self, key=self.key[chosen], time=self.time[chosen], rows=taken,
-                       matched=self.matched[chosen], told=self.told[chosen], old=len(chosen))  # fmt: skip
+                       matched=self.matched[chosen], emitted=self.emitted[chosen], old=len(chosen))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class JoinSide:
         return held.time + self.reach_us <= reached
 
     def stored(self, held: Held) -> Keyed:
-        known = [pa.array(held.matched), pa.array(held.told)] if self.tracked else []
+        known = [pa.array(held.matched), pa.array(held.emitted)] if self.tracked else []
         return Keyed(held.key, pa.RecordBatch.from_arrays([pa.array(held.time), held.rows, *known], schema=self.schema))
 
     def bound(self, horizon: int) -> int:
@@ -159,11 +159,11 @@ class JoinSide:
         return horizon - self.reach_us + 1
 
     def timers(self, count: int, held: Held, reached: int, allowed_us: int) -> Longs:
-        """When each key is to be woken: to tell lonely rows, and to let go of those that are over."""
+        """When each key is to be woken: to emit lonely rows, and to let go of those that are over."""
         if not self.lonely:
             return np.full(count, NEVER, np.int64)
         ends = held.time + self.reach_us
-        settled = (ends <= reached) & (held.matched | held.told)
+        settled = (ends <= reached) & (held.matched | held.emitted)
         return lowest(count, held.key, np.where(settled, ends + allowed_us, ends), NEVER)
 
 
@@ -202,7 +202,7 @@ class IntervalJoin:
         """What comes out behind the keys: the two rows, and what is to be said about them."""
         right = [] if self.how in ONLY_LEFT else [pa.field(RIGHT, self.right)]
         taken_back = [pa.field(RETRACTED, pa.bool_())] if self.stragglers.corrects else []
-        return pa.schema([pa.field(LEFT, self.left), *right, *taken_back, aside_field(self._told, self.stragglers)])
+        return pa.schema([pa.field(LEFT, self.left), *right, *taken_back, aside_field(self._late_row, self.stragglers)])
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         late = in_words(self.stragglers.allowed_us) if self.stragglers.corrects else "never"
@@ -228,7 +228,7 @@ class IntervalJoin:
         left.matched[found.left] = True
         right.matched[found.right] = True
         emit += [self._over_at_once(side, held, horizon) for side, held in zip(self.sides, (left, right), strict=True)]
-        return self._kept(batch.keys.num_rows, (left, right), emit, reached, told=False)
+        return self._kept(batch.keys.num_rows, (left, right), emit, reached, emitted=False)
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """Rows that found no partner are emitted; rows that are over go."""
@@ -237,11 +237,11 @@ class IntervalJoin:
         for side in self.sides:
             held = side.held(state, _NONE, _NONE, None)
             if side.lonely:
-                alone = side.over(held, reached) & ~held.matched & ~held.told
+                alone = side.over(held, reached) & ~held.matched & ~held.emitted
                 emit.append(self._lonely(side, held, np.flatnonzero(alone), retracted=False))
-                held.told[alone] = True
+                held.emitted[alone] = True
             rest.append(held)
-        return self._kept(len(due), (rest[0], rest[1]), emit, reached, told=True)
+        return self._kept(len(due), (rest[0], rest[1]), emit, reached, emitted=True)
 
     def _held(self, side: JoinSide, state: State, batch: Batch, new: Longs, time: Longs) -> Held:
         rows = batch.rows.column(LEFT if side.name == "left" else RIGHT).take(pa.array(new))
@@ -260,11 +260,11 @@ class IntervalJoin:
         """What is emitted of pairs: first what they take back, then the pairs, or for a semi join the left rows."""
         taken = []
         for side, held, rows in zip(self.sides, (left, right), found, strict=True):
-            if side.lonely and held.told.any():
+            if side.lonely and held.emitted.any():
                 back = np.zeros(len(held.key), np.bool_)
                 back[rows] = True
-                taken.append(self._lonely(side, held, np.flatnonzero(back & held.told), retracted=True))
-                held.told[back] = False
+                taken.append(self._lonely(side, held, np.flatnonzero(back & held.emitted), retracted=True))
+                held.emitted[back] = False
         if self.how == "anti":
             return taken
         if self.how == "semi":
@@ -273,16 +273,16 @@ class IntervalJoin:
             return [*taken, self._lonely(self.sides[0], left, np.flatnonzero(first & ~left.matched), retracted=False)]
         if not len(found.left):
             return taken
-        told = {LEFT: left.rows.take(pa.array(found.left)), RIGHT: right.rows.take(pa.array(found.right))}
-        return [*taken, self._emitted(left.key[found.left], told, retracted=False)]
+        emitted = {LEFT: left.rows.take(pa.array(found.left)), RIGHT: right.rows.take(pa.array(found.right))}
+        return [*taken, self._emitted(left.key[found.left], emitted, retracted=False)]
 
     def _over_at_once(self, side: JoinSide, held: Held, horizon: int) -> Keyed | None:
         """New rows whose partners would all be late: state, which may be rid of such times already, is not for them."""
         if not side.lonely:
             return None
-        alone = (held.time < side.bound(horizon)) & ~held.matched & ~held.told
+        alone = (held.time < side.bound(horizon)) & ~held.matched & ~held.emitted
         alone[: held.old] = False
-        held.told[alone] = True
+        held.emitted[alone] = True
         return self._lonely(side, held, np.flatnonzero(alone), retracted=False)
 
     def _lonely(self, side: JoinSide, held: Held, chosen: Longs, *, retracted: bool) -> Keyed | None:
@@ -297,16 +297,16 @@ class IntervalJoin:
         return Keyed(key, pa.RecordBatch.from_arrays(columns, schema=self.output))
 
     def _kept(
-        self, count: int, both: tuple[Held, Held], emit: list[Keyed | None], reached: int, *, told: bool
+        self, count: int, both: tuple[Held, Held], emit: list[Keyed | None], reached: int, *, emitted: bool
     ) -> Changes:
-        """State and timers from what each side holds; `told` says that lonely rows have been emitted up to now."""
+        """State and timers from what each side holds; `emitted` says whether lonely rows are emitted up to now."""
         allowed = self.stragglers.allowed_us
         put, append, delete, expire = {}, {}, {}, {}
         timers = np.full(count, NEVER, np.int64)
         for side, held in zip(self.sides, both, strict=True):
             gone = held.time < side.bound(reached - allowed)
-            if side.lonely and not told:
-                gone &= held.matched | held.told
+            if side.lonely and not emitted:
+                gone &= held.matched | held.emitted
             if side.once:
                 # Once it is known to have a partner there is nothing more to say of it.
                 gone |= held.matched
@@ -317,7 +317,7 @@ class IntervalJoin:
                 timers = np.minimum(timers, side.timers(count, rest, reached, allowed))
             elif len(held.key) > held.old:
                 append[side.name] = side.stored(held.some(np.arange(held.old, len(held.key))))
-            if reached > EARLIEST and (told or not side.lonely):
+            if reached > EARLIEST and (emitted or not side.lonely):
                 expire[side.name] = side.bound(reached - allowed)
         return Changes(
             emit=put_together(*emit),
@@ -329,7 +329,7 @@ class IntervalJoin:
         )
 
     @property
-    def _told(self) -> pa.Schema:
+    def _late_row(self) -> pa.Schema:
         return pa.schema([pa.field("side", pa.string()), pa.field("left", self.left), pa.field("right", self.right)])
 
     def _aside(
@@ -340,7 +340,7 @@ class IntervalJoin:
         return set_aside(
             self.output,
             batch.key,
-            pa.RecordBatch.from_arrays(whole, schema=self._told),
+            pa.RecordBatch.from_arrays(whole, schema=self._late_row),
             late=late,
             timeless=timeless,
             window=(time, time),

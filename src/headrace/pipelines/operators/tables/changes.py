@@ -121,9 +121,9 @@ def _current(records: Records, buckets: int | None) -> DataFrame:
     versions = _versions(records, keeps_rows=True)
     row = arrow_schema(versions).field(ROW).type
     check_columns(pa.schema(list(row)), "the table")
-    told = over_keys(versions, records.key, lambda _: CurrentRows(row, records.empties), buckets)
+    emitted = over_keys(versions, records.key, lambda _: CurrentRows(row, records.empties), buckets)
     names = [*records.row.fieldNames(), WEIGHT, VERSION, TIME]
-    return told.select(*(f"`{name}`" for name in names))
+    return emitted.select(*(f"`{name}`" for name in names))
 
 
 def _stateless(records: Records) -> DataFrame:
@@ -149,10 +149,10 @@ def _stateless(records: Records) -> DataFrame:
     # A turn for what was and one for what is: in Spark cheaper than an array of rows, which it would not compile.
     turns = checked.select("*", fn.explode(fn.array(fn.lit(-1), fn.lit(1))).alias(WEIGHT))
     goes = fn.col(WEIGHT) < 0
-    told = turns.where(fn.when(goes, op.isin("u", "d")).otherwise(op.isin("c", "r", "u")))
+    emitted = turns.where(fn.when(goes, op.isin("u", "d")).otherwise(op.isin("c", "r", "u")))
     row = [
         fn.when(goes, records.cell(name, "before")).otherwise(records.whole_cell(name)).alias(name)
         for name in records.row.fieldNames()
     ]
     version = records.version(is_known=~goes)
-    return told.select(*row, WEIGHT, version.alias(VERSION), records.time.alias(TIME))
+    return emitted.select(*row, WEIGHT, version.alias(VERSION), records.time.alias(TIME))

@@ -220,8 +220,8 @@ class Records:
         words = fn.when(first, said)
         for condition, said in others:
             words = words.when(condition, said)
-        told = fn.raise_error(fn.concat(self._where(), fn.lit(" "), words)).cast("boolean")
-        return fn.when(words.isNotNull(), told)
+        stop = fn.raise_error(fn.concat(self._where(), fn.lit(" "), words)).cast("boolean")
+        return fn.when(words.isNotNull(), stop)
 
     def _where(self) -> Column:
         partition = fn.col("_partition").cast("string") if self.has("_partition") else fn.lit("?")

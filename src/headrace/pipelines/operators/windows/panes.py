@@ -130,8 +130,10 @@ class PanedWindows(Windowed):
         of, end = self._windows(key, pane, self.closing.due_from(due, state), opened, reached)
         lows = find(key, pane, of, end - self.hops.size, side="left")
         windows = folded.over(lows, find(key, pane, of, end, side="left"))
-        told = state.read(TOLD) if self.emission.again else None
-        emit, tell = self.emission.emit(self.output, made, of, end, end - self.hops.size, windows, reached, told)
+        emitted = state.read(TOLD) if self.emission.again else None
+        emit, remembered = self.emission.emit(
+            self.output, made, of, end, end - self.hops.size, windows, reached, emitted
+        )
         following = self.hops.next_end(pane, reached)
         alive = following <= self.hops.last_end(pane)
         timers = lowest(count, key[alive], following[alive], NEVER)
@@ -147,7 +149,7 @@ class PanedWindows(Windowed):
         changes = Changes(
             emit=emit,
             delete={PANES: dense[0]} if dense else {},
-            append=({PANES: dense[1]} if dense else {}) | ({TOLD: tell} if tell is not None else {}),
+            append=({PANES: dense[1]} if dense else {}) | ({TOLD: remembered} if remembered is not None else {}),
             expire=expire if reached > EARLIEST else {},
         )
         return self.closing.set_timers(changes, timers, state, times, fresh=False)

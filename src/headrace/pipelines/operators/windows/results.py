@@ -106,15 +106,15 @@ class Emission:
         start: Longs,
         windows: Folded,
         reached: int,
-        told: Keyed | None,
+        emitted: Keyed | None,
     ) -> tuple[Keyed | None, Keyed | None]:
-        """The rows to emit for windows, and what to remember of it; `told` is what is remembered so far."""
+        """The rows to emit for windows, and what to remember of it; `emitted` is what is remembered so far."""
         over = end <= reached
-        if told is None:
+        if emitted is None:
             return (Keyed(key, results_batch(output, start, end, windows)) if len(key) else None), None
-        old = fold.load(told.rows.columns[3:])
-        old_end, revision = (np.asarray(told.rows.column(at), np.int64) for at in range(2))
-        remembered = Remembered(told.key, old_end, revision, np.asarray(told.rows.column(2)), old.rows)
+        old = fold.load(emitted.rows.columns[3:])
+        old_end, revision = (np.asarray(emitted.rows.column(at), np.int64) for at in range(2))
+        remembered = Remembered(emitted.key, old_end, revision, np.asarray(emitted.rows.column(2)), old.rows)
         found = news(key, end, windows.rows, over, remembered, corrects=self.corrects)
         fresh, back, last = found.fresh, found.back, found.last
         if not len(fresh):
@@ -127,12 +127,12 @@ class Emission:
                                  final=remembered.final[last], retracted=True)  # fmt: skip
             rows = pa.concat_batches([gone, rows])
         about = [pa.array(end[fresh]), pa.array(found.revision.astype(np.int32)), pa.array(over[fresh])]
-        kept = pa.RecordBatch.from_arrays([*about, *windows.stored()], schema=told.rows.schema)
+        kept = pa.RecordBatch.from_arrays([*about, *windows.stored()], schema=emitted.rows.schema)
         return Keyed(np.concatenate([key[back], key[fresh]]), rows), Keyed(key[fresh], kept)
 
 
 class Remembered(NamedTuple):
-    """Tellings, several of a window among them: a window is known by two numbers, `of` and `at`."""
+    """Emissions, several of a window among them: a window is known by two numbers, `of` and `at`."""
 
     of: Longs
     at: Longs
@@ -151,20 +151,20 @@ class News(NamedTuple):
     last: Longs
 
 
-def news(of: Longs, at: Longs, rows: Longs, over: Flags, told: Remembered, *, corrects: bool) -> News:
+def news(of: Longs, at: Longs, rows: Longs, over: Flags, emitted: Remembered, *, corrects: bool) -> News:
     """Windows that are new, have changed or are over only now, against what was emitted of them."""
-    groups = group_rows(told.of, told.at, then=(told.revision,))
+    groups = group_rows(emitted.of, emitted.at, then=(emitted.revision,))
     if not len(groups.starts):
         return News(np.arange(len(of)), np.ones(len(of), np.int64), _NOBODY, _NOBODY)
     latest = groups.order[groups.ends - 1]
-    place = find(told.of[latest], told.at[latest], of, at, side="left")
+    place = find(emitted.of[latest], emitted.at[latest], of, at, side="left")
     last = latest[np.minimum(place, len(latest) - 1)]
-    known = (place < len(latest)) & (told.of[last] == of) & (told.at[last] == at)
-    final = told.final[last]
-    same = known & (((told.rows[last] == rows) & (final | ~over)) | (final & (not corrects)))
+    known = (place < len(latest)) & (emitted.of[last] == of) & (emitted.at[last] == at)
+    final = emitted.final[last]
+    same = known & (((emitted.rows[last] == rows) & (final | ~over)) | (final & (not corrects)))
     fresh = np.flatnonzero(~same)
     back = fresh[known[fresh]] if corrects else _NOBODY
-    return News(fresh, np.where(known, told.revision[last], 0)[fresh] + 1, back, last[back])
+    return News(fresh, np.where(known, emitted.revision[last], 0)[fresh] + 1, back, last[back])
 
 
 def emission_columns(emission: Emission) -> list[pa.Field]:

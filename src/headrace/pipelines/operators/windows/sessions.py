@@ -196,8 +196,8 @@ class SessionWindows(Windowed):
         keep_until = horizon if self.emission.again else reached
         gone = sessions.end <= keep_until
         if self.emission.again:
-            told = state.read(TOLD)
-            emit, remembered = self._tell_again(told, of, begun, sessions.end, windows, wanted, over, horizon)
+            emitted = state.read(TOLD)
+            emit, remembered = self._emit_again(emitted, of, begun, sessions.end, windows, wanted, over, horizon)
         else:
             emit, remembered = None, None
             if len(wanted):
@@ -242,9 +242,9 @@ class SessionWindows(Windowed):
         touched = np.logical_or.reduceat(new[groups.order], groups.starts)
         return keys[firsts], start[firsts], ends, made.load(columns).reduce(groups), touched
 
-    def _tell_again(
+    def _emit_again(
         self,
-        told: Keyed,
+        emitted: Keyed,
         of: Longs,
         begun: Longs,
         end: Longs,
@@ -254,13 +254,15 @@ class SessionWindows(Windowed):
         horizon: int,
     ) -> tuple[Keyed | None, Keyed]:
         made = self.fold
-        old_start, old_end, revision = (np.asarray(told.rows.column(at), np.int64) for at in range(3))
-        was_final = np.asarray(told.rows.column(3))
-        old = made.load(told.rows.columns[4:])
+        old_start, old_end, revision = (np.asarray(emitted.rows.column(at), np.int64) for at in range(3))
+        was_final = np.asarray(emitted.rows.column(3))
+        old = made.load(emitted.rows.columns[4:])
         # The session that each emitted one is in now; sessions of a key do not overlap, so it is the last that began.
-        at = find(of, begun, told.key, old_start, side="right") - 1
+        at = find(of, begun, emitted.key, old_start, side="right") - 1
         inside = np.maximum(at, 0)
-        exists = (at >= 0) & (of[inside] == told.key) & (end[inside] >= old_end) if len(of) else np.zeros(len(at), bool)
+        exists = (
+            (at >= 0) & (of[inside] == emitted.key) & (end[inside] >= old_end) if len(of) else np.zeros(len(at), bool)
+        )
         same = exists.copy()
         if len(of):
             same &= (begun[inside] == old_start) & (end[inside] == old_end) & (windows.rows[inside] == old.rows)
@@ -280,16 +282,16 @@ class SessionWindows(Windowed):
             gone = results_batch(self.output, old_start[back], old_end[back], old.take(back), revision[back],
                                  final=was_final[back], retracted=True)  # fmt: skip
             come = results_batch(self.output, begun[fresh], end[fresh], windows.take(fresh), now, final=over[fresh])
-            emit = put_together(Keyed(told.key[back], gone), Keyed(of[fresh], come))
+            emit = put_together(Keyed(emitted.key[back], gone), Keyed(of[fresh], come))
         stays = np.flatnonzero(~stale & (old_end > horizon))
-        kept = told.rows.take(pa.array(stays))
+        kept = emitted.rows.take(pa.array(stays))
         about = [begun[fresh], end[fresh], now.astype(np.int32), over[fresh]]
         added = pa.RecordBatch.from_arrays(
             [*map(pa.array, about), *windows.take(fresh).stored()], schema=self._told_schema()
         )
         lasts = np.flatnonzero(end[fresh] > horizon)
         rows = pa.concat_batches([kept, added.take(pa.array(lasts))])
-        return emit, Keyed(np.concatenate([told.key[stays], of[fresh][lasts]]), rows)
+        return emit, Keyed(np.concatenate([emitted.key[stays], of[fresh][lasts]]), rows)
 
     def _schema(self) -> pa.Schema:
         return pa.schema([pa.field("start", pa.int64()), pa.field("end", pa.int64()), *self.fold.state])

@@ -125,7 +125,7 @@ class SlidingRows(Windowed):
         order = sort_rows(held.key, time)
         key, time = held.key[order], time[order]
         ready = np.flatnonzero((time >= self.closing.due_from(due, state)[key]) & (time <= reached))
-        emit, tell = None, None
+        emit, remembered = None, None
         if len(ready):
             lows = find(key, time, key[ready], time[ready] - self.size, side="left")
             highs = find(key, time, key[ready], time[ready], side="right")
@@ -134,8 +134,10 @@ class SlidingRows(Windowed):
             if self.emission.again:
                 of = find(key, time, key[ready], time[ready], side="left")
                 rows = _Answered(key[ready], time[ready], of, ready - of, carried, windows)
-                told = state.read(TOLD)
-                emit, tell = self._told(rows, told, find(key, time, told.key, np.asarray(told.rows[0]), side="left"))
+                emitted = state.read(TOLD)
+                emit, remembered = self._emit_again(
+                    rows, emitted, find(key, time, emitted.key, np.asarray(emitted.rows[0]), side="left")
+                )
             else:
                 emit = Keyed(key[ready], self._results(time[ready], windows, carried))
         waits = time > reached
@@ -147,16 +149,16 @@ class SlidingRows(Windowed):
         expire = {BUFFER: horizon - self.size} | ({TOLD: horizon + 1} if self.emission.again else {})
         changes = Changes(
             emit=emit,
-            append={TOLD: tell} if tell is not None else {},
+            append={TOLD: remembered} if remembered is not None else {},
             expire=expire if reached > EARLIEST else {},
         )
         return self.closing.set_timers(changes, timers, state, times, fresh=False)
 
-    def _told(self, rows: "_Answered", told: Keyed, told_of: Longs) -> tuple[Keyed | None, Keyed | None]:
-        """What to emit for rows, and what to remember of it; `told_of` says where the rows of an emission begin."""
-        old = self.fold.load(told.rows.columns[len(_ABOUT) :])
-        place, revision = (np.asarray(told.rows.column(at), np.int64) for at in (1, 2))
-        remembered = Remembered(told_of, place, revision, np.ones(len(told), np.bool_), old.rows)
+    def _emit_again(self, rows: "_Answered", emitted: Keyed, emitted_of: Longs) -> tuple[Keyed | None, Keyed | None]:
+        """What to emit for rows, and what to remember of it; `emitted_of` says where the rows of an emission begin."""
+        old = self.fold.load(emitted.rows.columns[len(_ABOUT) :])
+        place, revision = (np.asarray(emitted.rows.column(at), np.int64) for at in (1, 2))
+        remembered = Remembered(emitted_of, place, revision, np.ones(len(emitted), np.bool_), old.rows)
         over = np.ones(len(rows.key), np.bool_)
         found = news(rows.of, rows.place, rows.windows.rows, over, remembered, corrects=True)
         fresh, back = rows.take(found.fresh), rows.take(found.back)
@@ -167,7 +169,7 @@ class SlidingRows(Windowed):
             self._results(fresh.time, fresh.windows, fresh.carried, found.revision),
         ]
         about = [pa.array(fresh.time), pa.array(fresh.place), pa.array(found.revision.astype(np.int32))]
-        kept = pa.RecordBatch.from_arrays([*about, *fresh.windows.stored()], schema=told.rows.schema)
+        kept = pa.RecordBatch.from_arrays([*about, *fresh.windows.stored()], schema=emitted.rows.schema)
         return Keyed(np.concatenate([back.key, fresh.key]), pa.concat_batches(parts)), Keyed(fresh.key, kept)
 
     def _results(

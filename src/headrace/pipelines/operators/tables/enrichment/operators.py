@@ -255,11 +255,11 @@ class AsOf:
         waiting = state.read(EVENTS)
         at, since = (np.asarray(each.rows.column(AT)) for each in (waiting, changes))
         waits, stays = at >= reached, since > bound
-        told = [self._answered(waiting, np.flatnonzero(~waits), versions)]
+        answered = [self._answered(waiting, np.flatnonzero(~waits), versions)]
         delete = {LATE_CHANGES: np.unique(late_changes.key)}
         if self.allowed:
             late = state.read(LATE_EVENTS)
-            told.append(self._answered(late, np.arange(len(late)), versions))
+            answered.append(self._answered(late, np.arange(len(late)), versions))
             delete[LATE_EVENTS] = np.unique(late.key)
         written, delete[VERSIONS] = _rebased(len(due), held, versions, bound)
         wake = np.minimum(
@@ -268,7 +268,7 @@ class AsOf:
         )
         again = np.flatnonzero(wake != NEVER)
         return Changes(
-            emit=put_together(*told),
+            emit=put_together(*answered),
             put={VERSIONS: versions.some(written)} if len(written) else {},
             delete={name: keys for name, keys in delete.items() if len(keys)},
             expire={EVENTS: reached, CHANGES: bound + 1} if bound > EARLIEST else {},

@@ -86,13 +86,13 @@ def _join(
     operator = TableJoin(
         kinds.field(LEFT).type, kinds.field(RIGHT).type, how in ("left", "full"), how in ("right", "full"), prefix
     )
-    told = both.transform(keyed(operator, by=keys, buckets=buckets or BUCKETS))
+    emitted = both.transform(keyed(operator, by=keys, buckets=buckets or BUCKETS))
     places = {each.left: key for each, key in zip(on, keys, strict=True) if each.is_shared}
     wanted = [fn.col(f"`{places.get(name, name)}`").alias(name) for name in row_names(left.columns)]
     wanted += [fn.col(f"`{prefix}{name}`") for name in theirs]
     grows = how == "inner" and only_grows(left) and only_grows(right)
     weight = fn.col(WEIGHT).alias(WEIGHT, metadata={INSERTS: True}) if grows else fn.col(WEIGHT)
-    return told.select(*wanted, weight, VERSIONS, TIME)
+    return emitted.select(*wanted, weight, VERSIONS, TIME)
 
 
 def _side(frame: DataFrame, names: Sequence[str]) -> Column:
