@@ -179,9 +179,9 @@ def as_text(view: View) -> RenderableType:
     return Group(*parts)
 
 
-def sparkline(points: Sequence[Point], width: int = BLOCKS_WIDE) -> str:
+def sparkline(points: Sequence[Point]) -> str:
     """The last points as blocks, from the least (or 0) to the greatest (or 0)."""
-    values = [point.value for point in points[-width:]]
+    values = [point.value for point in points[-BLOCKS_WIDE:]]
     least, most = min(0.0, *values, 0.0), max(0.0, *values, 0.0)
     span = (most - least) or 1.0
     return "".join(BLOCKS[round((value - least) / span * (len(BLOCKS) - 1))] for value in values)

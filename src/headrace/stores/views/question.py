@@ -57,9 +57,9 @@ class Question:
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def everything(shape: Shape, limit: int = MOST_ROWS, after: tuple[Any, ...] | None = None) -> Question:
+def everything(shape: Shape) -> Question:
     """All rows by their key, a page at a time."""
-    return Question((), tuple(Order(column) for column in shape.key_columns), limit, after)
+    return Question((), tuple(Order(column) for column in shape.key_columns), MOST_ROWS)
 
 
 def read_question(shape: Shape, parameters: Iterable[tuple[str, str]]) -> Question:

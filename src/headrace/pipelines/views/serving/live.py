@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from headrace.stores.errors import ViewError
-from headrace.stores.views.question import MOST_ROWS, Condition, Question, everything
+from headrace.stores.views.question import Condition, Question, everything
 from headrace.stores.views.replica import fits
 from headrace.stores.views.shape import show_row, show_value
 from headrace.stores.views.store import Change, Changes, Kept, Reader
@@ -127,7 +127,7 @@ class Live:
     async def _state(self) -> AsyncGenerator[tuple[bytes, int | None], None]:
         """All rows a page at a time, then what changed meanwhile: whole with the event `live`."""
         kept: Kept = await self._ask(self._reader.kept)
-        question, first = replace(everything(kept.shape, MOST_ROWS), conditions=self._conditions), None
+        question, first = replace(everything(kept.shape), conditions=self._conditions), None
         while True:
             answer = await self._ask(self._reader.page, question)
             begun = first is None
