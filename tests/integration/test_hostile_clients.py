@@ -9,9 +9,10 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -371,31 +372,38 @@ def array_paths(struct: type[Struct], version: int) -> Iterator[tuple[str, ...]]
                     yield (field.name, *path)
 
 
-def filled(struct: type[S], version: int, path: tuple[str, ...], count: int, number: int = 0) -> S:
-    """A struct in which the array at `path` has so many entries, and every other array one."""
-    values: dict[str, object] = {}
+def filled(struct: type[S], version: int, path: tuple[str, ...], count: int, numbers: Iterable[int] = (0,)) -> list[S]:
+    """A struct for each number, in which the array at `path` has so many entries, and every other array one."""
+    same: dict[str, object] = {}
+    numbered: dict[str, Callable[[int], object]] = {}
     for field in struct.__schema__.fields:
         if not field.exists(version) or field.tag is not None:
             continue
         on_path = path[:1] == (field.name,)
-        many = count if on_path and len(path) == 1 else 1
-        further = path[1:] if on_path else ()
-
-        def one(at: int, field: Field = field, further: tuple[str, ...] = further) -> object:
-            if not isinstance(field.type, Primitive):
-                return filled(field.type, version, further, count, at)
-            name = field.name
-            if field.type is STRING:
-                return "wide" if "topic" in name or (name in ("name", "resource_name") and at % 2) else f"{name}-{at}"
-            if field.type.name.startswith("int"):
-                return at % 100 if "partition" in name else 1
-            return field.type.default
-
-        if field.is_array:
-            values[field.name] = [one(at) for at in range(many)]
+        entries = range(count if on_path and len(path) == 1 else 1) if field.is_array else None
+        if isinstance(field.type, Primitive):
+            made = partial(_value, field)
+            if entries is None:
+                numbered[field.name] = made
+            else:
+                same[field.name] = list(map(made, entries))
         else:
-            values[field.name] = one(number)
-    return struct(**values)
+            inner = partial(filled, field.type, version, path[1:] if on_path else (), count)
+            if entries is None:
+                numbered[field.name] = lambda number, inner=inner: inner([number])[0]
+            else:
+                same[field.name] = inner(entries)
+    return [struct(**same, **{name: make(number) for name, make in numbered.items()}) for number in numbers]
+
+
+def _value(field: Field, number: int) -> object:
+    name = field.name
+    if field.type is STRING:
+        return "wide" if "topic" in name or (name in ("name", "resource_name") and number % 2) else f"{name}-{number}"
+    assert isinstance(field.type, Primitive)
+    if field.type.name.startswith("int"):
+        return number % 100 if "partition" in name else 1
+    return field.type.default
 
 
 APIS_WITH_ARRAYS = [
@@ -411,7 +419,7 @@ def test_no_array_of_any_request_holds_the_loop(wide: Broker, key: int, path: tu
     for version, count in ((versions[-1], 45_000), (versions[len(versions) // 2], 12_000)):
         if path not in array_paths(APIS[key].request, version):
             continue
-        request = filled(APIS[key].request, version, path, count)
+        (request,) = filled(APIS[key].request, version, path, count)
         with Wire(wide.bootstrap_servers) as wire:
             with suppress(ConnectionError, TimeoutError):
                 wire.send(request, version)
