@@ -22,6 +22,7 @@ from headrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from headrace.protocol.messages.push_telemetry import PushTelemetryRequest
+from headrace.records import compress
 from tests.conformance.clients.wire import Wire, error_name
 from tests.conformance.comparison import wait_until
 
@@ -178,6 +179,15 @@ def test_what_is_pushed_is_kept_by_client_and_adds_up(broker):
     kept = {each.name: each for each in _samples(broker) if each.labels["client_id"] == "wire"}
     assert (kept["org.a.count"].value, kept["org.a.count"].labels["topic"]) == (10, "orders")
     assert (kept["client_metrics_pushes"].value, kept["client_metrics_refused"].value) == (2, 1)
+
+
+@pytest.mark.parametrize("codec", [1, 3, 4])
+def test_a_push_that_swells_beyond_measure_is_refused(broker, codec):
+    swelling = compress(codec, bytes(50_000_000))
+    assert len(swelling) < 1_048_576
+    with Wire(broker.bootstrap_servers) as wire:
+        one = _fresh()
+        assert _push(wire, one, _get(wire, one)[1].subscription_id, swelling, codec=codec) == "INVALID_RECORD"
 
 
 def test_a_real_client_pushes_by_itself(broker):
