@@ -1,12 +1,14 @@
 """ConsumerGroupHeartbeat: joining, staying, changing, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.coordinator.decision import Timer
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
 from headrace.coordinator.group.consumer.state import GroupState
 from headrace.coordinator.group.consumer.timers import MemberSessionTimer
-from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.unit.coordinator.group_consumer.harness import GROUP, SETTINGS, Shell, assigned, parts
@@ -170,3 +172,16 @@ def test_a_member_without_topics_is_a_member():
     response = shell.join("a")
     assert (response.member_epoch, assigned(response)) == (1, {})
     assert shell.group.state is GroupState.STABLE
+
+
+def test_a_group_with_settings_of_its_own_counts_by_them_from_the_next_heartbeat_on():
+    shell = Shell(orders=1)
+    epoch = shell.join("m1", "orders").member_epoch
+    own = replace(shell.settings, group_consumer_session_timeout_ms=9_000, group_consumer_heartbeat_interval_ms=700)
+    shell.run(SettingsChanged({GROUP: own, "another": shell.settings}))
+    assert shell.beat("m1", epoch).heartbeat_interval_ms == 700
+    assert shell.timers[MemberSessionTimer(GROUP, "m1")] == shell.clock.now_ms() + 9_000
+    shell.run(SettingsChanged({}))
+    assert shell.beat("m1", epoch).heartbeat_interval_ms == shell.settings.group_consumer_heartbeat_interval_ms
+    shell.advance(9_001)
+    assert "m1" in shell.group.members
