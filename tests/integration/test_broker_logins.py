@@ -1,5 +1,6 @@
 """Logins on our broker: every mechanism in the open and under TLS, and everything that is not let in."""
 
+import base64
 import contextlib
 import json
 import math
@@ -7,8 +8,10 @@ import os
 import signal
 import socket
 import struct
+import threading
 import time
 import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import jwt
@@ -19,7 +22,7 @@ from headrace import Broker
 from headrace.broker.logins import UsersFile
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
-from headrace.client.errors import AuthenticationFailed, ConnectionClosed
+from headrace.client.errors import AuthenticationFailed, BadSecurity, ConnectionClosed
 from headrace.client.security import settings_from
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_user_scram_credentials import (
@@ -435,3 +438,66 @@ def test_a_public_address_is_refused_on_a_command_line(tmp_path):
     run = run_cli("broker", "start", "--data-dir", tmp_path / "data", "--listen", "0.0.0.0:0")
     assert_one_sentence(run, "lets in anybody who can reach this machine", "--insecure")
     assert not (tmp_path / "data").exists()
+
+
+# --- an issuer of tokens
+
+
+class Issuer(BaseHTTPRequestHandler):
+    """Gives its keys to everybody, and a token to who knows the secret."""
+
+    def do_GET(self):
+        self._answer(200, jwks(first=KEY))
+
+    def do_POST(self):
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        is_known = self.headers["Authorization"] == "Basic " + base64.b64encode(b"shop:hush%20hush").decode()
+        is_asked = form == "grant_type=client_credentials&scope=kafka"
+        found = {"access_token": token()} if is_asked else {}
+        self._answer(200 if is_known else 401, json.dumps(found if is_known else {"error": "invalid_client"}))
+
+    def _answer(self, status, text):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def issuer():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Issuer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_tokens_and_keys_are_fetched(settings, files, issuer):
+    changed = settings | {"sasl.oauthbearer.jwks.endpoint.url": f"{issuer}/keys"}
+    options = {
+        "sasl.oauthbearer.token.endpoint.url": f"{issuer}/token",
+        "sasl.oauthbearer.client.id": "shop",
+        "sasl.oauthbearer.client.secret": "hush hush",
+        "sasl.oauthbearer.scope": "kafka",
+    }
+    with Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=changed) as running:
+
+        def reach_with(**more):
+            return reach(running.bootstrap_servers, files, mechanism="OAUTHBEARER", user=None, **(options | more))
+
+        with reach_with() as cluster:
+            assert cluster.brokers().addresses
+        wrong = {"sasl.oauthbearer.client.secret": "wrong"}
+        with reach_with(**wrong) as cluster, pytest.raises(BadSecurity, match="gave no token") as caught:
+            cluster.brokers()
+        assert "wrong" not in str(caught.value)
+
+
+def test_keys_over_the_open_network_are_refused(settings):
+    changed = settings | {"sasl.oauthbearer.jwks.endpoint.url": "http://issuer.example/keys"}
+    with pytest.raises(Exception, match="https://"), Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=changed):
+        pass
