@@ -13,9 +13,10 @@ import pytest
 
 from headrace import Broker
 from headrace.broker.settings import InvalidSetting
+from headrace.client import admin
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
-from headrace.client.errors import NotKafka, TlsRefused
+from headrace.client.errors import NotKafka, Refused, TlsRefused
 from headrace.client.security import settings_from
 from headrace.secret_files import ExposedSecret
 from tests.certificates import make_authority, make_certificate
@@ -251,3 +252,20 @@ def test_many_at_once(broker, files):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+@pytest.mark.parametrize(
+    ("rules", "user"),
+    [("DEFAULT", "User:CN=alice,O=Acme\\, Inc.,C=DE"), ("RULE:^CN=(.*?),.*$/$1/U,DEFAULT", "User:ALICE")],
+)
+def test_a_client_is_whom_its_certificate_names(files, settings, rules, user):
+    own = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(files.client)}
+    secured = settings | {"authorization": "on", "ssl.principal.mapping.rules": rules}
+    for super_user, error in ((user, None), ("User:bob", Refused)):
+        changed = secured | {"super.users": super_user}
+        with (
+            Broker(listen="MUTUAL://127.0.0.1:0", settings=changed) as running,
+            open_cluster(running.bootstrap_servers, files, **own) as cluster,
+            pytest.raises(error) if error else contextlib.nullcontext(),
+        ):
+            admin.create_topic(cluster, "mine", partitions=1)
