@@ -61,7 +61,8 @@ class Groups:
         for log in self.log.partitions():
             self._take_in(log)
         self.topics_changed()
-        self._tell(SettingsChanged(self._by_group))
+        if self._by_group:
+            self._tell(SettingsChanged(self._by_group))
         self._tell(Loaded())
         left_over = TopicsDeleted(every=True)  # what a crash kept from being forgotten goes before anybody is served
         while (forgotten := self._shell.tell(left_over)) and forgotten.records:
@@ -105,8 +106,12 @@ class Groups:
 
     def settings_changed(self, by_group: Mapping[str, Mapping[str, Any]]) -> None:
         """Have groups follow settings of their own, by the names of the broker's, wherever they have any."""
-        self._by_group = {name: replace(self._settings, **own) for name, own in by_group.items()}
-        self._tell(SettingsChanged(self._by_group))
+        before, self._by_group = (
+            self._by_group,
+            {name: replace(self._settings, **own) for name, own in by_group.items()},
+        )
+        if self._by_group != before and self._topics_told >= 0:  # else it is told when it is loaded
+            self._tell(SettingsChanged(self._by_group))
 
     def topics_changed(self) -> None:
         self._topics_told = self._topics.revision
