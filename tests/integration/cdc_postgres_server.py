@@ -41,6 +41,7 @@ class CdcPostgres:
             "max_prepared_transactions": "10",
             "logical_decoding_work_mem": "64kB",
             "wal_receiver_status_interval": "1s",
+            "fsync": "off",  # what is crashed here is a process: the machine keeps what it wrote
         }
         with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
             for name, value in settings.items():

@@ -36,6 +36,9 @@ class PostgresServer:
         self._server.bin_path = named_programs() or self._server.bin_path
         self._server.start()
         self.url = self._server.get_uri()
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("alter system set fsync = off")  # a process is crashed here, and not the machine
+            connection.execute("select pg_reload_conf()")
 
     def crash(self) -> None:
         """Without a checkpoint and without a farewell: what is not in the log is gone, as are unlogged tables."""

@@ -20,6 +20,7 @@ _SETTINGS = (
     "--log-bin=binlog",
     "--binlog-format=ROW",
     "--innodb-buffer-pool-size=64M",
+    "--innodb-flush-log-at-trx-commit=2",  # what is killed here is a process: the machine keeps what it wrote
 )
 
 
