@@ -165,7 +165,7 @@ class Surprise(Exception):
 @contextmanager
 def handled_by(key: ApiKey, run: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setitem(HANDLERS, key, type(HANDLERS[key])(run, HANDLERS[key].versions))  # type: ignore[arg-type]
+        patch.setitem(HANDLERS, key, HANDLERS[key]._replace(run=run))  # type: ignore[arg-type]
         yield
 
 

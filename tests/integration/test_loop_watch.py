@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.embedded import Broker
-from headrace.broker.handler import Handler
 from headrace.broker.registry import HANDLERS
 from headrace.protocol.api import ApiKey
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -18,8 +17,7 @@ def ask_with(
     run: object, monkeypatch: pytest.MonkeyPatch, stalls_folder: Path, times: int = 1
 ) -> list[dict[str, object]]:
     """The stalls that are written down while a broker answers Metadata with `run`."""
-    versions = HANDLERS[ApiKey.METADATA].versions
-    monkeypatch.setitem(HANDLERS, ApiKey.METADATA, Handler(run, versions))  # type: ignore[arg-type]
+    monkeypatch.setitem(HANDLERS, ApiKey.METADATA, HANDLERS[ApiKey.METADATA]._replace(run=run))  # type: ignore[arg-type]
     with Broker(durability="os") as broker, Wire(broker.bootstrap_servers) as wire:
         for _ in range(times):
             wire.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
