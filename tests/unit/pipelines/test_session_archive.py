@@ -1,5 +1,6 @@
 """Who makes the archive of classes, who uses it, and that a torn one is never used."""
 
+import os
 import subprocess
 
 import pytest
@@ -63,3 +64,21 @@ def test_one_that_was_killed_is_followed_by_another(java):
     assert archive_flags(java, "k", "/jars/*") == made
     assert archive_flags(java, "k", "/jars/*") == []  # its JVM is not started yet
     assert find_claim(["-Xshare:auto"]) is None
+
+
+def test_those_that_were_not_used_for_longest_make_room(java, tmp_path):
+    """Each environment has an archive of its own, of some 150 MB."""
+    folder = tmp_path / "cache" / "headrace" / "spark"
+    folder.mkdir(parents=True)
+    for age, name in enumerate(("e.jsa", "d.jsa-partial", "c.jsa", "b.jsa", "a.jsa")):
+        (folder / name).write_text("whole")
+        os.utime(folder / name, (age, age))
+    (folder / "d.claim").write_text("999999999")  # its JVM has written it and ended
+    running = subprocess.Popen(["sleep", "60"])
+    (folder / "f.claim").write_text(str(running.pid))
+    (folder / "f.jsa-partial").write_text("who")
+    archive_flags(java, "e", "/jars/*")  # the oldest, but in use
+    archive_flags(java, "new", "/jars/*")
+    running.kill()
+    running.wait()
+    assert sorted(one.name for one in folder.glob("*.jsa*")) == ["a.jsa", "b.jsa", "e.jsa", "f.jsa-partial"]

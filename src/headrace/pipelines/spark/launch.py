@@ -8,8 +8,9 @@ the JVM after Python has gone; the next one looks whether it is whole and uses i
 an archive that does not fit is ignored by the JVM itself, and costs the gain and nothing else.
 
 What always holds: one session at a time makes an archive (the claim, with the number of its JVM), into a file of its
-own; only a file that a JVM has mapped in full gets the name that is used. `HEADRACE_SPARK_ARCHIVE=0` switches it off;
-with `use` instead of 0 an archive that is there is used, and none is made.
+own; only a file that a JVM has mapped in full gets the name that is used. Whoever makes one removes those that were not
+used for longest: an archive is some 150 MB, and each environment has its own. `HEADRACE_SPARK_ARCHIVE=0` switches it
+off; with `use` instead of 0 an archive that is there is used, and none is made.
 
 Only a plain pip installation is started like this. Where the environment says otherwise (`SPARK_HOME`, a folder of
 settings, arguments for spark-submit) everything is left to Spark's scripts.
@@ -59,6 +60,7 @@ _STANDARD_ERROR: Final = 2
 _SWITCH: Final = "HEADRACE_SPARK_ARCHIVE"
 _BEFORE_A_NUMBER_S: Final = 60  # a claim without a number: its session is about to start the JVM, or was killed
 _MAKING: Final = "-XX:ArchiveClassesAtExit="
+_KEPT_ARCHIVES: Final = 4
 
 
 def is_plain(environment: Mapping[str, str], home: Path) -> bool:
@@ -227,11 +229,29 @@ def archive_flags(java: Java, key: str, class_path: str) -> list[str]:
             partial.replace(archive)
         claim.unlink(missing_ok=True)
     if archive.exists():
+        with suppress(OSError):
+            os.utime(archive)  # for `_remove_unused`: it was used
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     if choice != "use" and _take_claim(claim):
         partial.unlink(missing_ok=True)
+        _remove_unused(folder)
         return [f"{_MAKING}{partial}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return []
+
+
+def _remove_unused(folder: Path) -> None:
+    """Make room for one more: a JVM that has mapped what is removed here keeps it until it ends."""
+
+    def last_used(archive: Path) -> float:
+        with suppress(FileNotFoundError):  # another session removes too
+            return archive.stat().st_mtime
+        return 0
+
+    # What a JVM has written and no session has looked at yet counts too; what one still writes does not.
+    written = [one for one in folder.glob("*.jsa-partial") if _is_abandoned(one.with_suffix(".claim"))]
+    archives = sorted((*folder.glob("*.jsa"), *written), key=last_used, reverse=True)
+    for archive in archives[_KEPT_ARCHIVES - 1 :]:
+        archive.unlink(missing_ok=True)
 
 
 def find_claim(flags: Sequence[str]) -> Path | None:
