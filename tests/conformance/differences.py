@@ -33,8 +33,8 @@ NOT_SERVED = (
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some APIs are not served",
-        "A client learns at its connect which APIs there are. Quotas and share groups are on their way. "
-        "Delegation tokens and Kafka Streams' groups are not planned.",
+        "A client learns at its connect which APIs there are. Quotas, share groups and Kafka Streams' groups "
+        "are on their way. Delegation tokens are not planned.",
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
     ),
     Difference(
@@ -43,6 +43,24 @@ DIFFERENCES: tuple[Difference, ...] = (
         "filter may be, with UNKNOWN_SERVER_ERROR for all of them. Here that one is refused with INVALID_REQUEST, and "
         "the others are made.",
         (_at("change_acls", "wire", "only a filter's*"),),
+    ),
+    Difference(
+        "A login that is cut short is refused with an answer",
+        "Kafka closes the connection when a client's last message of a SCRAM login does not parse. Here it is "
+        "answered with SASL_AUTHENTICATION_FAILED, and then closed.",
+        (),
+    ),
+    Difference(
+        "A filter of ACLs with an unknown element matches nothing",
+        "Kafka closes the connection of a DescribeAcls whose filter has a type, an operation or a permission that is "
+        "unknown to it. Here the answer is an empty list.",
+        (),
+    ),
+    Difference(
+        "Whoever names a transactional id needs the permission for it",
+        "Kafka asks for WRITE on the transactional id of a produce only if a batch in it is transactional. Here it is "
+        "asked for whenever the request names one, as clients do in transactions only.",
+        (),
     ),
     Difference(
         "A member that subscribes with a pattern may be assigned topics that it may not describe",

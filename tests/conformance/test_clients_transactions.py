@@ -52,7 +52,7 @@ def committed_and_aborted(client, topic):
         "read uncommitted": uncommitted,
         "read committed": committed,
         "and then": _seen(client, topic, 5),
-        "ends": client.ends(topic),
+        "ends": wait_until(lambda: client.ends(topic), (0, 14)),  # the marker is behind what it shows
     }
 
 
@@ -78,7 +78,8 @@ def zombie(client, topic, comes_back):
         told["fenced"] = {"send": old.send(topic, b"too late"), "commit": old.commit()}
         if comes_back == "meanwhile":
             told["commit"] = new.commit()
-        return told | {"read committed": _seen(client, topic, 1), "ends": client.ends(topic)}
+        ends = wait_until(lambda: client.ends(topic), (0, 4))
+        return told | {"read committed": _seen(client, topic, 1), "ends": ends}
 
 
 @pytest.mark.parametrize(

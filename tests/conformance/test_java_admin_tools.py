@@ -1,6 +1,6 @@
 """Kafka's own tools for whoever runs a cluster, on both brokers: settings, features, the quorum, client metrics.
 
-Each command that a tool has is run at least once. Lines that tell of features and settings which only one of the two
+Not run: `add-controller`, `version-mapping`, `feature-dependencies`, `--generate`, transactions but `list`. Lines that tell of features and settings which only one of the two
 has are compared by their kind; `differences.py` says which those are.
 """
 
