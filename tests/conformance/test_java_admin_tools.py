@@ -1,7 +1,8 @@
 """Kafka's own tools for whoever runs a cluster, on both brokers: settings, features, the quorum, client metrics.
 
-Not run: `add-controller`, `version-mapping`, `feature-dependencies`, `--generate`, transactions but `list`. Lines that tell of features and settings which only one of the two
-has are compared by their kind; `differences.py` says which those are.
+Not run: `add-controller`, `version-mapping`, `feature-dependencies`, `--generate`, `kafka-transactions` but `list`.
+Lines that tell of features and settings which only one of the two has are compared by their kind; `differences.py` says
+which those are.
 """
 
 from __future__ import annotations
