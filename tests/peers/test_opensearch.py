@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from headrace.connect.sync.poison import apply_or_bury
-from headrace.connect.sync.reduction import BrokenRecord, LogRecord
-from headrace.records import Record
 from headrace.stores.derived import Place
 from headrace.stores.errors import RowRefused, SinkUnavailable
 from headrace.stores.opensearch.derived import OpenSearchSink, opensearch
-from headrace.testing.contracts.sink import TOPIC, MakeSink, SinkContract, batch, change, opened
+from headrace.testing.contracts.sink import TOPIC, MakeSink, SinkContract, apply_or_list, batch, change, opened
 from peers.http_server import HttpServer
 
 _numbers = itertools.count()
@@ -72,11 +69,8 @@ def test_a_row_that_the_index_cannot_hold_is_buried_and_the_rest_is_there(opense
         change("", {"v": None}, 3),
         change(3, {"v": {"a": 2}}, 4),
     ]
-    records = [LogRecord(0, Record(each.offset, 0, b"key", b"value")) for each in changes]
-    buried: list[BrokenRecord] = []
     with opened(sink):
-        apply_or_bury(sink, batch(*changes, up_to=5), Place(TOPIC, {0: 0}), records, buried.extend)
-    assert [found.record.offset for found in buried] == [2, 3, 1]
+        assert apply_or_list(sink, changes) == [2, 3, 1]
     assert [row.key for chunk in sink.scan() for row in chunk] == ["1", "3"]
     assert sink.place() == Place(TOPIC, {0: 5})
 

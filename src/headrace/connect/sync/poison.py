@@ -4,6 +4,9 @@ Some targets say which row it was; of the others it is found by halves. Where on
 of them, if the table has another key than the target) halves are tried as well: the work grows with the rows, and not
 with their square. While that goes on the place stays where it was, so a crash repeats the search and loses nothing.
 
+A batch has the last change of each key alone. Where that is refused, what the record before it says counts: a record
+that is refused does nothing, and takes none before it along.
+
 What a batch does to rows without a key depends on how many of them the target has, so a part of it must never be
 applied twice. Such a batch is halved by its records: each part moves the place.
 """
@@ -16,20 +19,49 @@ from headrace.stores.derived import ChangeBatch, Place, RowChange, Sink
 from headrace.stores.errors import RowRefused
 
 _ONE_BY_ONE: Final = 8  # refusals of a batch, before it is halved
+Reduce = Callable[[Sequence[LogRecord]], Sequence[RowChange]]
 Bury = Callable[[Sequence[BrokenRecord]], None]  # the records are durable among the dead letters when it returns
 
 
 def apply_or_bury(
-    sink: Sink, batch: ChangeBatch, before: Place, records: Sequence[LogRecord], bury: Bury
-) -> None:  # fmt: skip
-    """Apply a batch; what cannot be applied is buried before the place moves past it."""
+    sink: Sink,
+    records: Sequence[LogRecord],
+    before: Place,
+    place: Place,
+    reduce: Reduce,
+    bury: Bury,
+    *,
+    clears: bool = False,
+) -> None:
+    """Apply what records come to; what cannot be applied is buried before the place moves past it."""
+    changes = reduce(records)
     try:
-        _apply(sink, batch)
+        _apply(sink, ChangeBatch(changes, place, clears))
+        return
     except RowRefused:
-        refused = _apply_rest(sink, batch.changes, before, clears=batch.clears)
-        held = {(found.partition, found.record.offset): found.record for found in records}
-        bury([BrokenRecord(bad.partition, held[bad.partition, bad.offset], reason) for bad, reason in refused])
-        _apply(sink, ChangeBatch((), batch.place))
+        pass
+    while refused := _apply_rest(sink, changes, before, clears=clears):
+        held = {(found.partition, found.record.offset): found for found in records}
+        broken = [BrokenRecord(*held[bad.partition, bad.offset], reason) for bad, reason in refused]
+        bury(broken)
+        records = [] if sink.every_change else _earlier(records, broken)
+        if not records:
+            break
+        changes, clears = reduce(records), False
+    _apply(sink, ChangeBatch((), place))
+
+
+def _earlier(records: Sequence[LogRecord], refused: Sequence[BrokenRecord]) -> list[LogRecord]:
+    """The records of the same keys before those that were refused."""
+    ends = {bad.record.key: (bad.partition, bad.record.offset) for bad in refused}
+    found: list[LogRecord] = []
+    for one in records:
+        end = ends.get(one.record.key)
+        if end == (one.partition, one.record.offset):
+            del ends[one.record.key]
+        elif end is not None:
+            found.append(one)
+    return found
 
 
 def _apply_rest(
@@ -62,7 +94,7 @@ def apply_in_parts(
     records: Sequence[LogRecord],
     before: Place,
     place: Place,
-    reduce: Callable[[Sequence[LogRecord]], Sequence[RowChange]],
+    reduce: Reduce,
     bury: Bury,
 ) -> None:
     """The same for rows that are counted: a record that is refused does nothing, and the place goes past it."""

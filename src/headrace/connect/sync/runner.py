@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError
 from headrace.retry import Backoff
 from headrace.schema_registry import RegistryUnavailable
 from headrace.status import DERIVED, FAILED, RUNNING, STOPPED, WAITING, Status, StatusWriter
-from headrace.stores.derived import ChangeBatch, Place, ReadableSink, RestingSink, RowChange, Sink
+from headrace.stores.derived import Place, ReadableSink, RestingSink, RowChange, Sink
 from headrace.stores.errors import SinkError, SinkUnavailable, TargetReplaced
 from headrace.telemetry.logs import get_logger
 
@@ -162,8 +162,7 @@ class Runner:
         else:
             if gathered.clears:
                 self._take_back(cluster, gathered.offsets)
-            batch = ChangeBatch(reduce(records), place, gathered.clears)
-            apply_or_bury(self._sink, batch, self._place, records, bury)
+            apply_or_bury(self._sink, records, self._place, place, reduce, bury, clears=gathered.clears)
         self._place = place
         self.applied_records += len(gathered.records)
         if self._progress is not None:

@@ -60,7 +60,8 @@ class WebhookSink:
         self._deliver(lanes)
         assert self._places is not None
         self._places.write(self.name, batch.place.to_json().encode())
-        self._delivered.clear()
+        behind = batch.place.offsets
+        self._delivered = {(each, offset) for each, offset in self._delivered if offset >= behind.get(each, 0)}
 
     def close(self) -> None:
         self.sender.close()

@@ -9,7 +9,7 @@
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -34,6 +34,23 @@ def change(key: int | str | Values, row: Values | None, offset: int, *, partial:
     """A change of a row by the key `id`, or by several columns."""
     key = key if isinstance(key, Mapping) else {"id": key}
     return RowChange(key, None if row is None else {**key, **row}, 0, offset, 1_700_000_000_000, partial)
+
+
+def apply_or_list(sink: Sink, changes: Sequence[RowChange]) -> list[int]:
+    """Apply changes of different keys from the topic's start; the offsets of those that the target refuses."""
+    held = {each.offset: each for each in changes}
+    records = [LogRecord(0, Record(offset, 0, b"%d" % offset, b"value")) for offset in held]
+    buried: list[BrokenRecord] = []
+    place = Place(TOPIC, {0: max(held) + 1})
+    apply_or_bury(
+        sink,
+        records,
+        Place(TOPIC, {0: 0}),
+        place,
+        lambda some: [held[found.record.offset] for found in some],
+        buried.extend,
+    )
+    return [found.record.offset for found in buried]
 
 
 def batch(*changes: RowChange, up_to: int, clears: bool = False) -> ChangeBatch:
@@ -245,9 +262,8 @@ class SinkContract:
         """It is stored, or refused as a row's fault; never taken for a target that is down."""
         sink = make()
         good, odd = change(1, {"n": 1}, 0), change({"id": None}, {"n": None}, 1)
-        records = [LogRecord(0, Record(each.offset, 0, b"key", b"value")) for each in (good, odd)]
         with opened(sink):
-            apply_or_bury(sink, batch(good, odd, up_to=2), Place(TOPIC, {0: 0}), records, lambda _found: None)
+            apply_or_list(sink, [good, odd])
         reading = make()
         assert isinstance(reading, ReadableSink)
         (row,) = reading.look_up([{"id": 1}])
@@ -261,11 +277,9 @@ class SinkContract:
         """It is stored as it is, or refused as a row's fault; never taken for a target that is down."""
         sink = make()
         good, odd = change(1, {"t": "good"}, 0), change(2, {"t": text}, 1)
-        records = [LogRecord(0, Record(each.offset, 0, b"key", b"value")) for each in (good, odd)]
-        buried: list[BrokenRecord] = []
         with opened(sink):
             sink.apply(batch(change(3, {"t": "first"}, 0), up_to=0))
-            apply_or_bury(sink, batch(good, odd, up_to=2), Place(TOPIC, {0: 0}), records, buried.extend)
+            buried = apply_or_list(sink, [good, odd])
         expected = {"1": {"id": 1, "t": "good"}, "3": {"id": 3, "t": "first"}}
         if not buried:
             expected["2"] = {"id": 2, "t": text}

@@ -44,7 +44,7 @@ class Picky:
 @pytest.mark.parametrize("refused", [(), (0,), (99,), (50, 51), (3, 17, 60, 98), tuple(range(100))])
 def test_all_but_the_refused_rows_are_written(refused: tuple[int, ...], tells: bool) -> None:
     changes = [RowChange({"id": at}, {"id": at}, 0, at, 0) for at in range(100)]
-    records = [LogRecord(0, Record(at, 0, b"k", b"v%d" % at)) for at in range(100)]
+    records = [LogRecord(0, Record(at, 0, b"k%d" % at, b"v%d" % at)) for at in range(100)]
     sink = Picky(refused, tells=tells)
     buried = []
 
@@ -54,7 +54,7 @@ def test_all_but_the_refused_rows_are_written(refused: tuple[int, ...], tells: b
             buried.append(broken.record.offset)
             assert broken.record.value == b"v%d" % broken.record.offset
 
-    apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records, bury)
+    apply_or_bury(sink, records, BEFORE, BEHIND, lambda some: [changes[found.record.offset] for found in some], bury)
     assert sorted(buried) == sorted(refused)
     assert sink.rows == set(range(100)) - set(refused)
     assert sink.place == BEHIND
@@ -62,9 +62,9 @@ def test_all_but_the_refused_rows_are_written(refused: tuple[int, ...], tells: b
 
 def test_one_bad_row_is_found_by_halves() -> None:
     changes = [RowChange({"id": at}, {"id": at}, 0, at, 0) for at in range(1024)]
-    records = [LogRecord(0, Record(at, 0, b"k", b"v")) for at in range(1024)]
+    records = [LogRecord(0, Record(at, 0, b"%d" % at, b"v")) for at in range(1024)]
     sink = Picky([700], tells=False)
-    apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records, lambda _found: None)
+    apply_or_bury(sink, records, BEFORE, BEHIND, lambda _some: changes, lambda _found: None)
     assert sink.calls < 30
 
 
@@ -73,24 +73,53 @@ def test_the_work_does_not_grow_with_the_square_of_the_rows_that_are_refused(is_
     def handled(count: int) -> int:
         """How many rows the target looks at when it refuses all of so many."""
         changes = [RowChange({"id": at}, {"id": at}, 0, at, 0) for at in range(count)]
-        records = [LogRecord(0, Record(at, 0, None if is_counted else b"k", b"v")) for at in range(count)]
+        records = [LogRecord(0, Record(at, 0, None if is_counted else b"%d" % at, b"v")) for at in range(count)]
         sink = Picky(range(count), tells=True)
         buried: list[BrokenRecord] = []
-        if is_counted:
-            apply_in_parts(
-                sink,
-                records,
-                BEFORE,
-                BEHIND,
-                lambda some: [changes[found.record.offset] for found in some],
-                buried.extend,
-            )
-        else:
-            apply_or_bury(sink, ChangeBatch(changes, BEHIND), BEFORE, records, buried.extend)
+        apply = apply_in_parts if is_counted else apply_or_bury
+        apply(
+            sink, records, BEFORE, BEHIND, lambda some: [changes[found.record.offset] for found in some], buried.extend
+        )
         assert len(buried) == count
         return sink.handed
 
     assert handled(4000) < 6 * handled(1000)  # it was 16 times as much
+
+
+@pytest.mark.parametrize("refused", [(1,), (2, 5), (0, 2, 5), (2, 4, 5), (0, 1, 2, 3, 4, 5)])
+def test_a_record_that_is_refused_does_not_take_the_one_before_it_along(refused: tuple[int, ...]) -> None:
+    """Three records of each of two keys: the last one that is taken counts."""
+    records = [LogRecord(0, Record(at, 0, b"%d" % (at // 3), b"v")) for at in range(6)]
+    sink, buried = Picky(refused, tells=True), set()
+
+    def reduce(some: Sequence[LogRecord]) -> list[RowChange]:
+        last = {found.record.key: found.record.offset for found in some}
+        return [RowChange({"id": key}, {}, 0, offset, 0) for key, offset in last.items()]
+
+    def bury(found: Sequence[BrokenRecord]) -> None:
+        assert sink.place != BEHIND
+        buried.update(broken.record.offset for broken in found)
+
+    apply_or_bury(sink, records, BEFORE, BEHIND, reduce, bury)
+    taken = [max((at for at in of_key if at not in refused), default=None) for of_key in (range(3), range(3, 6))]
+    assert sink.rows == {at for at in taken if at is not None}
+    assert buried == {at for at in refused if at > (taken[at // 3] if taken[at // 3] is not None else -1)}
+    assert sink.place == BEHIND
+
+
+def test_a_batch_that_is_refused_only_once() -> None:
+    class Moody(Picky):
+        def apply(self, batch: ChangeBatch) -> None:
+            try:
+                super().apply(batch)
+            finally:
+                self.refused = ()
+
+    records = [LogRecord(0, Record(at, 0, b"%d" % at, b"v")) for at in range(3)]
+    changes = [RowChange({"id": at}, {}, 0, at, 0) for at in range(3)]
+    sink, buried = Moody((1,), tells=True), list[Sequence[BrokenRecord]]()
+    apply_or_bury(sink, records, BEFORE, BEHIND, lambda _some: changes, buried.append)
+    assert (sink.rows, sink.place, buried) == ({0, 1, 2}, BEHIND, [])
 
 
 class Counting(Picky):
