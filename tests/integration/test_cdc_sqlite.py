@@ -330,7 +330,9 @@ def test_the_envelope_tells_every_value_apart(path: Path) -> None:
 )
 def test_mistakes_are_told_in_one_sentence(path: Path, statement: str, tables: list[str], said: str) -> None:
     _database(path).executescript(statement)
-    follower = Follower(lambda: SqliteSource(SqliteSettings(path, filters=Filters(include_tables=tables))))
+    follower = Follower(
+        lambda: SqliteSource(SqliteSettings(path, filters=Filters(include_tables=tables), batch_rows=1))
+    )
     with pytest.raises(SourceRefused, match=said):
         follower.run()
     follower.crash()

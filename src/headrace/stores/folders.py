@@ -64,7 +64,7 @@ def make_scratch_folder(prefix: str) -> Path:
     """
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*-*"):
         owner = left.name.removeprefix(prefix).partition("-")[0]
-        if owner.isdigit() and not is_alive(int(owner)):
+        if owner.isdecimal() and not is_alive(int(owner)):
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
 
@@ -72,7 +72,7 @@ def make_scratch_folder(prefix: str) -> Path:
 def is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # anybody may have made up the number
         return False
     except PermissionError:
         return True  # it is somebody else's

@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,14 @@ import pytest
 
 from headrace.stores.delta.batch import delta
 from headrace.stores.errors import SinkMisconfigured, SinkRefused, TargetReplaced
-from headrace.stores.folders import Generations, live_folder, path_beside, refuse_in_use, switch_folders
+from headrace.stores.folders import (
+    Generations,
+    live_folder,
+    make_scratch_folder,
+    path_beside,
+    refuse_in_use,
+    switch_folders,
+)
 
 
 def make(path: Path, text: str) -> None:
@@ -255,3 +263,12 @@ def test_no_other_query_builds_in_the_folder_that_is_in_use(path: Path) -> None:
     with pytest.raises(SinkMisconfigured, match=r"t\.v2 is in use, .*t is a link to it"):
         refuse_in_use(beside(path, 2))
     refuse_in_use(beside(path, 1))
+
+
+def test_folders_that_somebody_else_made_up_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    names = [f"scratch-{owner}-x" for owner in ("9" * 20, "²", "x", "", "0", os.getpid())]
+    for name in names:
+        (tmp_path / name).mkdir()
+    made = make_scratch_folder("scratch-")
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*names[1:], made.name])

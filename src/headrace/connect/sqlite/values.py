@@ -83,7 +83,7 @@ def codec_of(declared: str) -> Codec:
 
 def to_position(value: Raw) -> Any:
     """A value of a key, so that it comes back from JSON as it was."""
-    if isinstance(value, bool | int):
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return ["real", value.hex()]
