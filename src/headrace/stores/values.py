@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
 from enum import Enum
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -42,7 +42,9 @@ class Family(Enum):
 # What JSON has for these is what every driver takes.
 NATIVE: Final = {Family.TEXT: str, Family.INTEGER: int, Family.FLOAT: float, Family.BOOLEAN: bool}
 _MIDNIGHT: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without a zone are counted from here
+EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # Python's own rounds to 28 digits
 _LARGEST: Final = 10**28  # what every store's decimals hold before the point
+_MOST_DIGITS: Final = 200_000  # more than PostgreSQL has; 1E+999999999 is not written out
 _FROM_MICROS: Final = 10**14  # 1973 in microseconds, the year 5138 in milliseconds
 _FROM_NANOS: Final = 10**17  # 1973 in nanoseconds, 5138 in microseconds
 _NO_TIME, _DAY = timedelta(), timedelta(days=1)
@@ -253,7 +255,9 @@ def canonicalize(value: Any, family: Family) -> Any:
         case Family.FLOAT:
             return repr(read) if math.isnan(read) or math.isinf(read) else read
         case Family.DECIMAL:
-            return f"{read.normalize():f}" if read.is_finite() else str(read)
+            if read.is_finite() and abs(read.adjusted()) < _MOST_DIGITS:
+                return f"{read.normalize(EXACT):f}"
+            return str(read)
         case Family.JSON:
             return encode_compact(json.loads(read))
         case Family.BINARY:

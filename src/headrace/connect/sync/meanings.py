@@ -9,7 +9,7 @@ from headrace.connect.avro.types import MARK_BITS, MARK_CODES, mark_arrays
 from headrace.connect.errors import ConnectError
 from headrace.connect.table import UNAVAILABLE_BYTES, UNAVAILABLE_TEXT
 from headrace.connect.units import PER_SECOND, TIMES
-from headrace.stores.values import duration_text
+from headrace.stores.values import EXACT, duration_text
 
 _IN_TEXTS: Final = (UNAVAILABLE_TEXT, UNAVAILABLE_BYTES.strip('"'))
 JSON_MARKS: Final = tuple(mark.encode() for mark in _IN_TEXTS)
@@ -30,7 +30,7 @@ def is_unavailable(value: object) -> bool:
 
 def decimal_text(unscaled: bytes, scale: int) -> str:
     """A decimal of an unscaled value in two's complement."""
-    return f"{Decimal(int.from_bytes(unscaled, 'big', signed=True)).scaleb(-scale):f}"
+    return f"{Decimal(int.from_bytes(unscaled, 'big', signed=True)).scaleb(-scale, EXACT):f}"
 
 
 def _date(days: int) -> str:

@@ -195,7 +195,7 @@ def exact_decimal(text: str, kind: pa.Decimal128Type, name: str) -> Decimal:
         if not _DECIMAL.fullmatch(text):
             raise InvalidOperation
         written = Decimal(text)
-        found = written.quantize(Decimal(1).scaleb(-kind.scale), context=_WIDE)
+        found = written.quantize(Decimal(1).scaleb(-kind.scale, _WIDE), context=_WIDE)
         if found != written or (found and found.adjusted() + 1 > kind.precision - kind.scale):
             raise InvalidOperation
     except InvalidOperation:

@@ -8,10 +8,10 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC
-from decimal import Decimal
+from decimal import Context, Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from headrace.stores.values import Family
 from headrace.stores.views.shape import Column, load_value
 from headrace.stores.views.store import Label, never_written
 
+_WIDE = Context(prec=100)  # Python's own context rounds to 28 digits; Spark's decimals have 38
 _POLL_S = 0.03  # a look at a number in shared memory
 
 
@@ -109,8 +110,11 @@ def _stored(column: Column, value: Any) -> Any:
     if value is None:
         return None
     if column.family is Family.DECIMAL:
-        rounded = Decimal(value).quantize(Decimal(1).scaleb(-column.scale))
-        return f"{rounded if rounded == value else value:f}"
+        with suppress(InvalidOperation):  # it has more digits than a decimal of Spark's
+            rounded = Decimal(value).quantize(Decimal(1).scaleb(-column.scale), context=_WIDE)
+            if rounded == value:
+                return f"{rounded:f}"
+        return str(value)
     if column.family is Family.INSTANT:
         return value.astimezone(UTC).isoformat(timespec="microseconds")
     if column.family is Family.TIMESTAMP:

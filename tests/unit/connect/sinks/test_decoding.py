@@ -1,5 +1,6 @@
 """Records as changes of rows."""
 
+import base64
 import json
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.sync.decoding import RecordFormat, read_key, read_value
 from headrace.connect.sync.meanings import UnreadableRecord
+from headrace.connect.table import unscaled_bytes
 
 ENVELOPE = RecordFormat()
 PLAIN = RecordFormat(value="plain")
@@ -72,7 +74,7 @@ def test_keys_that_find_no_row(key: bytes | None) -> None:
 
 
 def test_a_schema_makes_times_and_decimals_readable() -> None:
-    fields = [
+    fields: list[dict[str, Any]] = [
         {"type": "int32", "name": "io.debezium.time.Date", "field": "day"},
         {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "field": "at"},
         {"type": "int64", "name": "io.debezium.time.Timestamp", "field": "at_ms"},
@@ -85,8 +87,17 @@ def test_a_schema_makes_times_and_decimals_readable() -> None:
         },
         {"type": "string", "field": "text"},
     ]
+    fields.append(fields[4] | {"field": "long"})
     row = {"type": "struct", "fields": fields, "field": "after"}
-    after = {"day": 19_000, "at": 1_500_000, "at_ms": 1_500, "time": 3_600_000_000, "price": "/w==", "text": "x"}
+    after: dict[str, Any] = {
+        "day": 19_000,
+        "at": 1_500_000,
+        "at_ms": 1_500,
+        "time": 3_600_000_000,
+        "price": "/w==",
+        "text": "x",
+    }
+    after["long"] = base64.b64encode(unscaled_bytes(10**40 + 1)).decode()
     value = {
         "schema": {"type": "struct", "fields": [row, {"type": "string", "field": "op"}]},
         "payload": {"op": "c", "after": after},
@@ -98,6 +109,7 @@ def test_a_schema_makes_times_and_decimals_readable() -> None:
         "time": "01:00:00",
         "price": "-0.01",
         "text": "x",
+        "long": "1" + "0" * 38 + ".01",  # every digit, though Python calculates with 28
     }
 
 

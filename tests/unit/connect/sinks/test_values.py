@@ -81,6 +81,13 @@ def test_both_sides_compare_as_equal(family: Family, log: Any, store: Any) -> No
     assert canonicalize(log, family) == canonicalize(store, family)
 
 
+def test_decimals_are_compared_to_their_last_digit() -> None:
+    digits = "123456789012345678901234567890123456.78"
+    assert canonicalize(digits, Family.DECIMAL) == digits
+    assert canonicalize(digits, Family.DECIMAL) != canonicalize(digits[:-1] + "9", Family.DECIMAL)
+    assert canonicalize("1E+999999999", Family.DECIMAL) == "1E+999999999"
+
+
 def test_new_columns_take_the_family_of_their_first_value() -> None:
     found = [family_of_value(value) for value in (None, True, 1, 2**70, 0.5, "x", [1], {"a": 1})]
     assert found == [

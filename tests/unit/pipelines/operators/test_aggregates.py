@@ -105,7 +105,8 @@ def test_averages_of_whole_numbers_beyond_the_digits_of_a_double() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 130, 2000])
-@pytest.mark.parametrize("value", ["-59355123254.39", "-3242747286760", "58655257.03", "-92233720368547.75", "-0.01"])
+@pytest.mark.parametrize("value", ["-59355123254.39", "-3242747286760", "58655257.03", "-92233720368547.75", "-0.01",
+                                   "7123456789012345678901234567890.12"])  # fmt: skip
 def test_an_average_of_equal_decimals_is_the_decimal(value: str, count: int) -> None:
     """Of many below 0, whose pieces are large and cancel out."""
     assert computed(pa.decimal128(38, 2), [Decimal(value)] * count, agg.avg("v")) == Decimal(value)

@@ -115,9 +115,9 @@ def divide_decimals(limbs: Limbs, counts: Longs, scale: int, kind: pa.Decimal128
     rest = ~small & (counts != 0)
     if not rest.any():
         return means
-    unit = Decimal(1).scaleb(-kind.scale)
+    unit = Decimal(1).scaleb(-kind.scale, _EXACT)
     exact = [
-        (Decimal(sum(int(piece) << (32 * at) for at, piece in enumerate(row))).scaleb(-scale, _EXACT) / Decimal(n))
+        _EXACT.divide(Decimal(sum(int(piece) << (32 * at) for at, piece in enumerate(row))).scaleb(-scale, _EXACT), n)
         .quantize(unit, ROUND_HALF_UP, _EXACT)
         for *row, n in zip(*(piece[rest] for piece in limbs), counts[rest].tolist(), strict=True)
     ]  # fmt: skip
