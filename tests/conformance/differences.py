@@ -63,12 +63,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         (),
     ),
     Difference(
-        "A member that subscribes with a pattern may be assigned topics that it may not describe",
-        "Kafka leaves topics out of a regular expression's matches (KIP-848) that the member has no permission for. "
-        "Here it is assigned them, by id, and can neither read them nor learn their names.",
-        (),
-    ),
-    Difference(
         "A feature has one level",
         "Kafka can lower `group.version` and `transaction.version`, so that clients of other days find what they knew, "
         "and has features of its own (`metadata.version`, `kraft.version`). Here the two have the level that is built "

@@ -1,7 +1,7 @@
 """Consumer groups at work: the pure coordinator, its topic, and what it has to know of the rest of the broker."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -33,8 +33,17 @@ _log = get_logger(__name__)
 
 
 class Groups:
-    def __init__(self, runtime: Durability, topics: TopicCatalog, settings: GroupSettings, *, partitions: int) -> None:
+    def __init__(
+        self,
+        runtime: Durability,
+        topics: TopicCatalog,
+        settings: GroupSettings,
+        *,
+        partitions: int,
+        acl_revision: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._topics = topics
+        self._acl_revision = acl_revision  # which topics members may know of may change with it
         self._topics_told = -1  # the revision of the topics that the coordinator was told last
         self._gone = TopicsDeleted()  # topics whose offsets are yet to be forgotten
         self._forgetting: list[Deferred[StorageError | None]] = []  # who waits until they are
@@ -96,12 +105,24 @@ class Groups:
     def _tell(self, event: object) -> None:
         self._shell.tell(event)
 
-    def ask(self, message: Message, version: int, client_id: str | None, host: str) -> Deferred[Message | None]:
-        if self._topics_told != self._topics.revision:  # changed in a thread, whose news is on its way
+    @property
+    def _revision(self) -> int:
+        return self._topics.revision + self._acl_revision()
+
+    def ask(
+        self,
+        message: Message,
+        version: int,
+        client_id: str | None,
+        host: str,
+        sees: Callable[[str], bool] | None = None,
+    ) -> Deferred[Message | None]:
+        """`sees` tells which topics the client may know of, where that matters."""
+        if self._topics_told != self._revision:  # changed in a thread, whose news is on its way, or ACLs have
             self.topics_changed()
         fresh_id = str(uuid4()) if isinstance(message, _MAY_MAKE_A_MEMBER) else ""
         return self._shell.request(
-            lambda token: Request(token, message, version, client_id or "", f"/{host}", fresh_id)
+            lambda token: Request(token, message, version, client_id or "", f"/{host}", fresh_id, sees)
         )
 
     def settings_changed(self, by_group: Mapping[str, Mapping[str, Any]]) -> None:
@@ -114,7 +135,7 @@ class Groups:
             self._tell(SettingsChanged(self._by_group))
 
     def topics_changed(self) -> None:
-        self._topics_told = self._topics.revision
+        self._topics_told = self._revision
         by_name = {
             name: Topic(Uuid(topic.id), len(topic.partitions)) for name, topic in list(self._topics.by_name.items())
         }

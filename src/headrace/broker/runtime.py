@@ -186,7 +186,11 @@ class Runtime:
         if self.authorizer:
             self.metadata.on_change = self.authorizer.forget
         self.groups = Groups(
-            self, self.topics, _group_settings(config), partitions=config.number("offsets.topic.num.partitions")
+            self,
+            self.topics,
+            _group_settings(config),
+            partitions=config.number("offsets.topic.num.partitions"),
+            acl_revision=lambda: self.authorizer.revision if self.authorizer else 0,
         )
         self.transactions = Transactions(
             self,

@@ -191,6 +191,7 @@ class Authorizer:
         self._acls = acls
         self._super_users = super_users
         self._allow_if_no_acl = allow_if_no_acl
+        self.revision = 0  # grows with every change of the ACLs
         self.remembered: dict[tuple[Principal, str, Operation, ResourceType, str], bool] = {}  # by `Action`
 
     def allows_anybody(self) -> bool:
@@ -199,6 +200,7 @@ class Authorizer:
 
     def forget(self) -> None:
         """Decide anew, since an ACL has come or gone."""
+        self.revision += 1
         self.remembered.clear()
 
     def allows(

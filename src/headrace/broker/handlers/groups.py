@@ -199,7 +199,9 @@ def heartbeat(ctx: Context, request: ConsumerGroupHeartbeatRequest) -> Answer:
         return ConsumerGroupHeartbeatResponse(
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=str(denial(TOPIC))
         )
-    return ask_groups(ctx, request)
+    return ctx.broker.groups.ask(
+        request, ctx.version, ctx.client_id, ctx.client_host, sees=lambda name: ctx.allows(TOPIC, name)
+    )
 
 
 def delete_offsets(ctx: Context, request: OffsetDeleteRequest) -> Answer:

@@ -1,12 +1,17 @@
 """What can happen to the group coordinator: requests, timers, and news from the rest of the broker."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from headrace.coordinator.decision import RequestToken
 from headrace.coordinator.group.consumer.topics import TopicsChanged
 from headrace.coordinator.group.settings import SettingsChanged
 from headrace.protocol.schema import Message
+
+
+def see_all(_: str) -> bool:
+    """Of every topic a client may know, where nothing is authorised."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,7 @@ class Request:
     client_id: str
     client_host: str  # as Kafka shows it: "/127.0.0.1"
     fresh_id: str  # never used before; what a new member's id is made of; empty if the request cannot make one
+    sees: Callable[[str], bool] | None = see_all  # which topics the client may know of; None if that is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from headrace.coordinator.decision import CoordinatorRecord, Decision, RequestTo
 from headrace.coordinator.group.assignors import Assignment
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
 from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
-from headrace.coordinator.group.events import Loaded, Request, TimerFired
+from headrace.coordinator.group.events import Loaded, Request, TimerFired, see_all
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings
 from headrace.protocol import codec
@@ -41,6 +41,7 @@ class Shell:
         self.topics = Topics(0, {})
         self.fresh = 0
         self.checks_replay = True
+        self.sees = see_all  # which topics whoever asks may know of
         self.set_topics(**topics)
 
     # What the shell does:
@@ -102,7 +103,8 @@ class Shell:
 
     def ask(self, message: Message, version: int = 1, client_id: str = "client") -> Message:
         self.fresh += 1
-        request = Request(RequestToken(self.fresh), message, version, client_id, "/127.0.0.1", f"fresh-{self.fresh}")
+        fresh_id = f"fresh-{self.fresh}"
+        request = Request(RequestToken(self.fresh), message, version, client_id, "/127.0.0.1", fresh_id, self.sees)
         decision = self.run(request)
         (answer,) = (answer for answer in decision.answers if answer.to == self.fresh)
         codec.encode(answer.response, version)

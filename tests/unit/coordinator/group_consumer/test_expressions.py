@@ -88,6 +88,34 @@ def test_a_subscription_by_expression_follows_the_topics():
     assert shell.written() == []
 
 
+def test_an_expression_stands_for_topics_that_the_member_may_know_of():
+    shell = Shell(orders=1, secret=2)
+    shell.sees = {"orders"}.__contains__
+    assert assigned(shell.join("a", subscribed_topic_regex=".*")) == {"orders": [0]}
+    shell.set_topics(orders=1, secret=2, secret__too=1)
+    shell.beat("a", 1)
+    assert shell.written() == []
+    shell.sees = {"orders", "secret"}.__contains__  # as when an ACL was added, which makes another version of topics
+    shell.set_topics(orders=1, secret=2, secret__too=1)
+    assert assigned(shell.beat("a", 1)) == {"orders": [0], "secret": [0, 1]}
+
+
+def test_an_expression_is_resolved_when_a_member_asks_and_not_when_another_is_gone():
+    shell = Shell(orders=1)
+    shell.sees = {"orders", "orders.eu"}.__contains__
+    epoch = shell.join("a", subscribed_topic_regex=".*").member_epoch
+    shell.join("b", "orders", rebalance_timeout_ms=60_000)
+    shell.set_topics(orders=1, orders__eu=1, secret=1)
+    shell.sees = None
+    epoch = shell.beat("a", epoch).member_epoch
+    assert shell.group.expressions == {".*": {"orders"}}
+    shell.beat("b", -1)
+    assert shell.group.expressions == {".*": {"orders"}}
+    shell.sees = {"orders", "orders.eu"}.__contains__
+    shell.beat("a", epoch)
+    assert shell.group.expressions == {".*": {"orders", "orders.eu"}}
+
+
 def test_names_and_expression_add_up():
     shell = Shell(orders__eu=1, payments=1)
     response = shell.join("a", "payments", subscribed_topic_regex="orders.*")

@@ -4,7 +4,7 @@ Each step of a decision writes its records here and goes on with the group that 
 run on the real one. The real one is not touched.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer
 from headrace.coordinator.group.consumer.state import ConsumerGroup
@@ -13,7 +13,9 @@ from headrace.coordinator.group.consumer.state import ConsumerGroup
 class Draft:
     """Records and timers that add up to a decision about one group."""
 
-    def __init__(self, group: ConsumerGroup) -> None:
+    def __init__(self, group: ConsumerGroup, sees: Callable[[str], bool] | None = None) -> None:
+        """`sees` tells which topics whoever asks may know of; without it, no expression is resolved."""
+        self.sees = sees
         self._group = group
         self._is_copy = False
         self._records: list[CoordinatorRecord] = []

@@ -197,7 +197,7 @@ class ConsumerGroups:
             heartbeat.check_request(asked, request.version)
             if self._topics is None:
                 raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator does not know the topics yet")
-            draft = Draft(self._group_of(asked))
+            draft = Draft(self._group_of(asked), request.sees)
             if asked.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH):
                 response = heartbeat.leave(draft, asked, self._topics, now_ms)
                 return self._without_leavers(draft, now_ms, Answer(request.token, response))
@@ -225,7 +225,7 @@ class ConsumerGroups:
         records = migration.upgrade(classic, self._topics, self._settings)
         if records is None:
             return None
-        draft = Draft(ConsumerGroup(classic.group_id))
+        draft = Draft(ConsumerGroup(classic.group_id), request.sees)
         draft.write(*records)
         try:
             heartbeat.check_request(asked, request.version)
@@ -240,7 +240,7 @@ class ConsumerGroups:
         asked, topics = request.message, self._topics
         assert isinstance(asked, ClassicRequest)
         settings = self._settings_of(asked.group_id)
-        draft = Draft(self._groups[asked.group_id])
+        draft = Draft(self._groups[asked.group_id], request.sees)
         response: Message
         try:
             if topics is None:

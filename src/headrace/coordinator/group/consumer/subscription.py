@@ -2,6 +2,10 @@
 
 The group's epoch grows whenever something has changed that the target assignment depends on: who the members are, what
 they want, or the topics that they want.
+
+An expression stands for the topics that match it, as far as the member may know of them by whose heartbeat it is
+resolved (as in Kafka): nobody learns by an expression what he may not ask for by name. Where nobody asks, as when a
+session has expired, it is left for the next heartbeat.
 """
 
 from collections import Counter
@@ -34,31 +38,37 @@ def update_epoch(draft: Draft, topics: Topics, now_ms: int, *, has_changed: bool
     have_topics_changed = group.topics_seen != topics.version
     if not (has_changed or have_topics_changed):
         return
-    _resolve_expressions(draft, topics, now_ms, again=have_topics_changed)
+    is_resolved = _resolve_expressions(draft, topics, now_ms, again=have_topics_changed)
     fingerprint = topics.fingerprint(draft.group.all_topic_names())
     if has_changed or fingerprint != group.metadata_hash:
         draft.write(facts.group_epoch(group.group_id, group.epoch + 1, fingerprint))
         if group.has_legacy_topics:
             draft.write(facts.no_legacy_topics(group.group_id))
-    if have_topics_changed:
+    if have_topics_changed and is_resolved:
         draft.write(CoordinatorRecord(TopicsSeen(group.group_id), topics.version, is_kept=False))
 
 
-def _resolve_expressions(draft: Draft, topics: Topics, now_ms: int, *, again: bool) -> None:
-    group = draft.group
+def _resolve_expressions(draft: Draft, topics: Topics, now_ms: int, *, again: bool) -> bool:
+    """Bring expressions up to date; whether all of them are."""
+    group, sees = draft.group, draft.sees
     wanted = {member.profile.topic_regex for member in group.members.values()} - {None}
+    is_resolved = True
     for text in sorted(text for text in wanted if text is not None):
         if not again and text in group.expressions:
+            continue
+        if sees is None:
+            is_resolved = False
             continue
         try:
             matches = Expression(text).matches
         except InvalidExpression:  # a group that another broker has written; it matches nothing here
             continue
-        names = frozenset(name for name in topics.by_name if matches(name))
+        names = frozenset(name for name in topics.by_name if matches(name) and sees(name))
         if names != group.expressions.get(text):
             draft.write(facts.resolved_expression(group.group_id, text, names, topics.version, now_ms))
     for text in sorted(group.expressions.keys() - wanted):
         draft.write(facts.no_expression(group.group_id, text))
+    return is_resolved
 
 
 def update_target(draft: Draft, topics: Topics, now_ms: int) -> None:
