@@ -13,6 +13,7 @@ NO_PRODUCER_ID = ProducerId(-1)
 NO_TIMESTAMP = -1
 
 
+MAX_TOPIC_NAME = 249  # characters
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d+)")
 

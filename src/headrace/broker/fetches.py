@@ -2,21 +2,24 @@
 
 In a session (KIP-227) a client names its partitions once, and from then on only what changes. The session remembers
 the partitions, and what the client was told last of each; the answer holds only the partitions that have something
-new. The cache is bounded, in sessions and in partitions of all of them together: the session that was silent longest
-makes room, and its client begins a new one.
+new. The cache is bounded, in sessions, in partitions of all of them together and in the length of their names: the
+session that was silent longest makes room, and its client begins a new one. A session is its user's: for anybody else
+there is none of that id.
 
 A fetch that waits is woken by the append itself: nobody polls.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.broker.errors import BrokerError
 from headrace.broker.turns import Steps
+from headrace.model import MAX_TOPIC_NAME
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest
+from headrace.security.principal import ANONYMOUS, Principal
 from headrace.storage.log import Log
 
 MAX_PARTITIONS = 500_000  # of all sessions together, at some 400 bytes each
@@ -51,7 +54,7 @@ class Session:
 class FetchSessions:
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._sessions: OrderedDict[tuple[Principal, int], Session] = OrderedDict()
         self._next_id = 1
         self._partition_count = 0
 
@@ -59,24 +62,24 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(
-        self, request: FetchRequest, asked: dict[PartitionKey, FetchPartition]
+        self, request: FetchRequest, asked: dict[PartitionKey, FetchPartition], user: Principal = ANONYMOUS
     ) -> tuple[dict[PartitionKey, FetchPartition], Session | None]:
         """The partitions to fetch, and the session to answer in; None for a full fetch outside of any.
 
         `asked` are the partitions that the request names.
         """
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            ended = self._sessions.pop(request.session_id, None)
+            ended = self._sessions.pop((user, request.session_id), None)
             self._partition_count -= len(ended.partitions) if ended else 0
-            if request.session_epoch == FINAL_EPOCH or not asked or not self._slots:
+            if request.session_epoch == FINAL_EPOCH or not asked or not self._slots or not _can_keep(asked):
                 return asked, None
-            return asked, self._create(asked)
-        session = self._sessions.get(request.session_id)
-        if session is None:
+            return asked, self._create(asked, user)
+        session = self._sessions.get((user, request.session_id))
+        if session is None or not _can_keep(asked):
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch session is not known")
         if session.epoch != request.session_epoch:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "the fetch session's epoch is another")
-        self._sessions.move_to_end(session.id)
+        self._sessions.move_to_end((user, session.id))
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
         self._partition_count -= len(session.partitions)
         session.partitions.update(asked)
@@ -89,9 +92,9 @@ class FetchSessions:
         self._make_room()
         return session.partitions, session
 
-    def _create(self, partitions: dict[PartitionKey, FetchPartition]) -> Session:
+    def _create(self, partitions: dict[PartitionKey, FetchPartition], user: Principal) -> Session:
         session = Session(self._next_id, partitions=partitions)
-        self._sessions[session.id] = session
+        self._sessions[user, session.id] = session
         self._partition_count += len(partitions)
         self._next_id = self._next_id % _MAX_EPOCH + 1
         self._make_room()
@@ -102,6 +105,11 @@ class FetchSessions:
         while len(self._sessions) > self._slots or self._partition_count > MAX_PARTITIONS:
             _, silent = self._sessions.popitem(last=False)
             self._partition_count -= len(silent.partitions)
+
+
+def _can_keep(asked: Iterable[PartitionKey]) -> bool:
+    """Whether the partitions may be in a session; names that no topic can have are not worth the memory."""
+    return all(len(key.topic) <= MAX_TOPIC_NAME for key in asked)
 
 
 Wake = Callable[[], None]

@@ -4,8 +4,10 @@ import pytest
 
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import MAX_PARTITIONS, FetchSessions, PartitionKey
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, ForgottenTopic
 from headrace.protocol.schema import ZERO_UUID
+from headrace.security.principal import Principal
 
 ONE = FetchPartition()
 
@@ -45,3 +47,28 @@ def test_a_session_that_grows_beyond_all_bounds_goes_and_what_is_forgotten_or_en
     partitions, _ = sessions.begin(FetchRequest(session_id=growing, session_epoch=4), asked(-1, 1))
     assert len(partitions) == MAX_PARTITIONS + 1  # served once more, and then to be begun anew
     assert len(sessions) == 0
+
+
+def test_a_session_is_its_users_and_for_anybody_else_there_is_none() -> None:
+    sessions = FetchSessions(10)
+    alice, mallory = Principal("alice"), Principal("mallory")
+    _, session = sessions.begin(FetchRequest(session_id=0, session_epoch=0), asked(0, 3), alice)
+    assert session is not None
+    with pytest.raises(BrokerError) as refused:
+        sessions.begin(FetchRequest(session_id=session.id, session_epoch=1), {}, mallory)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    for epoch in (-1, 0):  # which end the session, if it is one's own
+        sessions.begin(FetchRequest(session_id=session.id, session_epoch=epoch), {}, mallory)
+    partitions, same = sessions.begin(FetchRequest(session_id=session.id, session_epoch=1), {}, alice)
+    assert same is session
+    assert partitions == asked(0, 3)
+
+
+def test_names_that_no_topic_can_have_are_in_no_session() -> None:
+    sessions = FetchSessions(10)
+    endless = {PartitionKey("x" * 30_000, ZERO_UUID, 0): ONE}
+    partitions, session = sessions.begin(FetchRequest(session_id=0, session_epoch=0), endless)
+    assert (partitions, session, len(sessions)) == (endless, None, 0)
+    small = begin(sessions, 1)
+    with pytest.raises(BrokerError):  # its client begins anew, without one
+        sessions.begin(FetchRequest(session_id=small, session_epoch=1), endless)

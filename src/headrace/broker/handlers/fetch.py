@@ -39,7 +39,7 @@ def handle(ctx: Context, request: FetchRequest) -> Handled:
         for partition in topic.partitions:
             asked[PartitionKey(topic.topic, topic.topic_id, partition.partition)] = partition
     try:
-        fetch = _Fetch(ctx, request, *ctx.broker.sessions.begin(request, asked))
+        fetch = _Fetch(ctx, request, *ctx.broker.sessions.begin(request, asked, ctx.principal))
     except BrokerError as error:
         return FetchResponse(error_code=error.code)
     return fetch.answer_in_steps() if fetch.is_large else run_through(fetch.answer_in_steps())
@@ -54,7 +54,7 @@ def _handle_in_steps(ctx: Context, request: FetchRequest) -> Steps[Answer]:
             if not len(asked) % _PARTITIONS_A_STEP:
                 yield
     try:
-        fetch = _Fetch(ctx, request, *ctx.broker.sessions.begin(request, asked))
+        fetch = _Fetch(ctx, request, *ctx.broker.sessions.begin(request, asked, ctx.principal))
     except BrokerError as error:
         return FetchResponse(error_code=error.code)
     return (yield from fetch.answer_in_steps())
