@@ -406,6 +406,14 @@ def _value(field: Field, number: int) -> object:
     return field.type.default
 
 
+def is_of_numbers(struct: type[Struct], path: tuple[str, ...]) -> bool:
+    """Whether the array at `path` names nothing: each entry is a number."""
+    field = next(field for field in struct.__schema__.fields if field.name == path[0])
+    if isinstance(field.type, Primitive):
+        return field.type is not STRING
+    return len(path) > 1 and is_of_numbers(field.type, path[1:])
+
+
 APIS_WITH_ARRAYS = [
     (key, path) for key, handler in HANDLERS.items() for path in array_paths(APIS[key].request, handler.versions[-1])
 ]
@@ -417,16 +425,44 @@ APIS_WITH_ARRAYS = [
 def test_no_array_of_any_request_holds_the_loop(wide: Broker, key: int, path: tuple[str, ...]) -> None:
     versions = HANDLERS[key].versions
     for version, count in ((versions[-1], 45_000), (versions[len(versions) // 2], 12_000)):
-        if path not in array_paths(APIS[key].request, version):
-            continue
-        (request,) = filled(APIS[key].request, version, path, count)
-        with Wire(wide.bootstrap_servers) as wire:
-            with suppress(ConnectionError, TimeoutError):
-                wire.send(request, version)
-                wire.socket.settimeout(5)
-                wire.receive_frame()
-            with Wire(wide.bootstrap_servers) as good:
-                good.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+        send_many(wide, key, version, path, count)
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        pytest.param(key, path, id=f"{ApiKey(key).name.lower()}-{'.'.join(path)}")
+        for key, path in APIS_WITH_ARRAYS
+        if HANDLERS[key].needs.each and not is_of_numbers(APIS[key].request, path)
+    ],
+)
+def test_nor_does_one_of_names_that_the_client_may_know_nothing_of(
+    guarded: Broker, key: int, path: tuple[str, ...]
+) -> None:
+    send_many(guarded, key, HANDLERS[key].versions[-1], path, 20_000)
+
+
+def send_many(broker: Broker, key: int, version: int, path: tuple[str, ...], count: int) -> None:
+    """Send a request with a long array; that the loop stood still meanwhile fails the test (`tests/conftest.py`)."""
+    if path not in array_paths(APIS[key].request, version):
+        return
+    (request,) = filled(APIS[key].request, version, path, count)
+    with Wire(broker.bootstrap_servers) as wire:
+        with suppress(ConnectionError, TimeoutError):
+            wire.send(request, version)
+            wire.socket.settimeout(5)
+            wire.receive_frame()
+        with Wire(broker.bootstrap_servers) as good:
+            good.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Where nobody may do anything."""
+    folder = tmp_path_factory.mktemp("guarded")
+    with Broker(folder, durability="os", own_process=True, settings={"authorization": "on"}) as running:
+        yield running
+        assert resident_mib(running.pid) < 1000
 
 
 @pytest.fixture(scope="module")

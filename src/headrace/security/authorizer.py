@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from headrace.model import MAX_TOPIC_NAME
 from headrace.security.acl import WILDCARD, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from headrace.security.principal import EVERYONE, Principal
 
@@ -56,6 +57,7 @@ OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
 }
 
 _MOST_REMEMBERED = 100_000  # decisions; beyond it all are made anew
+_LONGEST_REMEMBERED = MAX_TOPIC_NAME  # no longer name is worth the memory: whoever asks chooses what is kept
 
 
 class Action(NamedTuple):
@@ -209,9 +211,11 @@ class Authorizer:
         action = Action(principal, host, operation, resource_type, name)
         known = self.remembered.get(action)
         if known is None:
-            if len(self.remembered) >= _MOST_REMEMBERED:
-                self.remembered.clear()
-            known = self.remembered[action] = self._decide(action)
+            known = self._decide(action)
+            if len(name) <= _LONGEST_REMEMBERED:
+                if len(self.remembered) >= _MOST_REMEMBERED:
+                    self.remembered.clear()
+                self.remembered[action] = known
         return known
 
     def _decide(self, action: Action) -> bool:

@@ -69,6 +69,15 @@ def test_a_topic_is_found_with_permission_only():
         ctx.topic("t")
 
 
+def test_what_is_remembered_of_names_that_clients_choose_is_bounded():
+    ctx = context([allow(GROUP, "g" * 249, Operation.READ), allow(GROUP, "g" * 30_000, Operation.READ)])
+    ctx.needs = Needs(each={GROUP: Operation.READ})
+    for name in ("g" * 249, "g" * 30_000):
+        assert ctx.allows(GROUP, name)
+        assert not ctx.allows(GROUP, name[1:])
+    assert max(len(action[-1]) for action in ctx.broker.authorizer.remembered) == 249
+
+
 def test_a_request_that_is_not_allowed_as_a_whole_does_not_reach_its_handler():
     reached = []
     needs = Needs(cluster=(Operation.ALTER, Operation.DESCRIBE))

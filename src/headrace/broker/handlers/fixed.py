@@ -4,7 +4,8 @@ It leads every partition already, and is the only place for one.
 """
 
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Context
+from headrace.broker.handler import Answer, Context
+from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_partition_reassignments import (
@@ -29,7 +30,7 @@ from headrace.protocol.messages.shared import TopicPartitions
 _ELECTION_TYPES = (0, 1)  # of the preferred replica, of any
 
 
-def elect_leaders(ctx: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def elect_leaders(ctx: Context, request: ElectLeadersRequest) -> Steps[Answer]:
     """Answer for each partition; asked for all, as in Kafka, each topic is named with none that needed an election."""
     kind = request.election_type
     error = ErrorCode.NONE if kind in _ELECTION_TYPES else ErrorCode.INVALID_REQUEST
@@ -39,16 +40,14 @@ def elect_leaders(ctx: Context, request: ElectLeadersRequest) -> ElectLeadersRes
         asked = [TopicPartitions(topic=name, partitions=[]) for name in ctx.broker.topics.by_name]
     else:
         asked = request.topic_partitions or []
-    return ElectLeadersResponse(
-        error_code=error,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=each.topic,
-                partition_result=[_elect(ctx, each.topic, partition, kind) for partition in each.partitions],
-            )
-            for each in asked
-        ],
-    )
+    response = ElectLeadersResponse(error_code=error)
+    for each in asked:
+        result = ReplicaElectionResult(topic=each.topic)
+        response.replica_election_results.append(result)
+        for partition in each.partitions:
+            yield
+            result.partition_result.append(_elect(ctx, each.topic, partition, kind))
+    return response
 
 
 def _elect(ctx: Context, topic: str, partition: int, kind: int) -> PartitionResult:
@@ -65,9 +64,7 @@ def _elect(ctx: Context, topic: str, partition: int, kind: int) -> PartitionResu
     )
 
 
-def reassign_partitions(
-    ctx: Context, request: AlterPartitionReassignmentsRequest
-) -> AlterPartitionReassignmentsResponse:
+def reassign_partitions(ctx: Context, request: AlterPartitionReassignmentsRequest) -> Steps[Answer]:
     """Check each partition; there is nothing to do."""
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -78,6 +75,7 @@ def reassign_partitions(
         answers = ReassignableTopicResponse(name=topic.name)
         response.responses.append(answers)
         for partition in topic.partitions:
+            yield
             answer = ReassignablePartitionResponse(partition_index=partition.partition_index)
             answers.partitions.append(answer)
             try:

@@ -69,8 +69,14 @@ def ask_group_by_group(
     def handle(ctx: Context, request: Message) -> Steps[Deferred[Message | None]]:
         groups = list({_key_of(group): group for group in getattr(request, asked)}.values())
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        denied = [name for name in map(_name_of, groups) if not ctx.allows(GROUP, name)]
-        allowed = [group for group in groups if _name_of(group) not in denied] if denied else groups
+        allowed, denied = [], []
+        for group in groups:
+            name = _name_of(group)
+            if ctx.allows(GROUP, name):
+                allowed.append(group)
+            else:
+                denied.append(name)
+            yield
         starts = range(0, len(allowed), _GROUPS_A_STEP)
         parts = [{asked: allowed[start : start + _GROUPS_A_STEP]} for start in starts]
         pieces = [replace(request, **part) for part in parts]  # type: ignore[arg-type]  # of the field's own kind
@@ -204,10 +210,11 @@ def heartbeat(ctx: Context, request: ConsumerGroupHeartbeatRequest) -> Answer:
     )
 
 
-def delete_offsets(ctx: Context, request: OffsetDeleteRequest) -> Answer:
+def delete_offsets(ctx: Context, request: OffsetDeleteRequest) -> Steps[Answer]:
     """Have the coordinator forget what there is to forget, and add what was refused to its answer."""
     refused = []
     for topic in request.topics:
+        yield
         count, code = count_partitions(ctx, topic.name)
         unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
         if unknown:
@@ -228,11 +235,14 @@ KEYS_SINCE = 4
 _COORDINATED = {GROUPS: GROUP, TRANSACTIONS: TRANSACTIONAL_ID}
 
 
-def find_coordinator(ctx: Context, request: FindCoordinatorRequest) -> Answer:
+def find_coordinator(ctx: Context, request: FindCoordinatorRequest) -> Steps[Answer]:
     """Name this broker; the first one to ask has the coordinator's topic made before it is answered."""
     log = {GROUPS: ctx.broker.groups.log, TRANSACTIONS: ctx.broker.transactions.log}.get(request.key_type)
     keys = request.coordinator_keys if ctx.version >= KEYS_SINCE else [request.key]
-    named = [_name_coordinator(ctx, request.key_type, key) for key in keys]
+    named = []
+    for key in keys:
+        named.append(_name_coordinator(ctx, request.key_type, key))
+        yield
     response = FindCoordinatorResponse(coordinators=named)
     if ctx.version < KEYS_SINCE:
         (only,) = named
@@ -344,7 +354,7 @@ def fetch_offsets(ctx: Context, request: OffsetFetchRequest) -> Steps[Answer]:
         for topic in group.topics or ():
             known = topics.by_id.get(topic.topic_id)
             topic.name = known.name if known else ""
-    restrict = _withhold_topics(ctx, request)
+    restrict = yield from _withhold_topics(ctx, request)
 
     def complete(response: Message | None) -> None:
         if isinstance(response, OffsetFetchResponse):
@@ -374,7 +384,7 @@ def _refuse_topic(topic: TopicIndexes, code: ErrorCode) -> OffsetFetchResponseTo
     return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
 
-def _withhold_topics(ctx: Context, request: OffsetFetchRequest) -> Callable[[OffsetFetchResponse], None]:
+def _withhold_topics(ctx: Context, request: OffsetFetchRequest) -> Steps[Callable[[OffsetFetchResponse], None]]:
     """Take what the client may know nothing of, or has no name, out of the request; what does so with the answer."""
 
     def refuse(topic: str) -> ErrorCode | None:
@@ -382,14 +392,26 @@ def _withhold_topics(ctx: Context, request: OffsetFetchRequest) -> Callable[[Off
             return ErrorCode.UNKNOWN_TOPIC_ID
         return None if ctx.allows(TOPIC, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    single = [_refuse_topic(topic, code) for topic in request.topics or () if (code := refuse(topic.name))]
+    single: list[OffsetFetchResponseTopic] = []
+    kept: list[Any] = []
+    for each in request.topics or ():
+        yield
+        code = refuse(each.name)
+        if code:
+            single.append(_refuse_topic(each, code))
+        else:
+            kept.append(each)
     if request.topics is not None:
-        request.topics = [topic for topic in request.topics if not refuse(topic.name)]
+        request.topics = kept
     by_group: dict[str, list[OffsetFetchResponseTopics]] = {}
     for group in request.groups:
+        kept = []
         for topic in group.topics or ():
+            yield
             code = refuse(topic.name)
-            if code:
+            if not code:
+                kept.append(topic)
+            else:
                 partitions = [
                     OffsetFetchResponsePartitions(
                         partition_index=index, committed_offset=-1, metadata="", error_code=code
@@ -399,7 +421,7 @@ def _withhold_topics(ctx: Context, request: OffsetFetchRequest) -> Callable[[Off
                 withheld = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
                 by_group.setdefault(group.group_id, []).append(withheld)
         if group.topics is not None:
-            group.topics = [topic for topic in group.topics if not refuse(topic.name)]
+            group.topics = kept
 
     def restrict(response: OffsetFetchResponse) -> None:
         response.topics = [topic for topic in response.topics if not refuse(topic.name)]

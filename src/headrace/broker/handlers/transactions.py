@@ -77,25 +77,34 @@ async def _reserve_producer_id(ctx: Context) -> InitProducerIdResponse:
 MANY_SINCE = 4  # and then for brokers among themselves
 
 
-def add_partitions(ctx: Context, request: AddPartitionsToTxnRequest) -> Answer:
+def add_partitions(ctx: Context, request: AddPartitionsToTxnRequest) -> Steps[Answer]:
     if ctx.version >= MANY_SINCE and not ctx.allows(CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if ctx.version < MANY_SINCE and not ctx.allows(TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         ctx.refused = denial(TRANSACTIONAL_ID)
     named = [topic for transaction in request.transactions for topic in transaction.topics]
     named += request.v3_and_below_topics
-    if not any(_refuse_partition(ctx, topic.name, index) for topic in named for index in topic.partitions):
+    if not (yield from _refuses_any(ctx, named)):
         return ask_transactions(ctx, request)
     if ctx.version < MANY_SINCE:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_refuse_all(ctx, request.v3_and_below_topics))
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_refuse_all(ctx, transaction.topics)
-            )
-            for transaction in request.transactions
-        ]
-    )
+        refused = yield from _refuse_all(ctx, request.v3_and_below_topics)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused)
+    response = AddPartitionsToTxnResponse()
+    for transaction in request.transactions:
+        refused = yield from _refuse_all(ctx, transaction.topics)
+        response.results_by_transaction.append(
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=refused)
+        )
+    return response
+
+
+def _refuses_any(ctx: Context, topics: Iterable[AddPartitionsToTxnTopic]) -> Steps[bool]:
+    for topic in topics:
+        for index in topic.partitions:
+            yield
+            if _refuse_partition(ctx, topic.name, index):
+                return True
+    return False
 
 
 def _refuse_partition(ctx: Context, name: str, index: int) -> ErrorCode | None:
@@ -108,20 +117,18 @@ def _refuse_partition(ctx: Context, name: str, index: int) -> ErrorCode | None:
     return None
 
 
-def _refuse_all(ctx: Context, topics: Iterable[AddPartitionsToTxnTopic]) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=_refuse_partition(ctx, topic.name, index) or ErrorCode.OPERATION_NOT_ATTEMPTED,
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+def _refuse_all(ctx: Context, topics: Iterable[AddPartitionsToTxnTopic]) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    results = []
+    for topic in topics:
+        result = AddPartitionsToTxnTopicResult(name=topic.name)
+        results.append(result)
+        for index in topic.partitions:
+            yield
+            code = _refuse_partition(ctx, topic.name, index) or ErrorCode.OPERATION_NOT_ATTEMPTED
+            result.results_by_partition.append(
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+            )
+    return results
 
 
 def commit_offsets(ctx: Context, request: TxnOffsetCommitRequest) -> Answer:
@@ -174,16 +181,17 @@ def _refuse(name: str, partitions: list[TxnOffsetCommitRequestPartition], error:
     return TopicOutcome(name=name, partitions=outcomes)
 
 
-def describe_transactions(ctx: Context, request: DescribeTransactionsRequest) -> Answer:
+def describe_transactions(ctx: Context, request: DescribeTransactionsRequest) -> Steps[Answer]:
     """Describe those that the client may know of, and of each the partitions that it may know of."""
-    asked = request.transactional_ids
-    request.transactional_ids = [name for name in asked if ctx.allows(TRANSACTIONAL_ID, name)]
-    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    denied = [
-        TransactionState(transactional_id=name, error_code=code)
-        for name in asked
-        if not ctx.allows(TRANSACTIONAL_ID, name)
-    ]
+    allowed, denied = [], []
+    for name in request.transactional_ids:
+        yield
+        if ctx.allows(TRANSACTIONAL_ID, name):
+            allowed.append(name)
+        else:
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            denied.append(TransactionState(transactional_id=name, error_code=code))
+    request.transactional_ids = allowed
 
     def restrict(response: Message | None) -> None:
         if isinstance(response, DescribeTransactionsResponse):
