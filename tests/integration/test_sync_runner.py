@@ -25,6 +25,7 @@ from headrace.connect.sync.runner import Runner, connector, run_all
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.status import SyncStatus, status_of
 from headrace.connect.sync.verification import Kind, verify
+from headrace.status import FAILED
 from headrace.stores.derived import Place
 from headrace.stores.errors import SinkRefused
 from headrace.testing.clock import FakeClock
@@ -366,6 +367,16 @@ def test_a_target_that_is_down_is_waited_for(derived: Derived) -> None:
         derived.path.rmdir()
         derived.path.with_suffix(".away").rename(derived.path)
         wait_until(lambda: derived.rows() == [(1, 1)], "the row did not come after the target was back")
+
+
+def test_a_mistake_of_ours_is_a_failure_in_the_status(derived: Derived, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(derived.bootstrap, derived.topic, [upsert(1, {"n": 1})])
+    runner = derived.runner()
+    monkeypatch.setattr(runner, "_take", lambda *_: [][0])
+    with pytest.raises(IndexError):
+        runner.run(threading.Event())
+    status = derived.status()
+    assert (status.state, status.error) == (FAILED, "unexpected IndexError: list index out of range")
 
 
 def test_several_sinks_of_one_topic_each_at_its_own_place(bootstrap: str, topic: str, tmp_path: Path) -> None:

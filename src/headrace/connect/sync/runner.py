@@ -92,6 +92,9 @@ class Runner:
                 _log.debug("sink waits", sink=self._settings.name, waiting=waiting, error=str(error))
                 self._report_anew(WAITING, str(error), waiting)
                 stop.wait(min(pause_s, _TOPIC_PAUSE_S) if isinstance(error, UnknownTopic) else pause_s)
+            except Exception as error:
+                self._report_anew(FAILED, f"unexpected {type(error).__name__}: {error}")
+                raise
             else:
                 failures = 0
         self._report_anew(STOPPED, "")
