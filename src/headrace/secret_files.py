@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 from headrace.errors import HeadraceError
 
@@ -23,3 +24,13 @@ def check_private(path: str | os.PathLike[str], what: str) -> None:
     is_shared_by_root = found.st_uid == _ROOT and os.geteuid() != _ROOT
     if found.st_mode & (_OTHERS_BUT_READERS_IN_GROUP if is_shared_by_root else _OTHERS):
         raise ExposedSecret(f"{what} {os.fspath(path)} can be read by others: chmod 600 {os.fspath(path)}")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that nobody else can read, whole or not at all."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text)
+    fresh.replace(path)

@@ -4,7 +4,6 @@ What always holds: a listener that others than this machine can reach asks who t
 to let in anybody.
 """
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
@@ -16,6 +15,7 @@ from headrace.broker.settings import (
     InvalidSetting,
     check_settings,
 )
+from headrace.security.principal import is_public
 
 
 class Address(NamedTuple):
@@ -63,11 +63,7 @@ class Listener:
 
     @property
     def is_public(self) -> bool:
-        """Whether others than this machine can reach it; a host's name but `localhost` is taken for one."""
-        try:
-            return not ipaddress.ip_address(self.address.host).is_loopback
-        except ValueError:
-            return self.address.host != "localhost"
+        return is_public(self.address.host)
 
 
 def parse_listeners(

@@ -1,5 +1,6 @@
-"""Who a client is, once it has logged in: a kind and a name, written `User:alice` as in Kafka."""
+"""Who a client is, once it has logged in: a kind and a name, written `User:alice` as in Kafka; and where it has to."""
 
+import ipaddress
 from typing import NamedTuple, Self
 
 from headrace.errors import HeadraceError
@@ -27,3 +28,11 @@ class Principal(NamedTuple):
 
 ANONYMOUS = Principal("ANONYMOUS")  # whoever did not log in, or came where nobody has to
 EVERYONE = Principal("*")  # in an ACL: holds for every user
+
+
+def is_public(host: str) -> bool:
+    """Whether others than this machine can reach what listens there; a host's name but `localhost` is taken for one."""
+    try:
+        return not ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host != "localhost"

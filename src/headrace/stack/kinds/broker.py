@@ -6,20 +6,19 @@ on loopback they need no TLS, and others come by a `SASL_SSL` listener if the br
 """
 
 import json
-import os
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from headrace.broker.config import Address as Listener
-from headrace.broker.config import Listener as NamedListener
 from headrace.broker.settings import BROKER_SETTINGS, check_settings, is_secret
 from headrace.client.address import parse_bootstrap
 from headrace.client.security import settings_from
 from headrace.client.surroundings import BOOTSTRAP, VARIABLE
 from headrace.errors import HeadraceError
-from headrace.secret_files import check_private
+from headrace.secret_files import check_private, write_private
+from headrace.security.principal import is_public
 from headrace.stack.errors import InvalidStack
 from headrace.stack.keys import Complaint, Key, find_blamed_key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
@@ -110,7 +109,7 @@ def _check_access(section: Section) -> Iterable[Complaint]:
             yield ("security",), f"[{section.where}] {sentence}"
         return
     host = values.get("host", "127.0.0.1")
-    if not isinstance(host, str) or not NamedListener(Listener(host, 0)).is_public:
+    if not isinstance(host, str) or not is_public(host):
         return
     if is_secure and not values.get("settings", {}).get(_KEYSTORE):
         sentence = f"{host} is reached from other machines, so logins need TLS: set {_KEYSTORE!r} in settings"
@@ -162,7 +161,7 @@ def _own_login(folder: Path) -> dict[str, str]:
     """How a part of the stack logs in; with a password that is made if there is none."""
     users = folder / _SECRETS / _USERS
     if not users.exists():
-        _write_private(users, f"{_OWN_USER}={secrets.token_urlsafe(32)}\n")
+        write_private(users, f"{_OWN_USER}={secrets.token_urlsafe(32)}\n")
     check_private(users, "the stack's file of users")
     for line in users.read_text(encoding="utf-8").splitlines():
         name, _, password = line.partition("=")
@@ -179,7 +178,7 @@ def _own_login(folder: Path) -> dict[str, str]:
 def _secure(folder: Path, given: Mapping[str, Any], settings: dict[str, str], number: int) -> list[str]:
     """The listeners of a broker that asks for logins, and what it needs to know for that."""
     login = _own_login(folder)
-    _write_private(folder / _SECRETS / _CLIENT, "".join(f"{name}={value}\n" for name, value in login.items()))
+    write_private(folder / _SECRETS / _CLIENT, "".join(f"{name}={value}\n" for name, value in login.items()))
     settings.setdefault("authorization", "on")
     settings["users.file"] = str(folder / _SECRETS / _USERS)
     settings["super.users"] = ";".join(filter(None, (f"User:{_OWN_USER}", settings.get("super.users", ""))))
@@ -190,15 +189,6 @@ def _secure(folder: Path, given: Mapping[str, Any], settings: dict[str, str], nu
     internal = 0 if number == given["port"] else number  # the parts' own, a free one that is kept
     outside = str(Listener(given["host"], given["port"]))
     return ["--listen", f"{_INTERNAL}://127.0.0.1:{internal}", "--listen", f"SASL_SSL://{outside}"]
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(text)
-    fresh.replace(path)
 
 
 def first_needs(stack: Stack) -> tuple[str, ...]:
@@ -228,7 +218,7 @@ def _members(stack: Stack) -> Iterable[Member]:
         arguments += ["--insecure"] if given["insecure"] else []
         if hidden := {name: value for name, value in settings.items() if is_secret(name)}:
             file = stack.folder / _SECRETS / _BROKER_SECRETS
-            _write_private(file, "".join(f"{name}={value}\n" for name, value in hidden.items()))
+            write_private(file, "".join(f"{name}={value}\n" for name, value in hidden.items()))
             arguments += ["--config", str(file)]
         for name, value in settings.items():
             arguments += ["--set", f"{name}={value}"] if name not in hidden else []
