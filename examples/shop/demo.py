@@ -27,7 +27,7 @@ from rich.console import Console
 
 from headrace.cli.output import print_table
 from headrace.errors import HeadraceError
-from headrace.serving import listening
+from headrace.serving.server import listening
 from headrace.stack import state_file
 from headrace.testing.postgres import Postgres
 

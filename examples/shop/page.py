@@ -26,7 +26,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 from starlette.routing import Route
 
 import headrace.dashboard
-from headrace.serving import AppServer
+from headrace.serving.server import AppServer
 
 HERE = Path(__file__).parent
 ICON = Path(headrace.dashboard.__file__).parent / "static" / "icon.svg"

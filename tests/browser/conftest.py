@@ -14,6 +14,7 @@ from headrace.cli.dashboard import language
 from headrace.client.address import parse_bootstrap
 from headrace.dashboard.app import DashboardServer
 from headrace.dashboard.settings import Settings
+from headrace.serving.access import Access
 from tests.browser import parts, traffic
 
 CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -33,8 +34,9 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def settings(bootstrap: str, **others: object) -> Settings:
-    return Settings(parse_bootstrap(bootstrap), language(), port=0, interval_s=0.3, **others)  # type: ignore[arg-type]
+def settings(bootstrap: str, *, token: str | None = None, **others: object) -> Settings:
+    access = Access(token=token)
+    return Settings(parse_bootstrap(bootstrap), language(), port=0, access=access, interval_s=0.3, **others)  # type: ignore[arg-type]
 
 
 @pytest.fixture(

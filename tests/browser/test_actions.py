@@ -1,12 +1,20 @@
-"""What one does on the pages: look for records, follow them, write one, move a group, come in with a token."""
+"""What one does on the pages: look for records, follow them, write one, move a group, come in."""
 
 import json
 
 import pytest
 from playwright.sync_api import expect
 
+from headrace.broker.embedded import Broker
+from headrace.cli.dashboard import language
+from headrace.client.address import parse_bootstrap
+from headrace.client.security import settings_from
+from headrace.dashboard.app import DashboardServer
+from headrace.dashboard.settings import Settings
+from headrace.serving.access import Access, users_of
 from tests.browser import traffic
 from tests.browser.conftest import BIG, TOKEN, WAIT_MS
+from tests.browser.test_pages import AUDIT
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=WAIT_MS)
@@ -127,3 +135,36 @@ def test_only_who_has_the_token_comes_in(chromium, board):
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     assert page.evaluate("document.cookie") == "", "no script can read the cookie"
     context.close()
+
+
+def test_users_of_the_broker_sign_in_and_out(chromium, tmp_path):
+    users = tmp_path / "users"
+    users.touch(0o600)
+    users.write_text("alice=geheim\n")
+    login = {
+        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "alice",
+        "sasl.password": "geheim",
+    }  # fmt: skip
+    known = {"users.file": str(users)}
+    with Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", durability="os", settings=known) as broker:
+        bootstrap, connection = parse_bootstrap(broker.bootstrap_servers), settings_from(login)
+        access = Access(users=users_of(bootstrap, connection))
+        with DashboardServer(Settings(bootstrap, language(), 0, access=access, connection=connection)) as board:
+            context = chromium.new_context()
+            page = context.new_page()
+            page.goto(f"{board.url}topics")
+            for password in ("wrong", "geheim"):
+                page.get_by_label("Name").fill("alice")
+                page.get_by_label("Password").fill(password)
+                page.get_by_role("button", name="Sign in").click()
+                if password == "wrong":
+                    expect(page.get_by_role("alert")).to_contain_text("Wrong name or password")
+            expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+            expect(page.get_by_role("navigation")).to_contain_text("alice")
+            assert page.evaluate("document.cookie") == ""
+            assert page.evaluate(AUDIT) == []
+            page.get_by_role("button", name="Sign out").click()
+            expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+            page.goto(f"{board.url}topics")
+            expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+            context.close()

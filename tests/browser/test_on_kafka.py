@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace.dashboard.app import DashboardServer
-from headrace.dashboard.guard import Proofs
+from headrace.serving.guard import cookie_name, session_by_token
 from peers.kafka.broker import running_kafka
 from tests.browser import parts, traffic
 from tests.browser.conftest import TOKEN, settings
@@ -23,11 +23,12 @@ class Client:
 
     def __init__(self, server: DashboardServer) -> None:
         self._url = server.url.rstrip("/")
-        self._proofs = Proofs(TOKEN, server.settings.port)
+        self._cookie, self._session = session_by_token(TOKEN)
+        self._name = cookie_name(server.settings.port)
 
     def _open(self, path: str, form: dict[str, str] | None = None) -> str:
-        data = urllib.parse.urlencode(form | {"csrf": self._proofs.csrf}).encode() if form is not None else None
-        cookie = {"Cookie": f"{self._proofs.cookie_name}={self._proofs.cookie}"}
+        data = urllib.parse.urlencode(form | {"csrf": self._session.csrf}).encode() if form is not None else None
+        cookie = {"Cookie": f"{self._name}={self._cookie}"}
         with urllib.request.urlopen(urllib.request.Request(self._url + path, data, cookie), timeout=20) as answer:
             return answer.read().decode()
 

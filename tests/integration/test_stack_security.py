@@ -1,6 +1,9 @@
 """A stack whose broker asks for logins: its parts log in by themselves, and nobody else comes in."""
 
+import base64
 import sqlite3
+import urllib.error
+import urllib.request
 from contextlib import closing
 from pathlib import Path
 
@@ -22,6 +25,9 @@ security = "on"
 
 [topics."shop.main.orders"]
 partitions = 2
+
+[dashboard]
+port = 0
 
 [cdc.shop]
 url = "sqlite:///shop.db"
@@ -70,6 +76,13 @@ def test_a_whole_stack_logs_in_to_its_own_broker(tmp_path, monkeypatch, has_tls)
         assert secrets.stat().st_mode & 0o777 == 0o700
         for pid in stack.pids():
             assert password.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        # The dashboard asks for the broker's users.
+        board = f"{stack.members()['dashboard']['facts']['url']}api/topics"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(board)
+        shown = base64.b64encode(f"headrace:{password}".encode()).decode()
+        asked = urllib.request.Request(board, headers={"Authorization": f"Basic {shown}"})
+        assert urllib.request.urlopen(asked).status == 200
         # Our own commands are let in by the file that the stack wrote.
         assert run_cli("topic", "list", bootstrap=bootstrap).code == 1
         monkeypatch.setenv("HEADRACE_KAFKA", str(secrets / "client.properties"))

@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
+from headrace.cli.access import access_options
 from headrace.cli.output import human_bytes, human_duration, json_option, print_json, print_table
 from headrace.cli.parameters import PAIR, bootstrap_option, config_option, connect, limit_option, timeout_option
 from headrace.cli.status_view import View, capture_table, count
 from headrace.client.address import Address
 from headrace.clock import SystemClock
-from headrace.connect.avro.serving import SchemaServer
 from headrace.connect.capture.running import SNAPSHOT, STOP, Order, give, rebuild, run_captures
 from headrace.connect.capture.settings import SECTION, CaptureSettings, from_section
 from headrace.connect.capture.verification import TableReport
@@ -25,6 +25,7 @@ from headrace.connect.capture.verification import verify as verify_capture
 from headrace.connect.errors import ConnectError
 from headrace.connect.sections import all_resolved
 from headrace.connect.sync.verification import Kind, Report
+from headrace.serving.access import Access
 from headrace.stack.document import read_sections
 from headrace.status import CAPTURES, RUNNING, WAITING, Status, read_statuses
 
@@ -296,19 +297,17 @@ def rebuild_history(name: str, config: Path, bootstrap: tuple[Address, ...]) -> 
 @cdc.command("serve-schemas")
 @bootstrap_option
 @click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0 takes a free one.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; it knows no passwords.")
-def serve_schemas(bootstrap: tuple[Address, ...], port: int, host: str) -> None:
+@access_options
+def serve_schemas(bootstrap: tuple[Address, ...], port: int, access: Access) -> None:
     """Answer as a schema registry, with the schemas of captures that write Avro and name none, until interrupted.
 
     For readers that want a registry's address, as format("headrace") does: schemaRegistry = http://127.0.0.1:8081.
+    Where the broker asks for logins, so does this server: by the same names and passwords, or by a token.
     """
+    from headrace.connect.avro.serving import SchemaServer  # what serves is wanted by this command alone
+
     with connect(bootstrap) as cluster:
-        try:
-            server = SchemaServer(cluster, host, port)
-        except OSError as error:
-            raise NotRunning(f"cannot listen on {host}:{port} ({error.strerror}): choose another --port") from error
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: threading.Thread(target=server.stop).start())
+        server = SchemaServer(cluster, port, access)
         click.echo(f"schemas are served on {server.url} (Ctrl-C ends)")
         server.serve()
 

@@ -1,11 +1,11 @@
 """`headrace dashboard`: pages that show a cluster live, in a browser."""
 
 import os
-import secrets
 from collections.abc import Callable
 
 import click
 
+from headrace.cli.access import access_options
 from headrace.cli.moment import parse_start, parse_target, parse_time
 from headrace.cli.output import json_option, print_json
 from headrace.cli.parameters import bootstrap_option
@@ -13,8 +13,7 @@ from headrace.cli.where import is_true, parse
 from headrace.client.address import Address
 from headrace.client.connection import ConnectionSettings
 from headrace.dashboard.settings import DEFAULT_PORT, Language, Settings
-
-_TOKEN_BYTES = 24
+from headrace.serving.access import Access
 
 
 def language() -> Language:
@@ -37,22 +36,13 @@ def dashboard() -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0 takes a free one."
 )
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Where to listen; another than loopback needs a token."
-)
-@click.option("--allow-writes", is_flag=True, help="Let it produce records and reset groups; a token is made for it.")
+@access_options
+@click.option("--allow-writes", is_flag=True, help="Let admins produce records and reset groups.")
 @click.option(
     "--token",
     envvar="HEADRACE_DASHBOARD_TOKEN",
     show_envvar=True,
-    help="Let in only who has this, 16 characters or more. Best given in the environment, which others cannot see.",
-)
-@click.option(
-    "--host-name",
-    "host_names",
-    multiple=True,
-    metavar="NAME",
-    help="Also answer to this name; may be given repeatedly.",
+    help="Let in who has this, 16 characters or more. Best given in the environment, which others cannot see.",
 )
 @click.option(
     "--every", "interval_s", type=click.FloatRange(0.2, 60), default=2.0, show_default=True,
@@ -63,10 +53,8 @@ def dashboard() -> None:
 def start(
     bootstrap: tuple[Address, ...],
     port: int,
-    host: str,
+    access: Access,
     allow_writes: bool,
-    token: str | None,
-    host_names: tuple[str, ...],
     interval_s: float,
     registry: str,
     as_json: bool,
@@ -78,20 +66,16 @@ def start(
       headrace dashboard start --bootstrap kafka-1:9092 --allow-writes
 
     It listens on this machine alone and changes nothing, unless told otherwise; then only who opens the printed address
-    is let in.
+    is let in. Where the broker asks for logins, so does the dashboard: by the same names and passwords.
     """
     from headrace.dashboard.app import DashboardServer  # what serves pages is wanted by this command alone
 
-    if allow_writes and token is None:
-        token = secrets.token_urlsafe(_TOKEN_BYTES)
     settings = Settings(
         bootstrap,
         language(),
-        host,
         port,
         allow_writes,
-        token,
-        host_names,
+        access,
         interval_s,
         ConnectionSettings(client_id="headrace-dashboard"),
         registry,

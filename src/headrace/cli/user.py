@@ -13,6 +13,8 @@ from headrace.client.users import list_users, remove_user, set_password
 from headrace.errors import HeadraceError
 from headrace.secret_files import check_private
 from headrace.security.scram import FEWEST_ROUNDS, HASHES, MOST_STORED_ROUNDS
+from headrace.serving.access import add_token, read_tokens, remove_token
+from headrace.serving.sessions import Role
 
 _MOST_CHARACTERS: Final = 1024
 
@@ -129,5 +131,74 @@ def remove(name: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
         remove_user(cluster, name, users[name])
     if as_json:
         print_json({"user": name, "removed": list(users[name])})
+    else:
+        click.echo(f"removed {name}")
+
+
+# --- tokens
+
+_DEFAULT_TOKENS: Final = Path(".headrace/security/tokens")
+_tokens_file = click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=_DEFAULT_TOKENS,
+    show_default=True,
+    envvar="HEADRACE_TOKENS",
+    show_envvar=True,
+    help="The file that holds them, as their hashes; servers are told of it by --tokens.",
+)
+
+
+@user.group()
+def token() -> None:
+    """Tokens for programs that ask the dashboard, the view server or the schema server.
+
+    A program sends its token with each request, in a header: Authorization: Bearer TOKEN. A server with --tokens FILE
+    lets it in, from the moment that the token is added until it is removed.
+    """
+
+
+@token.command("add")
+@click.argument("name")
+@click.option(
+    "--role",
+    type=click.Choice([role.value for role in Role]),
+    default=Role.READ_ONLY.value,
+    show_default=True,
+    help="What it may do.",
+)
+@_tokens_file
+@json_option
+def add_one(name: str, role: str, path: Path, as_json: bool) -> None:
+    """Make a token for the program NAME, and print it: it is not kept. An earlier one of that name is valid no more."""
+    made = add_token(path, name, Role(role))
+    if as_json:
+        print_json({"name": name, "role": role, "token": made})
+    else:
+        click.echo(made)
+
+
+@token.command("list")
+@_tokens_file
+@json_option
+def list_tokens(path: Path, as_json: bool) -> None:
+    """List the names of tokens and what they may do."""
+    tokens = read_tokens(path)
+    if as_json:
+        print_json([{"name": each.name, "role": each.role.value} for each in tokens])
+    else:
+        print_table(["token", "role"], [[each.name, each.role.value] for each in tokens])
+
+
+@token.command("remove")
+@click.argument("name")
+@_tokens_file
+@json_option
+def remove_one(name: str, path: Path, as_json: bool) -> None:
+    """Remove the token of NAME: servers let it in no more."""
+    remove_token(path, name)
+    if as_json:
+        print_json({"removed": name})
     else:
         click.echo(f"removed {name}")

@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from headrace.cli.access import access_options
 from headrace.cli.output import human_count, human_duration, human_time, json_option, print_json, print_table
 from headrace.cli.parameters import as_text, bootstrap_option
 from headrace.client.address import Address
+from headrace.serving.access import Access
 
 _FILE = "views.py"
 file_argument = click.argument("file", type=click.Path(path_type=Path), default=_FILE)
@@ -113,21 +115,24 @@ def get(name: str, key: tuple[str, ...], file: Path, bootstrap: tuple[Address, .
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=_DEFAULT_PORT, show_default=True, help="0 takes a free one."
 )
+@access_options
 @bootstrap_option
 @json_option
-def serve(file: Path, port: int, bootstrap: tuple[Address, ...], as_json: bool) -> None:
-    """Serve the views of FILE over HTTP on this machine, until SIGTERM or Ctrl-C.
+def serve(file: Path, port: int, access: Access, bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """Serve the views of FILE over HTTP, on this machine alone unless told otherwise, until SIGTERM or Ctrl-C.
 
     \b
       GET /views                          all views, and how fresh they are
       GET /views/NAME/KEY[/KEY…]          one row
       GET /views/NAME?user=7&order=-at    rows, a page at a time
       GET /views/NAME/live                server-sent events as the view changes
+
+    Where the broker asks for logins, so does this server: by the same names and passwords, or by a token.
     """
     from headrace.pipelines.views.serving.app import ViewServer  # what serves is wanted by this command alone
 
     views = _views(file)
-    server = ViewServer(views, port, as_text(bootstrap))
+    server = ViewServer(views, port, as_text(bootstrap), access)
     if as_json:
         print_json({"url": server.url, "port": server.port, "pid": os.getpid(), "views": list(views)})
     else:

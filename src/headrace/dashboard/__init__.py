@@ -7,6 +7,6 @@ HTML, as JSON under `/api`, and live: parts whose text has changed are sent as s
 Records are read on demand, on the server (`search.py`).
 
 What always holds: nothing is written unless the dashboard was started for it, and then only by a form that carries its
-proof (`guard.py`); what a page shows is escaped; histories, feeds and streams have an upper bound; a client that does
-not read is let go; and no page waits for a broker that is away.
+proof (`serving/guard.py`); what a page shows is escaped; histories, feeds and streams have an upper bound; a client
+that does not read is let go; and no page waits for a broker that is away.
 """

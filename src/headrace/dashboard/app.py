@@ -11,21 +11,21 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp
 
 from headrace.dashboard.errors import DashboardError, NotThere
-from headrace.dashboard.guard import CSRF_FIELD, TOKEN_FIELD, Guard, Proofs, is_same_origin, with_cookie
 from headrace.dashboard.page import Action, Asked, Desk, Model, Page, Show, Stream
 from headrace.dashboard.pages import PAGES
 from headrace.dashboard.rendering import Templates, as_json
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.stream import EventStream, LivePages
 from headrace.errors import HeadraceError
-from headrace.serving import AppServer, listening
+from headrace.serving.guard import Guard, Refusal, Site, read_form, session_of
+from headrace.serving.server import AppServer, listening
+from headrace.serving.sessions import Role
 
-MAX_FORM_BYTES = 2 * 1024 * 1024
 _STATIC = importlib.resources.files("headrace.dashboard") / "static"
 _WAITING, _MISSING = "waiting.html", "missing.html"
 
@@ -47,17 +47,12 @@ class Dashboard:
     def __init__(self, settings: Settings, pages: tuple[Page, ...] = PAGES) -> None:
         self._settings = settings
         self._patterns = [(compile_path(page.path)[0], page) for page in pages]
-        self._proofs = Proofs(settings.token, settings.port)
         self._ending = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.desk = Desk(settings)
         self.live = LivePages(self.desk.watch)
-        self._templates = Templates(settings, self._proofs, pages)
-        routes = [
-            Route("/live", self._live),
-            Route("/enter", self._enter, methods=["GET", "POST"]),
-            Route("/static/{name}", _static),
-        ]
+        self._templates = Templates(settings, pages)
+        routes = [Route("/live", self._live), Route("/static/{name}", _static)]
         for page in pages:
             routes += [Route(stream.path, self._stream(stream)) for stream in page.streams]
             routes += [Route(action.path, self._action(action), methods=["POST"]) for action in page.actions]
@@ -69,7 +64,8 @@ class Dashboard:
             lifespan=self._lifespan,
             exception_handlers={HTTPException: self._refuse, HeadraceError: self._fail},  # type: ignore[dict-item]
         )
-        self.app: ASGIApp = Guard(app, settings, self._proofs)
+        site = Site(self._refuse_entry, self._login_page, ("/static/",), ("/api/", "/live"))
+        self.app: ASGIApp = Guard(app, settings.access, settings.port, site)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -100,8 +96,8 @@ class Dashboard:
     def _html(self, page: Page) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             found = await self._render(page, Asked(request.path_params, dict(request.query_params)))
-            html = self._templates.whole(found.template, self.desk.state, {**found.model, "page": page})
-            return HTMLResponse(html, found.status)
+            model = {**found.model, "page": page, **self._viewer(request)}
+            return HTMLResponse(self._templates.whole(found.template, self.desk.state, model), found.status)
 
         return endpoint
 
@@ -121,29 +117,41 @@ class Dashboard:
         for pattern, page in self._patterns:
             match = pattern.fullmatch(target.path)
             if match:
-                asked = Asked(match.groupdict(), query)
+                asked, viewer = Asked(match.groupdict(), query), self._viewer(request)
 
-                async def parts(page: Page = page, asked: Asked = asked) -> dict[str, str] | None:
+                async def parts(
+                    page: Page = page, asked: Asked = asked, viewer: Model = viewer
+                ) -> dict[str, str] | None:
                     found = await self._render(page, asked)
                     if shown not in (None, found.template):
                         return None  # what was missing is there now, or the other way round
                     state = self.desk.state
-                    return self._templates.live_parts(page, state, found.model, found.template)
+                    return self._templates.live_parts(page, state, {**found.model, **viewer}, found.template)
 
                 return EventStream(self.live.events(parts))
         raise HTTPException(404)
 
     def _stream(self, stream: Stream) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            return await stream.run(self.desk, request, self._show())
+            return await stream.run(self.desk, request, self._show(request))
 
         return endpoint
 
-    def _show(self) -> Show:
+    def _show(self, request: Request) -> Show:
         def whole(template: str, model: Model) -> Response:
-            return HTMLResponse(self._templates.whole(template, self.desk.state, model))
+            return HTMLResponse(self._templates.whole(template, self.desk.state, {**model, **self._viewer(request)}))
 
         return Show(self._templates.part, whole)
+
+    def _viewer(self, request: Request) -> Model:
+        """Who looks, and what a page shows only to him."""
+        session = session_of(request)
+        may_write = self._settings.allow_writes and session is not None and session.role is Role.ADMIN
+        return {
+            "allow_writes": may_write,
+            "user": session.user if session else "",
+            "csrf": session.csrf if session else "",
+        }
 
     # --- changing
 
@@ -151,24 +159,16 @@ class Dashboard:
         async def endpoint(request: Request) -> Response:
             if not self._settings.allow_writes:
                 raise HTTPException(403, "This dashboard is read-only: start it with --allow-writes to change things.")
-            form = await read_form(request)
-            if not is_same_origin(request.headers) or not self._proofs.is_csrf(form.get(CSRF_FIELD, "")):
-                raise HTTPException(
-                    403, "This form is from another site or from before a restart: load its page again."
-                )
-            return await action.run(self.desk, request.path_params, form, self._show())
+            try:
+                form, _ = await read_form(request.receive)
+            except Refusal as refusal:
+                raise HTTPException(refusal.status, refusal.sentence) from None
+            return await action.run(self.desk, request.path_params, form, self._show(request))
 
         return endpoint
 
-    async def _enter(self, request: Request) -> Response:
-        """Where somebody without a cookie ends up: the token can be given here too."""
-        problem = ""
-        if request.method == "POST":
-            form = await read_form(request)
-            if is_same_origin(request.headers) and self._proofs.is_token(form.get(TOKEN_FIELD, "").strip()):
-                return with_cookie(RedirectResponse("/", 303), self._proofs)
-            problem = "Wrong token."
-        return HTMLResponse(self._templates.part("enter.html", {"problem": problem}), 401)
+    def _login_page(self, problem: str, *, has_users: bool, has_token: bool) -> str:
+        return self._templates.part("enter.html", {"problem": problem, "has_users": has_users, "has_token": has_token})
 
     # --- what went wrong
 
@@ -178,27 +178,21 @@ class Dashboard:
             sentence = "There is no page at this address."
         return self._problem_page(request, sentence, error.status_code)
 
+    def _refuse_entry(self, request: Request, status: int, sentence: str) -> Response:
+        """What the guard refuses; a page shows something of the cluster, and is only for who was let in."""
+        if session_of(request) is None and not request.url.path.startswith("/api/"):
+            return PlainTextResponse(f"{sentence}\n", status)
+        return self._problem_page(request, sentence, status)
+
     async def _fail(self, request: Request, error: HeadraceError) -> Response:
         return self._problem_page(request, str(error), 400)
 
     def _problem_page(self, request: Request, sentence: str, status: int) -> Response:
         if request.url.path.startswith("/api/"):
             return Response(as_json({"problem": sentence}), status, media_type="application/json")
-        model = {"sentence": sentence, "back": urlsplit(request.headers.get("referer", "")).path or "/"}
+        back = urlsplit(request.headers.get("referer", "")).path or "/"
+        model = {"sentence": sentence, "back": back, **self._viewer(request)}
         return HTMLResponse(self._templates.whole("problem.html", self.desk.state, model), status)
-
-
-async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form; no larger than one would write by hand."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            raise HTTPException(413, "The form is larger than 2 MiB: use headrace produce for values of that size.")
-    try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
-    except ValueError:
-        raise HTTPException(400, "This form cannot be read.") from None
 
 
 async def _static(request: Request) -> Response:
@@ -219,21 +213,27 @@ class DashboardServer(AppServer):
 
     def __init__(self, settings: Settings) -> None:
         """Take the port: 0 stands for a free one."""
-        bound = listening(settings.host, settings.port, DashboardError)
+        bound = listening(settings.access.host, settings.port, DashboardError)
         self.settings = replace(settings, port=int(bound.getsockname()[1]))
         self.dashboard = Dashboard(self.settings)
-        super().__init__(self.dashboard.app, bound, name="headrace-dashboard", connections=_MAX_CONNECTIONS)
+        super().__init__(
+            self.dashboard.app,
+            bound,
+            name="headrace-dashboard",
+            connections=_MAX_CONNECTIONS,
+            certificate=settings.access.certificate,
+        )
 
     @property
     def url(self) -> str:
         """Where to point a browser, without the token."""
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"http://{host}:{self.settings.port}/"
+        return f"{self.settings.access.url(self.settings.port)}/"
 
     @property
     def entry_url(self) -> str:
         """The address that lets a browser in."""
-        return f"{self.url}?token={self.settings.token}" if self.settings.token else self.url
+        token = self.settings.access.token
+        return f"{self.url}?token={token}" if token else self.url
 
     def stop(self) -> None:
         """Serve no more; what is open is closed properly."""

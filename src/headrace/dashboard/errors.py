@@ -7,10 +7,6 @@ class DashboardError(HeadraceError):
     """Something that the dashboard refuses."""
 
 
-class NotSafe(DashboardError):
-    """A way to start the dashboard that would leave it open to others."""
-
-
 class BadForm(DashboardError):
     """A field of a form that cannot be used as it is."""
 

@@ -10,7 +10,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from headrace.dashboard import format as shown
 from headrace.dashboard.alerts import Severity, group_link, job_link, topic_link
 from headrace.dashboard.charts import Chart
-from headrace.dashboard.guard import Proofs
 from headrace.dashboard.page import Model, Page
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.statuses import sign, tone
@@ -22,7 +21,7 @@ _LIVE = "live_"
 class Templates:
     """Renders; everything is escaped unless a template of ours says otherwise."""
 
-    def __init__(self, settings: Settings, proofs: Proofs, pages: tuple[Page, ...]) -> None:
+    def __init__(self, settings: Settings, pages: tuple[Page, ...]) -> None:
         env = Environment(
             loader=PackageLoader("headrace.dashboard", "templates"),
             autoescape=True,
@@ -37,8 +36,6 @@ class Templates:
         }  # fmt: skip
         env.globals |= {
             "cluster_name": settings.cluster_name,
-            "allow_writes": settings.allow_writes,
-            "csrf": proofs.csrf if settings.allow_writes else "",
             "menu": _menu(pages),
             "topic_link": topic_link,
             "group_link": group_link,

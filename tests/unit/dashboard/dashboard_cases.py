@@ -12,6 +12,7 @@ from headrace.dashboard.snapshot import GroupSample, PartitionSample, Snapshot, 
 from headrace.dashboard.watch import State
 from headrace.model import TopicPartition
 from headrace.records import Record
+from headrace.serving.access import Access
 
 NOW = 1_700_000_000_000
 TOKEN = "a-token-that-is-long-enough"
@@ -71,9 +72,9 @@ def state(found=None, **others):
     return State(1, found.at_ms, found, history=History().advance(found), **others)
 
 
-def dashboard(found=None, **settings):
+def dashboard(found=None, *, port=8088, allow_writes=False, **access):
     """A dashboard that looks at nothing by itself, and knows this state."""
-    made = Dashboard(Settings(NOWHERE, language(), **{"port": 8088} | settings))
+    made = Dashboard(Settings(NOWHERE, language(), port, allow_writes, Access(**access)))
     if found is not None:
         made.desk.watch.state = found
     return made

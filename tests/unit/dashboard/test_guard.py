@@ -4,20 +4,20 @@ import pytest
 from starlette.testclient import TestClient
 
 from headrace.cli.dashboard import language
-from headrace.dashboard.errors import NotSafe
-from headrace.dashboard.guard import HEADERS, Proofs, is_own_name
 from headrace.dashboard.pages import PAGES
 from headrace.dashboard.settings import Settings
+from headrace.serving.access import Access, NotSafe
+from headrace.serving.guard import HEADERS, cookie_name, is_own_name, session_by_token
 from tests.unit.dashboard.dashboard_cases import NOWHERE, TOKEN, dashboard, state
 
 OWN = "http://127.0.0.1:8088"
-PROOFS = Proofs(TOKEN, 8088)
+COOKIE, SESSION = session_by_token(TOKEN)
 
 
 def client(base_url=OWN, *, cookie=False, **settings):
     made = TestClient(dashboard(state(), **settings).app, base_url, follow_redirects=False)
     if cookie:
-        made.cookies.set(PROOFS.cookie_name, PROOFS.cookie)
+        made.cookies.set(cookie_name(8088), COOKIE)
     return made
 
 
@@ -33,13 +33,17 @@ def writing(**others):
     [
         ({"host": "0.0.0.0"}, "other machines"),
         ({"host": "kafka.example"}, "other machines"),
-        ({"allow_writes": True}, "needs a token"),
         ({"token": "short"}, "easy to guess"),
     ],
 )
 def test_it_does_not_start_in_the_open(settings, reason):
     with pytest.raises(NotSafe, match=reason):
-        Settings(NOWHERE, language(), **settings)
+        Access(**settings)
+
+
+def test_a_dashboard_that_may_write_asks_who_comes():
+    with pytest.raises(NotSafe, match="needs a token or logins"):
+        Settings(NOWHERE, language(), allow_writes=True)
 
 
 # --- names
@@ -51,7 +55,20 @@ def test_it_answers_to_its_own_names(host):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8088", "127.0.0.1.evil.example", "", "10.0.0.7", "[", "a@b"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8088",
+        "127.0.0.1.evil.example",
+        "",
+        "10.0.0.7",
+        "[",
+        "a@b",
+        "127.0.0.1/static/x?",
+        "127.0.0.1#",
+        "localhost?",
+        "127.0.0.1:8088/static/",
+    ],
 )
 def test_it_answers_to_no_other_name(host):
     assert client().get("/api/topics", headers={"host": host}).status_code in (400, 421)
@@ -100,6 +117,26 @@ def test_without_the_cookie_there_is_only_the_door():
     assert browser.get("/static/style.css").status_code == 200
 
 
+def test_a_host_header_does_not_make_a_path_of_its_own():
+    answer = writing().get("/api/topics", headers={"host": "127.0.0.1/static/x?"})
+    assert answer.status_code in (400, 421)
+    assert "orders" not in answer.text
+
+
+def test_a_program_may_send_the_token_in_a_header():
+    assert writing().get("/api/topics", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert writing().get("/api/topics", headers={"authorization": "Bearer wrong"}).status_code == 401
+
+
+def test_the_token_is_not_guessed_for_ever():
+    browser = writing()
+    assert [browser.post("/enter", data={"token": f"guess-{n}"}).status_code for n in range(11)] == [401] * 10 + [429]
+    assert browser.post("/enter", data={"token": TOKEN}).status_code == 429
+    assert browser.get(f"/topics?token={TOKEN}").headers["location"] == "/enter"
+    browser.cookies.set(cookie_name(8088), COOKIE)
+    assert browser.get("/topics").status_code == 200, "who is in stays in"
+
+
 def test_the_printed_address_gives_the_cookie_and_hides_the_token():
     answer = writing().get(f"/topics?q=or&token={TOKEN}")
     assert (answer.status_code, answer.headers["location"]) == (303, "/topics?q=or")
@@ -112,7 +149,7 @@ def test_the_printed_address_gives_the_cookie_and_hides_the_token():
 def test_a_wrong_token_or_cookie_does_not_help():
     browser = writing()
     assert browser.get("/topics?token=wrong").headers["location"] == "/enter"
-    browser.cookies.set(PROOFS.cookie_name, "wrong")
+    browser.cookies.set(cookie_name(8088), "wrong")
     assert browser.get("/topics").headers["location"] == "/enter"
 
 
@@ -129,7 +166,7 @@ def test_a_token_does_not_lead_to_another_site():
 
 # --- writing
 
-FORM = {"key": "c7", "value": "{}", "csrf": PROOFS.csrf}
+FORM = {"key": "c7", "value": "{}", "csrf": SESSION.csrf}
 
 
 def test_a_dashboard_that_only_looks_takes_no_form():

@@ -86,6 +86,15 @@ def test_secrets_are_not_arguments() -> None:
     assert token not in " ".join(page.arguments)
 
 
+def test_who_is_let_in_is_handed_over() -> None:
+    text = TEXT + "host = '0.0.0.0'\nhost_names = ['a.example', 'b.example']\ntokens = 't'\ncertificate = 'c.pem'\n"
+    arguments = member("dashboard", text).command(AT).arguments
+    given = ("--host", "0.0.0.0", "--host-name", "a.example", "--host-name", "b.example", "--tokens", "t")
+    assert " ".join((*given, "--certificate", "c.pem")) in " ".join(arguments)
+    assert "--insecure" not in arguments
+    assert not member("dashboard", text).command(AT).environment, "who has a token of the file is asked for that"
+
+
 def test_topics_are_handed_over_as_kafka_writes_them() -> None:
     command = member("topics").command(AT)
     assert command.arguments == ("headrace.stack.topics_task", AT, CONFIG)

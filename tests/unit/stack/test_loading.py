@@ -134,7 +134,7 @@ def test_a_port_is_taken_once() -> None:
 
 def test_a_dashboard_for_others_needs_a_token() -> None:
     (wrong,) = mistakes("[dashboard]\nhost = '0.0.0.0'")
-    assert wrong.startswith("headrace.toml:2: [dashboard] 0.0.0.0 can be reached from other machines: give a token")
+    assert wrong.startswith("headrace.toml:2: [dashboard] 0.0.0.0 can be reached from other machines, and nobody")
 
 
 def test_what_is_no_toml_is_told_with_its_line() -> None:

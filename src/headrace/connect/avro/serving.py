@@ -1,67 +1,77 @@
 """The topic's schemas over HTTP, as a registry of Confluent's would answer: for Spark, for other people's readers.
 
 What serializers and deserializers ask is there: schemas by id, subjects and their versions, a schema made known under a
-subject. Compatibility is not checked, and says so (`NONE`). It listens on the loopback interface unless told otherwise,
-and knows no passwords.
+subject. Compatibility is not checked, and says so (`NONE`). Who may ask, and who may register, the guard decides.
 """
 
+import asyncio
 import json
 import threading
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Self
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.connect.avro.places import TopicSchemas
+from headrace.connect.errors import ConnectError
 from headrace.schema_registry import UnknownSchema
+from headrace.serving.access import ON_LOOPBACK, Access
+from headrace.serving.guard import Guard, Site
+from headrace.serving.server import AppServer, listening
 
 _LARGEST_BYTES: Final = 1024 * 1024
-_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_MAX_CONNECTIONS: Final = 200
+
+
+class _SchemaResponse(JSONResponse):
+    media_type = "application/vnd.schemaregistry.v1+json"
 
 
 class _Refusal(Exception):
-    """An answer that is an error, in the registry's words: a code of five digits, the first three the status."""
+    """An answer that is an error, in the registry's words: its code begins with the status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-class SchemaServer:
-    """Answers for one cluster; use it in a `with` block, or call `serve`."""
+class SchemaServer(AppServer):
+    """Answers for one cluster; `serve` blocks, a `with` block serves from a thread."""
 
-    def __init__(self, cluster: Cluster, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, cluster: Cluster, port: int = 0, access: Access = ON_LOOPBACK) -> None:
+        """Take the port: 0 stands for a free one."""
         self._schemas = TopicSchemas(cluster)
         self._lock = threading.Lock()  # a cluster belongs to one thread at a time
-        owner = self
-
-        class Handler(_Handler):
-            answers = owner
-
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
+        self._access = access
+        bound = listening(access.host, port, ConnectError)
+        self.port = int(bound.getsockname()[1])
+        app = Starlette(routes=[Route("/{path:path}", self._respond, methods=["GET", "POST"])])
+        super().__init__(
+            Guard(app, access, self.port, Site(_refuse, changes=_registers)),
+            bound,
+            name="headrace-schemas",
+            connections=_MAX_CONNECTIONS,
+            certificate=access.certificate,
+        )
 
     @property
     def url(self) -> str:
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return self._access.url(self.port)
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve, name="headrace-schemas", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def serve(self) -> None:
-        self._server.serve_forever(poll_interval=0.1)
-
-    def stop(self) -> None:
-        """Answer no more; from another thread than the one that serves."""
-        self._server.shutdown()
-        self._server.server_close()
+    async def _respond(self, request: Request) -> Response:
+        try:
+            body = await _read(request) if request.method == "POST" else None
+            return _SchemaResponse(await asyncio.to_thread(self.answer, _parts(request), body))
+        except _Refusal as refusal:
+            return _SchemaResponse({"error_code": refusal.code, "message": str(refusal)}, int(str(refusal.code)[:3]))
+        except ClientError as error:
+            return _SchemaResponse({"error_code": 50003, "message": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     def answer(self, path: list[str], body: Any) -> Any:
         """What is asked for, as JSON has it; `body` is None unless something is told."""
@@ -125,42 +135,33 @@ def _schema_in(told: Any) -> str:
     return str(text)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    answers: SchemaServer
-    protocol_version = "HTTP/1.1"
+def _parts(request: Request) -> list[str]:
+    # Taken apart before the escapes are read: a subject may hold a slash.
+    raw = (request.scope.get("raw_path") or request.url.path.encode()).decode().partition("?")[0]
+    return [unquote(part) for part in raw.split("/") if part]
 
-    def do_GET(self) -> None:
-        self._respond(None)
 
-    def do_POST(self) -> None:
-        size = self.headers.get("Content-Length", "")
-        # A page in a browser can send anything but this type without asking first.
-        if "json" not in self.headers.get("Content-Type", "") or not size.isdecimal() or int(size) > _LARGEST_BYTES:
-            self.close_connection = True
-            self._send(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, {"error_code": 415, "message": f"send {_TYPE}, up to 1 MiB"})
-            return
-        try:
-            told = json.loads(self.rfile.read(int(size)))
-        except ValueError:
-            told = {}
-        self._respond(told)
+def _registers(request: Request) -> bool:
+    """Whether a schema is to be kept; to look one up by its text is a POST as well."""
+    return request.method == "POST" and len(_parts(request)) != 2
 
-    def _respond(self, body: Any) -> None:
-        path = [unquote(part) for part in urlsplit(self.path).path.split("/") if part]
-        try:
-            self._send(HTTPStatus.OK, self.answers.answer(path, body))
-        except _Refusal as refusal:
-            self._send(HTTPStatus(refusal.code // 100), {"error_code": refusal.code, "message": str(refusal)})
-        except ClientError as error:
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, {"error_code": 50003, "message": str(error)})
 
-    def _send(self, status: HTTPStatus, answer: Any) -> None:
-        data = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", _TYPE)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+async def _read(request: Request) -> Any:
+    # A page in a browser can send anything but this type without asking first.
+    is_json = "json" in request.headers.get("content-type", "")
+    body = b""
+    if is_json:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _LARGEST_BYTES:
+                break
+    if not is_json or len(body) > _LARGEST_BYTES:
+        raise _Refusal(415, f"send {_SchemaResponse.media_type}, up to 1 MiB")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
 
-    def log_message(self, *_: object) -> None:
-        """Nothing: who asks is told, and nobody else wants to know."""
+
+def _refuse(_: Request, status: int, sentence: str) -> Response:
+    return _SchemaResponse({"error_code": status, "message": sentence}, status)

@@ -5,7 +5,7 @@ from typing import Final
 
 from headrace import extras
 from headrace.errors import nearest
-from headrace.stack.keys import Complaint, Key, port
+from headrace.stack.keys import ACCESS_KEYS, Complaint, Key, access_arguments, check_access, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Names, Section, Stack
 from headrace.stack.kinds.pipelines import NAME as PIPELINES
 from headrace.stack.kinds.pipelines import check_file, explore, read, spark_environment, spark_of, topics_read
@@ -21,6 +21,7 @@ def _check(section: Section) -> Iterable[Complaint]:
     if missing := extras.look_for("starlette", f"[{section.where}]"):
         yield (), f"{missing}, or remove the section"
     yield from check_file(section)
+    yield from check_access(section.values, section.where)
 
 
 def _members(stack: Stack) -> Iterable[Member]:
@@ -35,7 +36,7 @@ def _members(stack: Stack) -> Iterable[Member]:
 
     def serve(bootstrap: str) -> Command:
         arguments = ["view", "serve", values["file"], "--json", "--bootstrap", bootstrap]
-        return Command((*COMMAND, *arguments, "--port", str(values["port"])))
+        return Command((*COMMAND, *arguments, "--port", str(values["port"]), *access_arguments(values)))
 
     if "kept_by" not in values:
         yield Member(KEEPER, NAME, keep, needs(stack), topics_read(stack.folder, values), may_end=True, read=read)
@@ -67,6 +68,7 @@ KIND = Kind(
             "The name of a pipeline whose Spark session keeps the views too; by default they have one of their own.",
         ),
         port("port", "Where they are served; 0 takes a free one.", DEFAULT_PORT),
+        *ACCESS_KEYS,
     ),
     check=_check,
     members=_members,

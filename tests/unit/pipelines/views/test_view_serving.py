@@ -115,7 +115,7 @@ def test_a_mistake_is_a_sentence(store: Any, server: ViewServer, path: str, stat
 def test_a_name_of_another_site_is_not_answered(server: ViewServer) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     connection.request("GET", "/views", headers={"Host": "evil.example"})
-    assert connection.getresponse().status == 400
+    assert connection.getresponse().status == 421
     connection.close()
 
 

@@ -1,4 +1,4 @@
-"""Questions over HTTP and their answers as JSON, served on loopback."""
+"""Questions over HTTP and their answers as JSON, behind the guard that all our servers have."""
 
 import asyncio
 import threading
@@ -11,8 +11,6 @@ from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -22,7 +20,9 @@ from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.errors import ClientError
 from headrace.pipelines.views.serving.live import EventStream, Follower, Live
 from headrace.pipelines.views.sink import ViewSink
-from headrace.serving import AppServer, listening
+from headrace.serving.access import ON_LOOPBACK, Access
+from headrace.serving.guard import Guard, Site
+from headrace.serving.server import AppServer, listening
 from headrace.status import EVERY_S, VIEWS, Status, StatusWriter
 from headrace.stores.errors import BadQuestion, NoSuchView, StoreAway, ViewError
 from headrace.stores.views.question import Condition, read_conditions, read_key, read_question
@@ -31,7 +31,6 @@ from headrace.stores.views.store import Answer, Kept, Reader
 
 DEFAULT_PORT = 8300
 SERVED = "@serve"  # behind a view's name in the topic of statuses: where it is served
-_HOST = "127.0.0.1"
 _MAX_CONNECTIONS = 500
 _END_WITHIN_S = 2
 _READERS = 8
@@ -54,8 +53,6 @@ class Service:
             routes=[Route("/", self._list), Route("/views", self._list), Route("/views/{rest:path}", self._one)],
             lifespan=self._lifespan,
             exception_handlers={ViewError: _failed, HTTPException: _refused},  # type: ignore[dict-item]
-            # A page of another site must not reach it by a name that leads here.
-            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
         )
 
     def reader(self, name: str) -> Reader:
@@ -141,6 +138,10 @@ def _failed(_: Request, error: ViewError) -> Response:
     return _json({"error": str(error)}, _STATUS.get(type(error), 500))
 
 
+def _refuse(_: Request, status: int, sentence: str) -> Response:
+    return _json({"error": sentence}, status)
+
+
 def _refused(_: Request, error: HTTPException) -> Response:
     sentence = "there is nothing here: ask for /views" if error.detail == "Not Found" else error.detail
     return _json({"error": sentence}, error.status_code)
@@ -149,18 +150,31 @@ def _refused(_: Request, error: HTTPException) -> Response:
 class ViewServer(AppServer):
     """Serves views; `serve` blocks, a `with` block serves from a thread."""
 
-    def __init__(self, views: Mapping[str, ViewSink], port: int = DEFAULT_PORT, bootstrap: str | None = None) -> None:
+    def __init__(
+        self,
+        views: Mapping[str, ViewSink],
+        port: int = DEFAULT_PORT,
+        bootstrap: str | None = None,
+        access: Access = ON_LOOPBACK,
+    ) -> None:
         """Take the port: 0 stands for a free one. With `bootstrap` it is reported where views are served."""
-        bound = listening(_HOST, port, ViewError)
+        bound = listening(access.host, port, ViewError)
         self.port = int(bound.getsockname()[1])
         self._views, self._bootstrap = views, bootstrap
         self.service = Service(views, bootstrap)
         self._ended = threading.Event()
-        super().__init__(self.service.app, bound, name="headrace-views", connections=_MAX_CONNECTIONS)
+        self._access = access
+        super().__init__(
+            Guard(self.service.app, access, self.port, Site(_refuse)),
+            bound,
+            name="headrace-views",
+            connections=_MAX_CONNECTIONS,
+            certificate=access.certificate,
+        )
 
     @property
     def url(self) -> str:
-        return f"http://{_HOST}:{self.port}"
+        return self._access.url(self.port)
 
     @contextmanager
     def beside(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, Self
 import uvicorn
 
 from headrace.errors import HeadraceError
+from headrace.secret_files import check_private
 
 _END_WITHIN_S = 2
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -37,24 +39,46 @@ def listening(host: str, port: int, refusal: type[HeadraceError]) -> socket.sock
     return made
 
 
+class InvalidCertificate(HeadraceError):
+    """A file that is not a private key with its certificates."""
+
+
+def load_certificate(path: str) -> ssl.SSLContext:
+    """TLS with what a PEM file holds, which others must not be able to read."""
+    check_private(path, "the certificate")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    try:
+        context.load_cert_chain(path, password="")  # an encrypted key fails, where OpenSSL would ask in the terminal
+    except (OSError, ValueError):
+        raise InvalidCertificate(
+            f"the certificate {path} cannot be used: give a PEM file of a private key without a password and of its "
+            "certificates"
+        ) from None
+    return context
+
+
 class AppServer:
     """Serves an application on a socket; `serve` blocks, a `with` block serves from a thread."""
 
-    def __init__(self, app: Any, bound: socket.socket, *, name: str, connections: int) -> None:
-        """At most so many connections are open at once; the thread has the name."""
+    def __init__(self, app: Any, bound: socket.socket, *, name: str, connections: int, certificate: str = "") -> None:
+        """At most so many connections are open at once; the thread has the name. With a certificate it speaks TLS."""
         self._bound = bound
         self._name = name
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                log_level="error",
-                access_log=False,
-                server_header=False,
-                lifespan="on",
-                limit_concurrency=connections,
-                timeout_graceful_shutdown=_END_WITHIN_S,
-            )
+        config = uvicorn.Config(
+            app,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            limit_concurrency=connections,
+            timeout_graceful_shutdown=_END_WITHIN_S,
         )
+        if certificate:
+            config.load()
+            config.ssl = load_certificate(certificate)
+        self._server = _Server(config)
         self._thread: threading.Thread | None = None
 
     def serve(self) -> None:
