@@ -44,11 +44,15 @@ class Topic:
     @property
     def is_internal(self) -> bool:
         """Whether the broker itself keeps its books here."""
-        return self.name in ("__consumer_offsets", "__transaction_state", "__share_group_state")
+        return self.name in INTERNAL_TOPICS
 
 
-# What the broker keeps to itself: in neither `by_name` nor `by_id`, so that no API reaches it, and `owned` by name.
-HIDDEN_TOPICS = frozenset({METADATA_TOPIC})
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+# What the broker keeps to itself: in neither `by_name` nor `by_id`, so that no API reaches it, and `owned` by name. Its
+# id is fixed, as Kafka's is for its own: a topic of the name with another one was made by a client, of an earlier
+# version or of a Kafka, and what clients wrote is not to be believed.
+HIDDEN_TOPICS = {METADATA_TOPIC: UUID(int=1)}
 
 
 class TopicFile(NamedTuple):
@@ -106,6 +110,12 @@ class TopicCatalog:
             self._take_in(name, file, partitions)
 
     def _take_in(self, name: str, file: TopicFile, found: Collection[TopicPartition]) -> None:
+        if HIDDEN_TOPICS.get(name, file.id) != file.id:
+            raise BrokerError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"the topic {name} was made by a client, and the broker keeps its metadata under that name: move "
+                f"{self._path(name)} and {self._directory.path}/{name}-* out of the data directory",
+            )
         named = [TopicPartition(name, index) for index in range(file.partitions)]
         missing = [partition for partition in named if partition not in found]
         if missing:
@@ -138,14 +148,17 @@ class TopicCatalog:
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"Creation of internal topic {name} is prohibited: the broker keeps its metadata there",
                 )
-            self._check_clash(name)
+            if self.owned(name):
+                raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            if not by_broker:
+                self._check_clash(name)
             if not 1 <= partitions <= MAX_PARTITIONS:
                 raise BrokerError(
                     ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions for {name}: give 1 to {MAX_PARTITIONS}"
                 )
             check_topic_settings(settings)
             self.config_of(settings)
-            file = TopicFile(uuid4(), partitions, dict(settings))
+            file = TopicFile(HIDDEN_TOPICS.get(name) or uuid4(), partitions, dict(settings))
             if validate_only:
                 return Topic(name, file.id.bytes, (), file.settings)
             return self._make(name, file)
@@ -174,13 +187,12 @@ class TopicCatalog:
         return TopicFile(UUID(bytes=topic.id), len(topic.partitions), dict(topic.settings))
 
     def _check_clash(self, name: str) -> None:
-        if name in self.by_name:
-            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         # Kafka's metrics cannot tell a dot from an underscore, so it refuses two names that differ in nothing else.
+        # The names of the broker's own topics are taken before it makes them.
         if "." in name or "_" in name:
             plain = name.replace(".", "_")
-            for other in self.by_name:
-                if other.replace(".", "_") == plain:
+            for other in (*self.by_name, *INTERNAL_TOPICS, *HIDDEN_TOPICS):
+                if other != name and other.replace(".", "_") == plain:
                     raise BrokerError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
                     )

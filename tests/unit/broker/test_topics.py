@@ -1,11 +1,13 @@
 """Topics made, grown and deleted: whole or not at all, whatever the disk or the limits of the process say."""
 
 import errno
+from uuid import uuid4
 
 import pytest
 
 from headrace.broker.errors import BrokerError
-from headrace.broker.topics import TopicCatalog, read_topic_files
+from headrace.broker.topics import TopicCatalog, TopicFile, read_topic_files
+from headrace.coordinator.metadata import METADATA_TOPIC
 from headrace.model import TopicPartition
 from headrace.storage.atomic_file import make_folder
 from headrace.storage.directory import LogDirectory
@@ -62,6 +64,47 @@ def test_a_long_name_that_could_not_be_deleted_before_is_deleted_at_the_next_sta
     directory.close()
     catalog, directory = _open(filesystem)
     assert (catalog.by_name, directory.logs, _folders(filesystem)) == ({}, {}, [])
+
+
+@pytest.mark.parametrize("name", ["__headrace.metadata", "_.headrace_metadata", "__consumer.offsets"])
+def test_no_client_takes_a_name_that_would_keep_the_broker_from_making_its_own_topics(name):
+    catalog, _ = _open(MemoryFileSystem())
+    with pytest.raises(BrokerError, match="collides with existing topic"):
+        catalog.create(name, 1, {})
+    own = name.replace(".", "_")
+    catalog.create(name, 1, {}, by_broker=True)  # as an earlier version let clients do
+    catalog.create(own, 1, {}, by_broker=True)
+    assert catalog.owned(own).name == own
+    with pytest.raises(BrokerError, match="already exists"):
+        catalog.create(own, 1, {}, by_broker=True)
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_topic_of_a_client_under_the_name_of_the_metadata_is_not_taken_for_it(has_file):
+    """An earlier version let clients make it: whoever knew the records could write itself every permission."""
+    filesystem = MemoryFileSystem()
+    catalog, directory = _open(filesystem)
+    file = TopicFile(uuid4(), 1, {})
+    if has_file:
+        catalog._write(METADATA_TOPIC, file)
+    directory.create_all([TopicPartition(METADATA_TOPIC, 0)], catalog.config_of({}), file.id)
+    directory.close()
+    with pytest.raises(BrokerError, match=f"{METADATA_TOPIC} was made by a client.* move data/topics/"):
+        _open(filesystem)
+
+
+def test_the_metadata_is_known_again_by_its_id():
+    filesystem = MemoryFileSystem()
+    catalog, directory = _open(filesystem)
+    catalog.create(METADATA_TOPIC, 1, {}, by_broker=True)
+    directory.close()
+    catalog, directory = _open(filesystem)
+    assert catalog.owned(METADATA_TOPIC) is not None
+    directory.close()
+    filesystem.remove(f"data/topics/{METADATA_TOPIC}.json")  # as somebody does who is told that it is damaged
+    catalog, _ = _open(filesystem)
+    assert catalog.owned(METADATA_TOPIC) is not None
+    assert METADATA_TOPIC not in catalog.by_name
 
 
 # --- a disk that refuses
