@@ -521,6 +521,26 @@ CASES: tuple[Case, ...] = (
         ((ALTER, CLUSTER),),
         variants={"described": ((DESCRIBE, CLUSTER),)},
     ),
+    Case(
+        K.DESCRIBE_CLIENT_QUOTAS,
+        lambda w: {"components": [{"entity_type": "user", "match_type": 0, "match": w.other}], "strict": True},
+        ((DESCRIBE_CONFIGS, CLUSTER),),
+        variants={"described": ((DESCRIBE, CLUSTER),)},
+    ),
+    Case(
+        K.ALTER_CLIENT_QUOTAS,
+        lambda w: {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": w.other}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1e9, "remove": False}],
+                }
+            ],
+            "validate_only": True,
+        },
+        ((ALTER_CONFIGS, CLUSTER),),
+        variants={"altered": ((ALTER, CLUSTER),)},
+    ),
     Case(K.SASL_HANDSHAKE, lambda w: {"mechanism": "PLAIN"}, (), only=lambda answer: answer["error_code"]),
     Case(K.SASL_AUTHENTICATE, lambda w: {"auth_bytes": b""}, (), only=lambda answer: answer["error_code"]),
     # groups

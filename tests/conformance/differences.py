@@ -25,7 +25,6 @@ def _at(scenario: str, client: str, path: str) -> str:
 # Kafka's APIs that our broker does not announce; those with a number are not in `headrace.protocol` either.
 NOT_SERVED = (
     *(f"api {key}" for key in (38, 39, 40, 41)),  # delegation tokens
-    *(f"api {key}" for key in (48, 49)),  # quotas
     *(f"api {key}" for key in (*range(76, 80), *range(83, 88), 90, 91, 92)),  # share groups
     *(f"api {key}" for key in (88, 89)),  # Kafka Streams groups
 )
@@ -33,9 +32,22 @@ NOT_SERVED = (
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some APIs are not served",
-        "A client learns at its connect which APIs there are. Quotas, share groups and Kafka Streams' groups "
-        "are on their way. Delegation tokens are not planned.",
+        "A client learns at its connect which APIs there are. Share groups and Kafka Streams' groups are on their way. "
+        "Delegation tokens are not planned.",
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
+    ),
+    Difference(
+        "A quota for an address names the address",
+        "Kafka takes the name of a host too, which it looks up. Here connection_creation_rate is set for IP addresses.",
+        (_at("setting_quotas", "wire", "name of a host*"),),
+    ),
+    Difference(
+        "A batch larger than a quota allows is sent",
+        "A consumer whose quota allows less in ten seconds than a single batch has gets an empty answer from Kafka, "
+        "however often it asks, and never gets past that batch. Here it gets the batch once it has fetched nothing for "
+        "ten seconds, and waits for it afterwards. Nor is what a client has to wait for forgotten: Kafka forgets a "
+        "burst after eleven seconds, so that large requests go at up to twice their quota there.",
+        (_at("waiting", "wire", "batch larger than the quota.partitions"),),
     ),
     Difference(
         "An ACL that is invalid is refused alone",

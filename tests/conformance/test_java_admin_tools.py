@@ -132,6 +132,52 @@ def test_settings_tool(brokers, settings_of_brokers):
     assert "consumer.session.timeout.ms=4000" in told["group described"][1][0]
 
 
+def quotas_tool(java, topic):
+    """kafka-configs for users, clients and addresses, by their names; defaults would be other tests' as well."""
+    user, client = (
+        ("--entity-type", "users", "--entity-name", topic),
+        ("--entity-type", "clients", "--entity-name", topic),
+    )
+    address = ("--entity-type", "ips", "--entity-name", "10.0.0.2")
+    rates = "producer_byte_rate=1000000,request_percentage=50"
+
+    def described(*entity):
+        said = java.configs("--describe", *entity)
+        values = [line.split(" are ")[-1].split(", ") for line in said.lines if " are " in line]
+        return said.status, sorted(map(sorted, values)), said.errors
+
+    def change(how, entity, settings):
+        return java.configs("--alter", *entity, how, settings)
+
+    told = {
+        "user": change("--add-config", user, rates),
+        "client of the user": change("--add-config", (*user, *client), "consumer_byte_rate=2000000"),
+        "address": change("--add-config", address, "connection_creation_rate=100"),
+        "fraction": change("--add-config", user, "producer_byte_rate=1.5")._replace(lines=[]),
+        "not for an address": change("--add-config", address, "producer_byte_rate=5")._replace(lines=[]),
+    }
+    told["user described"] = wait_until(lambda: described(*user), (0, [sorted(_as_doubles(rates))], []))
+    told |= {
+        "both described": described(*user, *client),
+        "address described": described(*address),
+        "user removed": change("--delete-config", user, "producer_byte_rate,request_percentage"),
+        "both removed": change("--delete-config", (*user, *client), "consumer_byte_rate"),
+        "address removed": change("--delete-config", address, "connection_creation_rate"),
+    }
+    return told | {"nothing left": wait_until(lambda: described(*user), (0, [], []))}
+
+
+def _as_doubles(settings):
+    """Quotas as the tool prints them."""
+    pairs = (each.split("=") for each in settings.split(","))
+    return [f"{name}={float(value)}" for name, value in pairs]
+
+
+def test_quotas_tool(brokers):
+    told = brokers.compare(quotas_tool, Java)
+    assert told["address described"] == (0, [["connection_creation_rate=100.0"]], [])
+
+
 def client_metrics_tool(java, topic):
     """kafka-client-metrics: alter, list, describe, delete."""
 

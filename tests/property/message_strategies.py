@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from headrace.protocol.schema import (
     BOOLEAN,
     BYTES,
+    FLOAT64,
     INT8,
     INT16,
     INT32,
@@ -37,6 +38,7 @@ PRIMITIVES = {
     UINT16: st.integers(0, 2**16 - 1),
     INT32: _integers(32),
     INT64: _integers(64),
+    FLOAT64: st.floats(allow_nan=False),
     UUID: st.just(ZERO_UUID) | st.binary(min_size=16, max_size=16),
     STRING: st.sampled_from(["", "topic", "ü€𐍈", "x" * 127, "y" * LARGE]) | st.text(max_size=10),
     BYTES: st.sampled_from([b"", b"z" * LARGE]) | st.binary(max_size=10),

@@ -53,6 +53,7 @@ class Channel:
         self._shared = shared
         self.max_frame_bytes = max_frame_bytes
         self.max_under_way = MAX_UNDER_WAY
+        self.is_muted = False  # whether the client has to wait since it used too much
         self._own: bytearray | None = None
         self._start = 0  # the bytes that are not served yet are from here …
         self._end = 0  # … to here, in our own buffer if there is one, else in the shared one
@@ -106,9 +107,9 @@ class Channel:
         self._end += count
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame, without its size; None if there is none, or if the client has to read first."""
+        """The next whole frame, without its size; None if there is none, or the client has to read or to wait first."""
         start = self._start + _SIZE.size
-        if start > self._end or self.is_full:
+        if start > self._end or self.is_full or self.is_muted:
             return None
         buffer = self._own if self._own is not None else self._shared
         (size,) = _SIZE.unpack_from(buffer, self._start)

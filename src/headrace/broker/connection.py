@@ -5,7 +5,7 @@ What always holds:
   several turns is through before the next one begins;
 - a request's record batches are used where they were received; nothing of a frame is kept once its handler returned;
 - a client that does not read its answers, or has too many requests under way, is not read from until it does: it holds
-  up nobody else and costs no more memory;
+  up nobody else and costs no more memory; nor is one that has used more than its quota, for as long as that takes;
 - one connection holds the loop for a turn at most, whatever it has sent, and is never served within another's turn;
 - a client that has to log in is answered nothing before it has, and one request at a time until then;
 - whatever goes wrong while a request is handled, a malformed frame or a mistake of ours, closes this connection, with a
@@ -17,6 +17,7 @@ import errno
 import mmap
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from time import monotonic
 from types import GeneratorType
 from typing import Any, Protocol
@@ -28,6 +29,7 @@ from headrace.broker.handler import Answer, Context, Handled, Peer
 from headrace.broker.handlers.api_versions import fallback
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
+from headrace.broker.throttling import Meter
 from headrace.broker.turns import TURN_S, Deferred, Steps, run_until
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
@@ -99,6 +101,7 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.last_active = time.monotonic()
+        self._muted: asyncio.TimerHandle | None = None
         self._setup: asyncio.TimerHandle | None = None
         if endpoint.listener.protocol != PLAINTEXT:
             self._setup = loop.call_later(endpoint.setup_s, self._refuse, "TLS or the login took too long")
@@ -169,6 +172,8 @@ class Connection:
         elif not is_through:
             self._pause()
             self._take_later()
+        elif channel.is_muted:  # but what was begun goes on: it is answered first
+            self._pause()
         else:
             self._read()
 
@@ -224,8 +229,16 @@ class Connection:
             self._peer,
         )
         run = handler.run
+        meter = None
+        if self._runtime.quotas is not None:
+            meter = context.meter = Meter(
+                self._runtime.quotas, api.key, self._principal.name, header.client_id, len(frame), self._mute
+            )
+            run = partial(meter.handle, run)
         if len(frame) > _DECODED_AT_ONCE_BYTES and (api.key != ApiKey.PRODUCE or len(frame) > SHARED_BUFFER_BYTES):
             decoding = decoding_prefix(api.request, version, frame, position)
+            if meter is not None:
+                decoding = meter.timed(decoding)
             return self._handle_in_steps(decoding, lambda body: run(context, body), header)
         body, _ = decode_prefix(api.request, version, frame, position)
         answer = run(context, body)
@@ -422,10 +435,33 @@ class Connection:
         if self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._fd)
-        if not (self._is_taking or self._is_queued or self._is_reading or channel.is_full):
-            # Those that had to wait for this, in a turn of their own: we may be within somebody else's request, whose
-            # records we waited for, and requests within requests end where the stack does.
+        self._resume()
+
+    def _resume(self) -> None:
+        """Go on with the requests that had to wait, if nothing keeps them waiting any more.
+
+        In a turn of their own: we may be within somebody else's request, whose records we waited for, and requests
+        within requests end where the stack does.
+        """
+        if not (self._is_taking or self._is_queued or self._is_reading or self._channel.is_full):
             self._take_later()
+
+    def _mute(self, throttle_ms: int) -> None:
+        """Take no more requests for a while: the client has used more than its quota."""
+        if self.is_closed:
+            return
+        if self._muted is not None:
+            if self._muted.when() >= self._loop.time() + throttle_ms / 1000:
+                return
+            self._muted.cancel()
+        self._channel.is_muted = True
+        self._pause()
+        self._muted = self._loop.call_later(throttle_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._channel.is_muted = False
+        self._resume()
 
     def _wait_to_write(self) -> None:
         if not self._is_writing:
@@ -475,6 +511,8 @@ class Connection:
             return
         self.is_closed = True
         self._end_setup()
+        if self._muted is not None:
+            self._muted.cancel()
         self._pause()
         if self._is_writing:
             self._loop.remove_writer(self._fd)

@@ -69,8 +69,7 @@ class FetchSessions:
         `asked` are the partitions that the request names.
         """
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            ended = self._sessions.pop((user, request.session_id), None)
-            self._partition_count -= len(ended.partitions) if ended else 0
+            self.end(user, request.session_id)
             if request.session_epoch == FINAL_EPOCH or not asked or not self._slots or not _can_keep(asked):
                 return asked, None
             return asked, self._create(asked, user)
@@ -91,6 +90,11 @@ class FetchSessions:
         self._partition_count += len(session.partitions)
         self._make_room()
         return session.partitions, session
+
+    def end(self, user: Principal, session_id: int) -> None:
+        """Forget a user's session, if it is there."""
+        ended = self._sessions.pop((user, session_id), None)
+        self._partition_count -= len(ended.partitions) if ended else 0
 
     def _create(self, partitions: dict[PartitionKey, FetchPartition], user: Principal) -> Session:
         session = Session(self._next_id, partitions=partitions)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from headrace.broker.config import PLAINTEXT, Address
 from headrace.broker.errors import BrokerError
 from headrace.broker.runtime import Runtime
+from headrace.broker.throttling import Meter
 from headrace.broker.topics import Topic
 from headrace.broker.turns import Deferred, Steps
 from headrace.protocol.errors import ErrorCode
@@ -78,6 +79,7 @@ class Context:
     listener: str = PLAINTEXT  # the name of the listener that it came through
     peer: Peer = field(default_factory=Peer)
     needs: Needs = NOTHING
+    meter: Meter | None = None  # counts what the request uses, if quotas are set
     refused: BrokerError | None = None  # what each entry is answered, since the request as a whole is not allowed
 
     # --- what the client may do: everything, where nothing is authorised
@@ -128,6 +130,11 @@ class Context:
             if self.refused is not None or not authorizer.remembered.get(action):
                 self.require(TOPIC, name)
         return broker.topic(name, topic_id, by_id=by_id)
+
+    def charge_mutations(self, partitions: int, *, strict: bool) -> None:
+        """Count partitions that are about to be made or deleted; a strict quota that is used up refuses them."""
+        if self.meter is not None:
+            self.meter.charge_mutations(partitions, strict=strict)
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """What the client may do to a resource, as the bits of Kafka's operations."""

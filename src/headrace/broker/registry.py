@@ -17,6 +17,7 @@ from headrace.broker.handlers import (
     metadata,
     partitions,
     produce,
+    quotas,
     sasl,
     topics,
     transactions,
@@ -79,7 +80,7 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.ELECT_LEADERS: (fixed.elect_leaders, _ALTER_EACH),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (fixed.reassign_partitions, _ALTER_EACH),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (fixed.list_reassignments, _DESCRIBE_CLUSTER),
-    # settings and access control
+    # settings, quotas and access control
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (client_metrics.get_subscriptions, Needs()),
     ApiKey.PUSH_TELEMETRY: (client_metrics.push, Needs()),
     ApiKey.LIST_CONFIG_RESOURCES: (configs.list_resources, Needs(cluster=(DESCRIBE_CONFIGS,))),
@@ -89,6 +90,8 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ),
     ApiKey.ALTER_CONFIGS: (configs.alter_configs, _ALTER_ANY_CONFIGS),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (configs.change_configs, _ALTER_ANY_CONFIGS),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (quotas.describe_quotas, Needs(cluster=(DESCRIBE_CONFIGS,), refuses_each=True)),
+    ApiKey.ALTER_CLIENT_QUOTAS: (quotas.alter_quotas, Needs(cluster=(ALTER_CONFIGS,))),
     ApiKey.DESCRIBE_ACLS: (acls.describe_acls, _DESCRIBE_CLUSTER),
     ApiKey.CREATE_ACLS: (acls.create_acls, _ALTER_CLUSTER),
     ApiKey.DELETE_ACLS: (acls.delete_acls, _ALTER_CLUSTER),

@@ -28,6 +28,7 @@ from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.security.authorizer import Authorizer
 from headrace.security.principal import InvalidPrincipal, Principal
+from headrace.security.quotas import Ledger
 from headrace.security.scram import ScramCredential
 from headrace.storage.atomic_file import make_folder
 from headrace.storage.config import LogConfig
@@ -183,6 +184,8 @@ class Runtime:
             if config.text("authorization") == "on"
             else None  # and everybody may do everything
         )
+        self._ledger = Ledger(lambda: self.metadata.image.quotas)
+        self.quotas: Ledger | None = None  # as long as none are set, nobody looks for any
         if self.authorizer:
             self.metadata.on_change = self.authorizer.forget
         self.groups = Groups(
@@ -259,6 +262,7 @@ class Runtime:
             self.config = replace(self.config, settings=settings)
             self._housekeeper.reschedule(_schedule(self.config))
             self._threads.submit(self.topics.set_defaults, settings)
+        self.quotas = self._ledger if self.metadata.image.quotas else None
         self.client_metrics.subscribe(self.metadata.image.configs(ConfigResource.CLIENT_METRICS))
         self.groups.settings_changed(group_settings(self.metadata.image.configs(ConfigResource.GROUP)))
 

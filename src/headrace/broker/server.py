@@ -16,7 +16,9 @@ from headrace.broker.connection import Connection
 from headrace.broker.endpoint import Access, Endpoint
 from headrace.broker.errors import BrokerError
 from headrace.broker.runtime import Runtime
+from headrace.broker.throttling import now_ms
 from headrace.protocol.errors import ErrorCode
+from headrace.security.quotas import Ledger
 from headrace.storage.filesystem import FileSystem
 from headrace.telemetry.logs import RareLines, get_logger
 
@@ -24,6 +26,7 @@ _log = get_logger(__name__)
 _BACKLOG = 1024
 _ACCEPTS_AT_ONCE = 64
 _ACCEPT_AGAIN_S = 0.5  # after the system refused a connection: too many open files, or no memory
+_MAX_TURNED_AWAY = 1000  # sockets; beyond that they are closed at once
 _QUIET_S = 30.0
 _SWEEP_S = 30.0
 
@@ -36,6 +39,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._shared = bytearray(SHARED_BUFFER_BYTES)
         self._connections: set[Connection] = set()
+        self._turned_away: set[socket.socket] = set()  # those that are kept waiting before they are closed
         self._idle_s = runtime.config.number("connections.max.idle.ms") / 1000
         self._rare = RareLines(_log, _QUIET_S)
         self._access = Access(runtime.config, runtime.find_credential)
@@ -63,12 +67,14 @@ class Server:
     def _accept(self, listener: socket.socket, endpoint: Endpoint) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
             try:
-                sock, _address = listener.accept()
+                sock, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
                 self._wait_to_accept(listener, endpoint, error)
                 return
+            if self._runtime.quotas is not None and self._keep_waiting(sock, address[0], self._runtime.quotas):
+                continue
             try:
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -77,6 +83,25 @@ class Server:
                 sock.close()
                 continue
             self._connections.add(connection)
+
+    def _keep_waiting(self, sock: socket.socket, host: str, quotas: Ledger) -> bool:
+        """Whether an address has connected too often lately: it is served nothing, and closed after a while (KIP-612).
+
+        Closing at once would have it try again at once.
+        """
+        throttle_ms = quotas.charge_connection(host.removeprefix("::ffff:"), now_ms())
+        if not throttle_ms:
+            return False
+        if len(self._turned_away) >= _MAX_TURNED_AWAY:
+            sock.close()
+            return True
+        self._turned_away.add(sock)
+        self._loop.call_later(throttle_ms / 1000, self._turn_away, sock)
+        return True
+
+    def _turn_away(self, sock: socket.socket) -> None:
+        self._turned_away.discard(sock)
+        sock.close()
 
     def _connect(self, sock: socket.socket, endpoint: Endpoint) -> Connection:
         rest = (endpoint, self._runtime, self._loop, self._shared, self._connections.discard)
@@ -116,6 +141,8 @@ class Server:
             sock.close()
         for connection in tuple(self._connections):
             connection.close()
+        for sock in tuple(self._turned_away):
+            self._turn_away(sock)
         self._access.close()
 
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.record_types import RecordType, RecordTypes
-from headrace.protocol.schema import Message, Struct, array, blob, int8, int32, string
+from headrace.protocol.schema import Message, Struct, array, blob, float64, int8, int32, nullable_string, string
 from headrace.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from headrace.security.authorizer import Acls
+from headrace.security.quotas import Entity, Quotas, parse_entity
 from headrace.security.scram import NUMBERS, ScramCredential
 
 METADATA_TOPIC = "__headrace_metadata"
@@ -68,12 +69,37 @@ class ConfigValue(Message, versions=range(1), flexible_since=0):
     entries: list[ConfigEntry] = array(ConfigEntry)
 
 
+class QuotaPart(Struct):
+    """A user, a client id or an address; null instead of a name is the default."""
+
+    entity_type: str = string()
+    entity_name: str | None = nullable_string()
+
+
+class QuotaKey(Message, versions=range(1)):
+    """What quotas are set for; its parts stand in the order of their types, so that there is one key for it."""
+
+    entity: list[QuotaPart] = array(QuotaPart)
+
+
+class QuotaEntry(Struct):
+    key: str = string()
+    value: float = float64()
+
+
+class QuotaValue(Message, versions=range(1), flexible_since=0):
+    """All of its quotas: they change together or not at all."""
+
+    entries: list[QuotaEntry] = array(QuotaEntry)
+
+
 RECORD_TYPES = RecordTypes(
     METADATA_TOPIC,
     [
         RecordType(0, AclKey, AclValue, 0),
         RecordType(1, CredentialKey, CredentialValue, 0),
         RecordType(2, ConfigKey, ConfigValue, 0),
+        RecordType(3, QuotaKey, QuotaValue, 0),
     ],
 )
 _MECHANISMS = {number: name for name, number in NUMBERS.items()}
@@ -85,11 +111,13 @@ class MetadataImage:
     def __init__(self) -> None:
         self.acls = Acls()
         self.credentials: dict[tuple[str, str], ScramCredential] = {}  # by mechanism and user
+        self.quotas = Quotas()
         self._configs: dict[int, dict[str, dict[str, str]]] = {}
         self._take_in: dict[type[Message], Callable[[Any, Any], None]] = {
             AclKey: self._take_in_acl,
             CredentialKey: self._take_in_credential,
             ConfigKey: self._take_in_config,
+            QuotaKey: self._take_in_quotas,
         }
 
     def apply(self, record: CoordinatorRecord) -> None:
@@ -125,6 +153,10 @@ class MetadataImage:
         else:
             by_name[key.resource_name] = {entry.name: entry.value for entry in value.entries}
 
+    def _take_in_quotas(self, key: QuotaKey, value: QuotaValue | None) -> None:
+        entity = parse_entity({part.entity_type: part.entity_name for part in key.entity})
+        self.quotas.set(entity, {entry.key: entry.value for entry in value.entries} if value else {})
+
 
 class MetadataChange(NamedTuple):
     """What is decided about a request that changes metadata: the records to write, and the answer once they are."""
@@ -138,6 +170,13 @@ def config_record(resource_type: int, resource_name: str, settings: Mapping[str,
     entries = [ConfigEntry(name=name, value=value) for name, value in settings.items()]
     key = ConfigKey(resource_type=resource_type, resource_name=resource_name)
     return CoordinatorRecord(key, ConfigValue(entries=entries) if entries else None)
+
+
+def quota_record(entity: Entity, quotas: Mapping[str, float]) -> CoordinatorRecord:
+    """The record of all quotas of an entity; without any it is a tombstone."""
+    parts = [QuotaPart(entity_type=kind, entity_name=name) for kind, name in sorted(entity.parts.items())]
+    entries = [QuotaEntry(key=key, value=value) for key, value in quotas.items()]
+    return CoordinatorRecord(QuotaKey(entity=parts), QuotaValue(entries=entries) if entries else None)
 
 
 def record_of(acl: Acl, *, is_removed: bool = False) -> CoordinatorRecord:

@@ -9,7 +9,19 @@ from struct import Struct as Layout
 from typing import Any
 
 from headrace.protocol.errors import MalformedMessage, NotRepresentable
-from headrace.protocol.schema import BOOLEAN, INT8, INT16, INT32, INT64, UINT16, UUID, Buffer, Primitive, RawTag
+from headrace.protocol.schema import (
+    BOOLEAN,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT16,
+    UUID,
+    Buffer,
+    Primitive,
+    RawTag,
+)
 
 MAX_STRING_BYTES = 0x7FFF
 MAX_TAGS = 1000  # of one struct; Kafka's own have a handful
@@ -169,7 +181,7 @@ class _Rows(dict[int, Callable[..., Any]]):
         return made
 
 
-_FIXED: tuple[Primitive[Any], ...] = (BOOLEAN, INT8, INT16, UINT16, INT32, INT64, UUID)
+_FIXED: tuple[Primitive[Any], ...] = (BOOLEAN, INT8, INT16, UINT16, INT32, INT64, FLOAT64, UUID)
 PACK_ROW = {kind: _Rows(kind, "pack") for kind in _FIXED}
 UNPACK_ROW = {kind: _Rows(kind, "unpack_from") for kind in _FIXED}
 

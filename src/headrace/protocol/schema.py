@@ -67,6 +67,7 @@ INT16 = Primitive("int16", 0, "h", 2)
 UINT16 = Primitive("uint16", 0, "H", 2)
 INT32 = Primitive("int32", 0, "i", 4)
 INT64 = Primitive("int64", 0, "q", 8)
+FLOAT64 = Primitive("float64", 0.0, "d", 8)
 UUID = Primitive("uuid", ZERO_UUID, "16s", 16)
 STRING = Primitive("string", "")
 BYTES = Primitive("bytes", b"")
@@ -224,6 +225,11 @@ def int32(*, default: int = 0, **where: "Unpack[Where]") -> int:
 def int64(*, default: int = 0, **where: "Unpack[Where]") -> int:
     """A signed integer of eight bytes."""
     return cast("int", _Pending(type=INT64, default=default, **where))
+
+
+def float64(*, default: float = 0.0, **where: "Unpack[Where]") -> float:
+    """A number of eight bytes as IEEE 754 has it; it may be infinite, or not a number at all."""
+    return cast("float", _Pending(type=FLOAT64, default=default, **where))
 
 
 def uuid(**where: "Unpack[Where]") -> Uuid:

@@ -45,6 +45,7 @@ class Wire:
         self._source = (source, 0) if source else None
         self._socket = socket.create_connection(self._address, _TIMEOUT_S, self._source)
         self._correlation_id = 0
+        self.client_id = "wire"
         self.servers = servers
 
     def __enter__(self) -> Self:
@@ -65,7 +66,7 @@ class Wire:
     def send(self, request: Message, version: int) -> int:
         """Send a request and do not wait; the number that its answer will bear."""
         self._correlation_id += 1
-        self._socket.sendall(encode_request(request, version, self._correlation_id, "wire"))
+        self._socket.sendall(encode_request(request, version, self._correlation_id, self.client_id))
         return self._correlation_id
 
     def send_bytes(self, data: bytes) -> None:

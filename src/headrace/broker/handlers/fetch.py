@@ -76,6 +76,7 @@ class _Fetch:
         self._session = session
         self._committed = request.isolation_level == READ_COMMITTED
         self._found: list[tuple[PartitionKey, PartitionData]] = []
+        self._size_bytes = 0  # of that
         self._answer: Deferred[Message] = Deferred()
         self._logs: list[Log] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -97,6 +98,9 @@ class _Fetch:
     def _read_in_steps(self) -> Steps[bool]:
         """Read every partition; whether that is worth an answer now."""
         budget = min(self._request.max_bytes, self._ctx.broker.config.number("fetch.max.bytes"))
+        meter = self._ctx.meter
+        if meter is not None:
+            budget = int(min(budget, meter.fetch_limit))
         total = 0
         has_error = False
         self._found = []
@@ -123,6 +127,7 @@ class _Fetch:
                 has_error = True
             has_error = has_error or data.diverging_epoch.epoch >= 0
             self._found.append((key, data))
+        self._size_bytes = total
         return total >= self._request.min_bytes or has_error
 
     def _read(self, log: Log, partition: FetchPartition, data: PartitionData, budget: int, *, is_first: bool) -> int:
@@ -230,7 +235,10 @@ class _Fetch:
     # --- answering
 
     def _respond_in_steps(self) -> Steps[FetchResponse]:
-        """What was found; in a session only what is news."""
+        """What was found; in a session only what is news. Nothing, if it is more than the client's quota allows."""
+        meter = self._ctx.meter
+        if meter is not None and self._size_bytes and not meter.charge_fetch(self._size_bytes):
+            return self._respond_empty()
         response = FetchResponse(session_id=self._session.id if self._session else 0)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         is_incremental = self._session is not None and self._request.session_epoch > 0
@@ -252,3 +260,14 @@ class _Fetch:
                 response.responses.append(topic)
             topic.partitions.append(data)
         return response
+
+    def _respond_empty(self) -> FetchResponse:
+        """As if there were nothing: a client asks for the same again, and begins its session anew if it had just begun.
+
+        Nothing of the session has changed but its epoch, so what was news stays news.
+        """
+        if self._session is not None and self._request.session_epoch > 0:
+            return FetchResponse(session_id=self._session.id)
+        if self._session is not None:
+            self._ctx.broker.sessions.end(self._ctx.principal, self._session.id)
+        return FetchResponse()

@@ -80,6 +80,7 @@ async def _create_and_answer(
         try:
             if not (ctx.may(Operation.CREATE, CLUSTER) or ctx.may(Operation.CREATE, TOPIC, name)):
                 raise denial(TOPIC)
+            ctx.charge_mutations(partitions, strict=False)  # a client that asks for metadata is not refused for it
             await ctx.broker.in_thread(lambda name=name: create(name))  # type: ignore[misc]  # bound now, not later
         except HeadraceError as error:
             refused[name] = code_of(error)

@@ -34,6 +34,9 @@ from headrace.protocol.messages.delete_topics import (
 from headrace.protocol.schema import Uuid
 from headrace.security.acl import Operation
 
+# Since these versions clients understand that a quota refuses them (KIP-599).
+_CREATE_STRICTLY_SINCE, _DELETE_STRICTLY_SINCE, _GROW_STRICTLY_SINCE = 6, 5, 3
+
 
 async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Make each topic; one that is refused does not touch the others."""
@@ -50,6 +53,8 @@ async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTop
                 raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             partitions = _partitions(ctx, topic)
             settings = _settings(topic)
+            if topic.name not in ctx.broker.topics.by_name:
+                ctx.charge_mutations(partitions, strict=ctx.version >= _CREATE_STRICTLY_SINCE)
             created = await ctx.broker.in_thread(
                 lambda name=topic.name, partitions=partitions, settings=settings: ctx.broker.topics.create(  # type: ignore[misc]
                     name, partitions, settings, validate_only=request.validate_only
@@ -125,6 +130,7 @@ async def delete_topics(ctx: Context, request: DeleteTopicsRequest) -> DeleteTop
                 raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
             topic = _find_deletable(ctx, state, result)
             result.name, result.topic_id = topic.name, Uuid(topic.id)
+            ctx.charge_mutations(len(topic.partitions), strict=ctx.version >= _DELETE_STRICTLY_SINCE)
             await ctx.broker.delete_topic(topic)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
@@ -170,6 +176,7 @@ async def create_partitions(ctx: Context, request: CreatePartitionsRequest) -> C
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"each new partition is assigned to broker {ctx.broker.node_id}, the only one",
                 )
+            ctx.charge_mutations(max(new, 0), strict=ctx.version >= _GROW_STRICTLY_SINCE)
             await ctx.broker.in_thread(
                 lambda name=asked.name, count=asked.count: ctx.broker.topics.add_partitions(  # type: ignore[misc]
                     name, count, validate_only=request.validate_only

@@ -1,4 +1,5 @@
-"""Structs that several APIs declare alike: how single partitions and topics came out, and where brokers are.
+"""Structs that several APIs declare alike: how single partitions and topics came out, where brokers are, and what
+a quota is for.
 
 An API whose struct differs in a single field or version declares its own.
 """
@@ -55,3 +56,10 @@ class Listener(wire.Struct):
     name: str = wire.string()
     host: str = wire.string()
     port: int = wire.uint16()
+
+
+class EntityPart(wire.Struct):
+    """A part of what a quota is set for; null instead of a name is the default of its type."""
+
+    entity_type: str = wire.string()
+    entity_name: str | None = wire.nullable_string()
