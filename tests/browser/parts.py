@@ -102,39 +102,41 @@ def report(job: str, batch: int, rows: int, topic: str, offset: int, writes: Wri
     return Progress(job, "out", batch, rows=rows, sources=(source,), writes=writes, **(told | facts))  # type: ignore[arg-type]
 
 
-def write_reports(bootstrap: str, batches: range = range(60)) -> None:
+def write_reports(cluster: Cluster, batches: range = range(60)) -> None:
     """Two jobs that read the orders: one keeps state and writes a topic, one writes a table."""
     rng = random.Random(7)
     sums, table = Written("topic", "revenue", "topic revenue"), Written("store", "table enriched", "table enriched")
-    with Cluster(parse_bootstrap(bootstrap)) as cluster:
-        broken = {"dead_letters": 1, "dead_letter_reasons": {"not JSON: line 1, column 1": 1}}
-        bare = {"state_rows": 0, "state_bytes": 0, "watermark": None}
-        ProgressTopic(cluster).write([])  # makes the topic
-        writer = Writer(cluster, PROGRESS)
-        for batch in batches:
-            at_ms = int(time.time() * 1000) - (batches[-1] - batch) * 2000
-            for told in (
-                report("revenue", batch, 700 + rng.randrange(600), "orders", 4_000, sums, **broken),
-                report("enrich", batch, 300 + rng.randrange(200), "orders", 4_900, table, **bare),
-            ):
-                writer.add(NewRecord(told.job.encode(), json.dumps(told.as_json()).encode(), at_ms))
-        writer.flush()
+    broken = {"dead_letters": 1, "dead_letter_reasons": {"not JSON: line 1, column 1": 1}}
+    bare = {"state_rows": 0, "state_bytes": 0, "watermark": None}
+    ProgressTopic(cluster).write([])  # makes the topic
+    writer = Writer(cluster, PROGRESS)
+    for batch in batches:
+        at_ms = int(time.time() * 1000) - (batches[-1] - batch) * 2000
+        for told in (
+            report("revenue", batch, 700 + rng.randrange(600), "orders", 4_000, sums, **broken),
+            report("enrich", batch, 300 + rng.randrange(200), "orders", 4_900, table, **bare),
+        ):
+            writer.add(NewRecord(told.job.encode(), json.dumps(told.as_json()).encode(), at_ms))
+    writer.flush()
 
 
 @contextmanager
 def reporting(bootstrap: str) -> Iterator[None]:
     """The jobs go on: they report every few seconds, as Spark does even when idle, or they would count as silent."""
     stop = threading.Event()
+    # One for all reports: tests that run meanwhile set how new clients reach their brokers.
+    cluster = Cluster(parse_bootstrap(bootstrap))
 
     def report_on() -> None:
         for batch in itertools.count(60):
             if stop.wait(5):
                 return
-            write_reports(bootstrap, range(batch, batch + 1))
+            write_reports(cluster, range(batch, batch + 1))
 
-    write_reports(bootstrap)
-    thread = threading.Thread(target=report_on, daemon=True)
-    thread.start()
-    yield
-    stop.set()
-    thread.join()
+    with cluster:
+        write_reports(cluster)
+        thread = threading.Thread(target=report_on, daemon=True)
+        thread.start()
+        yield
+        stop.set()
+        thread.join()

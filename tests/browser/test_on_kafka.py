@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
 from headrace.dashboard.app import DashboardServer
 from headrace.serving.guard import cookie_name, session_by_token
 from peers.kafka.broker import running_kafka
@@ -58,7 +60,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         traffic.make_topics(broker.bootstrap_servers)
         traffic.write_orders(broker.bootstrap_servers, "orders", 2_000, ago_ms=3_600_000)
         traffic.read_some(broker.bootstrap_servers, "reporting", "orders", 800)
-        parts.write_reports(broker.bootstrap_servers)
+        with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+            parts.write_reports(cluster)
         folder = tmp_path_factory.mktemp("parts")
         with parts.running(broker.bootstrap_servers, folder, parts.ShopDatabase(folder)):
             yield broker.bootstrap_servers

@@ -38,6 +38,7 @@ from headrace.protocol.messages.describe_user_scram_credentials import (
     UserName,
 )
 from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headrace.security.scram import salt_password
 from tests.certificates import make_authority, make_certificate
@@ -91,7 +92,6 @@ def settings(files):
         "sasl.oauthbearer.jwks.endpoint.url": f"file://{files.folder}/jwks.json",
         "sasl.oauthbearer.expected.issuer": "https://issuer",
         "sasl.oauthbearer.expected.audience": "kafka",
-        "socket.connection.setup.timeout.ms": "2000",
     }
 
 
@@ -221,10 +221,18 @@ def test_a_large_request_before_the_login_is_not_read(broker):
         assert sock.recv(1) == b""
 
 
-def test_who_does_not_log_in_is_closed(broker):
-    host, _, port = broker.SASL_PLAINTEXT.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as sock:
-        assert sock.recv(1) == b""
+def test_a_token_that_no_password_needs_is_not_kept_waiting(wire):
+    assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    with pytest.raises((ConnectionError, EOFError)):
+        wire.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0" + b"x" * 33_000), 2)
+
+
+def test_who_does_not_log_in_is_closed(settings):
+    hurried = settings | {"socket.connection.setup.timeout.ms": "300"}
+    with Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=hurried) as running:
+        host, _, port = running.bootstrap_servers.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as sock:
+            assert sock.recv(1) == b""
 
 
 def test_an_answer_to_a_wrong_password_takes_a_while(settings, files):

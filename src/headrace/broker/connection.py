@@ -39,7 +39,7 @@ from headrace.protocol.frame import RequestHeader, decode_request_header, encodi
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.protocol.schema import Message
-from headrace.security.login import Login, Outcome, State
+from headrace.security.login import MAX_TOKEN_BYTES, Login, Outcome, State
 from headrace.security.principal import ANONYMOUS
 from headrace.storage.segment import FileSlice
 from headrace.telemetry.logs import get_logger
@@ -93,6 +93,7 @@ class Connection:
         self._principal = ANONYMOUS
         self._view_of = view_of
         self._login = self._begin_login(endpoint)
+        self._evaluated: asyncio.Future[Outcome] | None = None  # the token that a thread looks at
         self._steps: Steps[None] | None = None  # of the request that is being handled
         self._is_reading = False
         self._is_writing = False
@@ -278,11 +279,14 @@ class Connection:
         logins = self._endpoint.logins
         assert logins is not None
         now_ms = self._runtime.now_ms()
+        if len(token) > MAX_TOKEN_BYTES:  # those that wait for a thread are kept until then
+            self._refuse(f"a token of {len(token):,} bytes: {MAX_TOKEN_BYTES:,} are the most")
+            return
         if not login.is_slow:
             self._end_step(login, login.step(token, now_ms, monotonic()), header)
             return
         slot = self._channel.open_slot()  # keeps the next request waiting
-        future = self._loop.run_in_executor(logins.threads, login.step, token, now_ms, monotonic())
+        self._evaluated = future = self._loop.run_in_executor(logins.threads, login.step, token, now_ms, monotonic())
 
         def done(outcome: asyncio.Future[Outcome]) -> None:
             if self.is_closed or outcome.cancelled():
@@ -499,6 +503,8 @@ class Connection:
                 client=repr(self),
                 hint="have it use the port of an SSL or SASL_SSL listener",
             )
+        elif isinstance(error, HeadraceError) and self._login is not None and not self._login.is_open:
+            self._refuse(str(error))
         elif isinstance(error, HeadraceError):
             _log.warning("connection closed", client=repr(self), reason=str(error))
         else:
@@ -518,6 +524,8 @@ class Connection:
             self._loop.remove_writer(self._fd)
         for task in self._tasks:
             task.cancel()
+        if self._evaluated is not None:
+            self._evaluated.cancel()
         self._steps = None
         self._channel.close()
         self._socket.close()

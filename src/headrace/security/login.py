@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
@@ -55,6 +55,9 @@ class State(Enum):
     OTHER_MECHANISM = auto()  # was chosen to log in again: the next token is refused
     OPEN = auto()
     REFUSED = auto()
+
+
+MAX_TOKEN_BYTES: Final = 32 * 1024  # a JWT of that size would not fit into the headers of HTTP either
 
 
 class Outcome(NamedTuple):
