@@ -1,8 +1,10 @@
 """Our client where TLS, a name and a password are wanted, on a real Kafka and on our broker: the same on both."""
 
+import base64
 import math
 import sqlite3
 import time
+import urllib.error
 import urllib.request
 import uuid
 from contextlib import closing
@@ -273,7 +275,11 @@ def test_a_whole_stack_is_let_in_and_its_password_is_nowhere_to_be_seen(secure_b
         stack.wait_until_fine()
         wait_until(lambda: copied(tmp_path / "copy.db") == [(1, 250)], f"nothing is copied: {stack.members()}")
         url = stack.members()["dashboard"]["facts"]["url"]
-        wait_until(lambda: "shop.main.orders" in asked(f"{url}api/topics"), "the dashboard does not see the topic")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            asked(f"{url}api/topics")
+        wait_until(
+            lambda: "shop.main.orders" in asked(f"{url}api/topics", SCRAM_USER), "the dashboard does not see the topic"
+        )
         for pid in stack.pids():
             assert password.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
     finally:
@@ -300,6 +306,7 @@ def copied(file):
             return []
 
 
-def asked(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+def asked(url, user=None):
+    headers = {"Authorization": f"Basic {base64.b64encode(':'.join(user).encode()).decode()}"} if user else {}
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as answer:
         return answer.read().decode()
