@@ -47,7 +47,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "however often it asks, and never gets past that batch. Here it gets the batch once it has fetched nothing for "
         "ten seconds, and waits for it afterwards. Nor is what a client has to wait for forgotten: Kafka forgets a "
         "burst after eleven seconds, so that large requests go at up to twice their quota there.",
-        (_at("waiting", "wire", "batch larger than the quota.partitions"),),
+        (_at("throttled", "wire", "batch larger than the quota.partitions"),),
     ),
     Difference(
         "An ACL that is invalid is refused alone",

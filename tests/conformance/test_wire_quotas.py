@@ -139,7 +139,7 @@ def test_filtering_quotas(brokers):
     assert told["twice"] == ("INVALID_REQUEST", None)
 
 
-def waiting(wire, topic):
+def throttled(wire, topic):
     """How long clients are told to wait: not for ten seconds of their quotas at once, and then for what is more."""
     wire.create(topic)
     wire.client_id = topic  # nobody else's: other tests use the same Kafka
@@ -176,6 +176,6 @@ def _half_seconds(response):
     return round(response.throttle_time_ms / 500)  # Kafka and we count the milliseconds between two requests
 
 
-def test_waiting(brokers):
-    told = brokers.compare(waiting, Wire)
+def test_throttled(brokers):
+    told = brokers.compare(throttled, Wire)
     assert (told["within"], told["beyond"], told["without"]["wait"]) == (0, 4, 0)
