@@ -131,7 +131,6 @@ def read_committed(bootstrap: str) -> dict[int, list[tuple[bytes, bytes]]]:
             "group.id": "auditor",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,
             "auto.offset.reset": "earliest",
         }
     )

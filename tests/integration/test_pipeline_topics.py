@@ -63,7 +63,6 @@ def consume(servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]
             "group.id": "auditor",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # the end of a partition is known when a fetch of nothing is answered
         }
     )
     partitions = list(consumer.list_topics(topic).topics[topic].partitions)

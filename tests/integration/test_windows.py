@@ -102,7 +102,7 @@ class Topics:
     def consumed(self, topic: str | None = None) -> list[dict[str, Any]]:
         consumer = Consumer(
             {"bootstrap.servers": self.servers, "group.id": "audit", "isolation.level": "read_committed",
-             "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+             "enable.partition.eof": True}
         )  # fmt: skip
         consumer.assign([TopicPartition(topic or self.sink, 0, 0)])
         found = []
