@@ -15,6 +15,7 @@ from headrace.broker.handlers import (
     fixed,
     groups,
     metadata,
+    offsets,
     partitions,
     produce,
     quotas,
@@ -115,9 +116,9 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
         groups.describe_consumer_groups,
         Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE}),
     ),
-    ApiKey.OFFSET_COMMIT: (groups.commit_offsets, Needs(group=READ, each={TOPIC: READ})),
-    ApiKey.OFFSET_FETCH: (groups.fetch_offsets, Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE})),
-    ApiKey.OFFSET_DELETE: (groups.delete_offsets, Needs(group=DELETE, each={TOPIC: READ})),
+    ApiKey.OFFSET_COMMIT: (offsets.commit_offsets, Needs(group=READ, each={TOPIC: READ})),
+    ApiKey.OFFSET_FETCH: (offsets.fetch_offsets, Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE})),
+    ApiKey.OFFSET_DELETE: (offsets.delete_offsets, Needs(group=DELETE, each={TOPIC: READ})),
     # transactions
     ApiKey.INIT_PRODUCER_ID: (
         transactions.init_producer_id,

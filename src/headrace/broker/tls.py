@@ -23,7 +23,8 @@ from typing import Any, Final
 
 from headrace.broker.channel import Sendable
 from headrace.broker.config import BrokerConfig, Listener
-from headrace.broker.connection import Connection, read_slice
+from headrace.broker.connection import Connection
+from headrace.broker.file_views import read_slice
 from headrace.broker.settings import InvalidSetting
 from headrace.errors import HeadraceError
 from headrace.secret_files import check_private

@@ -13,7 +13,7 @@ from headrace.broker.channel import (
     SHARED_BUFFER_BYTES,
     Channel,
 )
-from headrace.broker.connection import view_of
+from headrace.broker.file_views import view_of
 from headrace.broker.turns import Deferred
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
 from headrace.storage.segment import FileSlice

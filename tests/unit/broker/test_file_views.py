@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from headrace.broker.connection import READ_UP_TO, WINDOW, view_of
+from headrace.broker.file_views import READ_UP_TO, WINDOW, view_of
 from headrace.storage.filesystem import OsFileSystem
 from headrace.storage.segment import FileSlice
 from headrace.testing import MemoryFileSystem

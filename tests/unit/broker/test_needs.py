@@ -20,9 +20,9 @@ from headrace.security.principal import Principal
 # Where topics are looked up without asking what the client may do to them, and why that is right.
 LOOKED_UP_FREELY = {
     "fixed.elect_leaders": "needs the cluster",
-    "groups._split_known": "the name of a topic that was found with permission",
-    "groups.complete": "ids for topics that the answer names",
-    "groups.fetch_offsets": "names for ids, which are asked about next",
+    "offsets._split_known": "the name of a topic that was found with permission",
+    "offsets.complete": "ids for topics that the answer names",
+    "offsets.fetch_offsets": "names for ids, which are asked about next",
     "metadata._answer": "asks `allows` itself: what it answers differs by whether the topic is there",
     "metadata.create": "was asked before",
     "metadata.describe_topic_partitions": "names the client may not know of are left out before",

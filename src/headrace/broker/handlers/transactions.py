@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from headrace.broker.errors import code_of
 from headrace.broker.groups import OFFSETS_TOPIC
 from headrace.broker.handler import CLUSTER, TOPIC, TRANSACTIONAL_ID, Answer, Context, denial
-from headrace.broker.handlers.groups import count_partitions, store_offsets
+from headrace.broker.handlers.offsets import count_partitions, store_offsets
 from headrace.broker.transactions import Asked
 from headrace.broker.turns import Deferred, Steps
 from headrace.coordinator.transaction.events import TransactionRequest, WriterSupport
