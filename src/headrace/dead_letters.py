@@ -2,8 +2,9 @@
 
 One form for pipelines and for derived systems. A letter's key is the record's place and the job, and the topic is
 compacted: a batch that runs twice leaves one letter, and two jobs that read one topic have theirs beside each other.
-Letters are durable before the job's place moves on, so a record that is missing from a result is in the topic. One that
-is of no interest any more is taken back by a record without a value.
+Letters are durable before the job's place moves on, so a record that is missing from a result is in the topic. Only what
+a topic does not take whole is cut, and the header `cut` names it. One that is of no interest any more is taken back by a
+record without a value.
 """
 
 import time
@@ -14,17 +15,20 @@ from typing import Any, Final, NamedTuple
 
 from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
-from headrace.client.errors import UnknownTopic
+from headrace.client.errors import Refused, UnknownTopic
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
 from headrace.records import Header, Record
 
 SUFFIX: Final = ".dead-letters"
 _SHOWN_REASONS: Final = 3
 _LONGEST_REASON: Final = 300
+_ROOM_BYTES: Final = 16 * 1024 * 1024  # for a letter, in a topic that we make
+_CUT: Final = ("value", "key", "reason")  # what of a letter that is too large may be cut
 _OPTIONS: Final = FetchOptions(max_wait_ms=100, committed=True)
 
 
@@ -83,9 +87,41 @@ def topic_for(topic: str, chosen: str | None) -> str:
 
 
 def write_letters(cluster: Cluster, letters_topic: str, letters: Iterable[Letter]) -> None:
-    """Write letters; they are durable when this returns."""
-    ensure_topic(cluster, letters_topic, configs={"cleanup.policy": "compact"})
-    writer = Writer(cluster, letters_topic)
+    """Write letters; they are durable when this returns.
+
+    A letter is larger than its record, by its headers: a topic that we make has room for that, and in one that has not
+    the letter is cut. What is wrong with a record must not depend on how large it is, and the record itself is where it
+    was.
+    """
+    ensure_topic(cluster, letters_topic, configs={"cleanup.policy": "compact", "max.message.bytes": str(_ROOM_BYTES)})
+    whole = list(letters)
+    try:
+        _write(Writer(cluster, letters_topic), whole)
+    except Refused as refusal:
+        if refusal.code is not ErrorCode.MESSAGE_TOO_LARGE:
+            raise
+        writer = Writer(cluster, letters_topic)
+        for letter in whole:  # those that were written already are written again, under the same keys
+            _write_cut(writer, letter)
+
+
+def _write_cut(writer: Writer, letter: Letter) -> None:
+    """Write one letter, its longest part cut by half until the topic takes it."""
+    cut = letter
+    while True:
+        try:
+            _write(writer, [cut], [part for part in _CUT if getattr(cut, part) != getattr(letter, part)])
+        except Refused as refusal:
+            part = max(_CUT, key=lambda name: len(getattr(cut, name) or ""))
+            longest = getattr(cut, part)
+            if refusal.code is not ErrorCode.MESSAGE_TOO_LARGE or not longest:
+                raise
+            cut = cut._replace(**{part: longest[: len(longest) // 2]})
+        else:
+            return
+
+
+def _write(writer: Writer, letters: Iterable[Letter], cut: Collection[str] = ()) -> None:
     for letter in letters:
         headers = {
             "error": letter.reason,
@@ -99,6 +135,8 @@ def write_letters(cluster: Cluster, letters_topic: str, letters: Iterable[Letter
         told.append(Header("key", letter.key))
         if letter.job:
             told.append(Header("job", letter.job.encode()))
+        if cut:
+            told.append(Header("cut", ",".join(cut).encode()))
         writer.add(NewRecord(letter.id, letter.value, int(time.time() * 1000), told))
     writer.flush()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
@@ -10,6 +11,7 @@ from headrace import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
+from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord
 from headrace.connect.sync.rebuilding import rebuild
 from headrace.connect.sync.registry import make_sink
@@ -18,6 +20,7 @@ from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.status import status_of
 from headrace.connect.sync.verification import verify
 from headrace.dead_letters import Letter, LetterBox, write_letters
+from headrace.model import TopicPartition
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.options import read_options
 from headrace.pipelines.source.planning import Range
@@ -90,6 +93,24 @@ def test_a_box_follows_what_is_taken_back_and_a_topic_that_was_made_again(bootst
         )
         box.look(cluster)
         assert box.facts() == {"dead_letters": 5, "dead_letter_reasons": {"reason 0": 3, "reason 1": 2}}
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_record_as_large_as_its_topic_takes_becomes_a_letter(bootstrap: str, tmp_path: Path, has_room: bool) -> None:
+    """With its headers it is larger than that: a topic that we make has room, and one that was there gets it cut."""
+    if not has_room:
+        make_topic(bootstrap, "orders.dead-letters", partitions=1)
+    large = Random(1).randbytes(1_048_400)
+    write(bootstrap, "orders", [NewRecord(b"k" * 20, large, 1), NewRecord(b"k", b"small", 1), upsert(1, {"n": 1})])
+    settings = SyncSettings("copy", "orders", "sqlite", {"path": str(tmp_path / "copy.sqlite"), "table": "orders"})
+    assert Runner(settings, make_sink(settings, bootstrap), connector(bootstrap, "copy")).catch_up().offsets == {0: 3}
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        letters = LetterBox("orders.dead-letters", "orders", "copy").look(cluster, keep=True)
+        records = [read.record for read in next(read_records(cluster, {TopicPartition("orders.dead-letters", 0): 0}))]
+    values = {letter.offset: letter.value for letter in letters}
+    assert values == {0: large if has_room else large[: len(large) // 2], 1: b"small"}
+    named = {header.value for record in records for header in record.headers if header.key == "cut"}
+    assert named == (set() if has_room else {b"value"})
 
 
 def test_what_others_wrote_to_the_topics_stops_nobody(bootstrap: str, tmp_path: Path) -> None:

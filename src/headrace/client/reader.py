@@ -57,12 +57,14 @@ def read_records(
     *,
     until: Mapping[TopicPartition, int] | None = None,
     options: FetchOptions = LONG_POLL,
+    ids: Mapping[str, str] | None = None,
 ) -> Iterator[list[ReadRecord]]:
     """The records from `starts` on, as they come; an empty list each time that a wait ends without news.
 
-    With `until`, up to these offsets and no further; without, for ever.
+    With `until`, up to these offsets and no further; without, for ever. With `ids`, of these topics alone: another one
+    under such a name is raised as `TopicReplaced`.
     """
-    fetcher = Fetcher(cluster, starts, options)
+    fetcher = Fetcher(cluster, starts, options, ids=ids)
     while True:
         for partition, position in list(fetcher.positions.items()):
             if until is not None and position >= until[partition]:

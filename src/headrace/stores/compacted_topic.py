@@ -4,28 +4,43 @@ Not in a consumer group's offsets: a broker forgets those of a group that was aw
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
-from headrace.client.errors import UnknownTopic
+from headrace.client.errors import OffsetOutOfRange, TopicReplaced, UnknownTopic
+from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
-from headrace.client.reader import read_records
+from headrace.client.reader import ReadRecord, read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.model import TopicPartition
 from headrace.records import Record
 
 # Small segments that are compacted soon, for a topic that is read from its start when something starts.
 SMALL = {"segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
+_LOOK_AGAIN_S = 0.2  # for a topic that is not there yet
 
 
 class CompactedTopic:
-    """Reads and writes the topic, which the first write makes; `position` is up to where it was read."""
+    """Reads and writes the topic, which the first write makes; `position` is up to where it was read.
 
-    def __init__(self, cluster: Cluster, name: str, configs: Mapping[str, str] = SMALL) -> None:
+    What was read of a topic that was deleted, or made again under its name, counts no more: `forget` is called, and the
+    new one is read from its start, however long it is by then.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        configs: Mapping[str, str] = SMALL,
+        *,
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
         self._cluster, self._configs = cluster, {"cleanup.policy": "compact", **configs}
+        self._forget = forget
         self.partition = TopicPartition(name, 0)
         self.position: int | None = None
+        self._id = ""  # of the topic that the position is in
         self._writer: Writer | None = None
 
     def write(self, key: str, value: bytes | None) -> None:
@@ -39,14 +54,43 @@ class CompactedTopic:
     def read_news(self) -> Iterator[Record]:
         """The records since the last time, at first all."""
         try:
-            self._cluster.topic(self.partition.topic)
+            topic = self._cluster.topic(self.partition.topic, refresh=self.position is not None)
+            held = bounds(self._cluster, [self.partition])[self.partition]
         except UnknownTopic:
+            self._begin_again()
             return
-        held = bounds(self._cluster, [self.partition])[self.partition]
+        if self.position is not None and (topic.id_text != self._id or self.position > held.end):
+            self._begin_again()
+        self._id = topic.id_text
         start = held.start if self.position is None else self.position
         for records in read_records(self._cluster, {self.partition: start}, until={self.partition: held.end}):
             yield from (read.record for read in records)
         self.position = max(start, held.end)
+
+    def wait_for_news(self, timeout_s: float) -> list[Record]:
+        """The next records after those that were read; none if the time is over before."""
+        if self.position is None:
+            time.sleep(min(timeout_s, _LOOK_AGAIN_S))
+            return []
+        end = time.monotonic() + timeout_s
+        options = FetchOptions(max_wait_ms=int(timeout_s * 1000))
+        ids = {self.partition.topic: self._id}
+        found: list[ReadRecord] = []
+        try:
+            for found in read_records(self._cluster, {self.partition: self.position}, options=options, ids=ids):
+                if found or time.monotonic() >= end:  # else it has only learnt that the topic is another one
+                    break
+        except (TopicReplaced, UnknownTopic, OffsetOutOfRange):
+            return list(self.read_news())
+        if found:
+            self.position = found[-1].record.offset + 1
+        return [read.record for read in found]
+
+    def _begin_again(self) -> None:
+        if self.position is not None:
+            self.position = None
+            self._writer = None  # it would not make the topic
+            self._forget()
 
     def read_last(self, key: str) -> bytes | None:
         """What is kept under a key; for a topic that was not read before."""

@@ -93,9 +93,8 @@ class TopicBooks:
     """Reads and writes the topic; remembers where it is."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._topic = CompactedTopic(cluster, VIEWS_TOPIC)
         self.entries: dict[str, Entry] = {}
+        self._topic = CompactedTopic(cluster, VIEWS_TOPIC, forget=self.entries.clear)
 
     def write(self, label: str, entry: Entry | None) -> None:
         """Write down what is known of a view, or that it is no more; durable when this returns."""
@@ -108,14 +107,8 @@ class TopicBooks:
 
     def wait(self, timeout_s: float) -> None:
         """Until there is anything new, or the time is over."""
-        topic = self._topic
-        if topic.position is None:
-            time.sleep(min(timeout_s, 0.2))
-            return
-        options = FetchOptions(max_wait_ms=int(timeout_s * 1000))
-        for _, record in next(read_records(self._cluster, {topic.partition: topic.position}, options=options)):
+        for record in self._topic.wait_for_news(timeout_s):
             self._take(record)
-            topic.position = record.offset + 1
 
     def _take(self, record: Record) -> None:
         name = (record.key or b"").decode()
