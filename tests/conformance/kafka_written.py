@@ -23,13 +23,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from peers.kafka.broker import running_kafka
+from tests.reading import read_committed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -305,40 +306,10 @@ def _wait_until_cleaned(log_dir: Path, topic: str) -> None:
 
 
 def _read_back(servers: str) -> dict[str, list[Record]]:
-    # One consumer for all topics: each costs a second to find its group's coordinator.
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "read-back",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        places = {(topic, partition) for topic in _TOPICS for partition in range(_partitions(topic))}
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in places])
-        readable: dict[str, list[Record]] = {topic: [] for topic in _TOPICS}
-        for message in _until_ends(consumer, places):
-            readable[message.topic()].append(_record(message))
-        return readable
-    finally:
-        consumer.close()
-
-
-def _until_ends(consumer: Consumer, unfinished: set[tuple[str, int]]) -> Iterator[Message]:
-    while unfinished:
-        # One at a time: `consume(n, timeout)` waits out its timeout whenever fewer than n are left.
-        message = consumer.poll(30)
-        if message is None:
-            raise AssertionError(f"Kafka sent nothing for 30 s; not at their ends: {sorted(unfinished)}")
-        error = message.error()
-        if error is None:
-            yield message
-        elif error.code() == KafkaError._PARTITION_EOF:
-            unfinished.discard((message.topic(), message.partition()))
-        else:
-            raise AssertionError(f"Kafka does not serve what it wrote: {error}")
+    readable: dict[str, list[Record]] = {topic: [] for topic in _TOPICS}
+    for message in read_committed(servers, *_TOPICS):
+        readable[message.topic()].append(_record(message))
+    return readable
 
 
 def _record(message: Message) -> Record:

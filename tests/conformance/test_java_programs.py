@@ -9,12 +9,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace import Broker
 from peers.java import java_command
 from peers.kafka.tools import kafka_logging, run_tool
+from tests.reading import read_committed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,24 +40,6 @@ def create(broker: Broker, **topics: int) -> None:
     made = admin.create_topics([NewTopic(name.replace("_", "-"), count, 1) for name, count in topics.items()])
     for done in made.values():
         done.result()
-
-
-def read_committed(broker: Broker, topic: str, partitions: int) -> list[tuple[bytes | None, bytes | None]]:
-    """Every record that a reader of committed records sees up to the end, in the order of each partition."""
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "check", "isolation.level": "read_committed"}
-    )
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)[1] for index in range(partitions)]
-    found: list[tuple[bytes | None, bytes | None]] = []
-    while [place.offset for place in consumer.position(consumer.assignment())] != ends:
-        message = consumer.poll(30)
-        if message is None:
-            break
-        assert message.error() is None
-        found.append((message.key(), message.value()))
-    consumer.close()
-    return found
 
 
 def json_lines(text: str, name: str) -> list[dict[str, object]]:
@@ -102,7 +85,8 @@ def test_the_transactional_copier_copies_each_record_once_whatever_it_aborts(bro
         *("--transaction-size", "150", "--max-messages", "2000", "--enable-random-aborts", "--group-mode"),
     )
     assert json.loads(copied.stdout.strip().splitlines()[-1])["remaining"] == 0
-    assert read_committed(broker, "copier-out", 1) == expected
+    copies = read_committed(broker.bootstrap_servers, "copier-out")
+    assert [(message.key(), message.value()) for message in copies] == expected
 
 
 def test_a_streams_application_counts_exactly_once(broker: Broker, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from headrace.broker.embedded import Broker
 from headrace.protocol.messages.list_offsets import (
@@ -32,6 +31,7 @@ from headrace.protocol.messages.offset_fetch import (
 from headrace.records import Record, build_batch
 from tests.integration.transforming_worker import GROUP, INPUT, NEVER_SEEN, OUTPUT, transformed
 from tests.integration.wire import Wire
+from tests.reading import read_committed
 
 PARTITIONS = 4
 WORKERS = 2
@@ -123,31 +123,11 @@ def committed_offsets(wire: Wire) -> list[int] | None:
     return None if any(found.error_code for found in partitions) else [found.committed_offset for found in partitions]
 
 
-def read_committed(bootstrap: str) -> dict[int, list[tuple[bytes, bytes]]]:
-    """All of the output that a reader of committed records sees."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "auditor",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.assign([TopicPartition(OUTPUT, number, 0) for number in range(PARTITIONS)])
+def read_results(bootstrap: str) -> dict[int, list[tuple[bytes, bytes]]]:
+    """All of the output that a reader of committed records sees, by partition."""
     found: dict[int, list[tuple[bytes, bytes]]] = {number: [] for number in range(PARTITIONS)}
-    at_end: set[int] = set()
-    deadline = time.monotonic() + PATIENCE_S
-    while len(at_end) < PARTITIONS:
-        assert time.monotonic() < deadline
-        for message in consumer.consume(500, 0.2):
-            error = message.error()
-            if error is None:
-                found[message.partition() or 0].append((message.key() or b"", message.value() or b""))
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                at_end.add(message.partition() or 0)
-    consumer.close()
+    for message in read_committed(bootstrap, OUTPUT):
+        found[message.partition() or 0].append((message.key() or b"", message.value() or b""))
     return found
 
 
@@ -227,7 +207,7 @@ def test_every_result_is_seen_once_whatever_is_killed(tmp_path: Path, protocol: 
             states = wire.ask(ListTransactionsRequest(), ListTransactionsResponse, 1).transaction_states
             assert {state.transactional_id for state in states} == {"worker-0", "worker-1"}
             assert {state.transaction_state for state in states} <= {"CompleteCommit", "CompleteAbort", "Empty"}
-        found = read_committed(bootstrap)
+        found = read_results(bootstrap)
     finally:
         for worker in workers:
             worker.kill()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,7 +19,9 @@ from headrace.client.cluster import Cluster
 from headrace.client.transactions import Transactions
 from headrace.pipelines.sink.topic.decisions import Decision, Decisions
 from headrace.pipelines.sink.topic.options import DECISIONS_TOPIC, SinkOptions
-from headrace.pipelines.sink.topic.phases import Attempt, write_task
+from headrace.pipelines.sink.topic.phases import Attempt, prefix_of, write_task
+from tests.integration.waiting import wait_until
+from tests.reading import read_committed, wait_for_markers
 
 pytestmark = pytest.mark.java
 
@@ -57,26 +59,7 @@ def produce(servers: str, topic: str, records: list[tuple[str | None, Any]], **s
 
 def consume(servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     """Everything in a topic that is committed, by another client."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "auditor",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    partitions = list(consumer.list_topics(topic).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    found, ended = [], set()
-    while len(ended) < len(partitions):
-        message = consumer.poll(10)
-        assert message is not None
-        if message.error():
-            ended.add(message.partition())
-        else:
-            found.append((message.key(), message.value()))
-    consumer.close()
-    return found
+    return [(message.key(), message.value()) for message in read_committed(servers, topic)]
 
 
 def read(spark: SparkSession, servers: str, topic: str, shape: str | None = None, **options: Any) -> DataFrame:
@@ -171,7 +154,7 @@ def test_a_stream_goes_on_where_it_was_and_finds_new_partitions(
     admin = AdminClient({"bootstrap.servers": servers})
     for future in admin.create_partitions([NewPartitions(topic, 5)]).values():
         future.result()
-    time.sleep(0.5)
+    wait_until(lambda: len(admin.list_topics(topic).topics[topic].partitions) == 5, "the partitions are not there")
     produce(servers, topic, [(None, json.dumps(row)) for row in ROWS[:100]], **{"linger.ms": 0, "batch.size": 100})
     run_to_topic(rows, servers, out, tmp_path / "cp")
     assert len(consume(servers, out)) == 600
@@ -237,6 +220,7 @@ def test_results_are_written_as_kafkas_own_clients_write_them(spark: SparkSessio
     frame = read(spark, servers, topic, includeHeaders=True).select("key", "value", "headers", "timestamp")
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         frame.write.format("headrace").mode("append").options(bootstrap=servers, topic=out, compression=codec).save()
+    wait_for_markers(servers, out)
     copies = read(spark, servers, out, includeHeaders=True).collect()
     originals = read(spark, servers, topic, includeHeaders=True).collect()
     shown = ("key", "value", "partition", "timestamp", "headers")
@@ -256,8 +240,9 @@ def test_a_rerun_of_a_decided_batch_changes_nothing(
     assert sorted(consume(servers, out), key=str) == sorted(
         ((row["user"].encode(), json.dumps(row).encode()) for row in ROWS), key=str
     )
+    query = json.loads((tmp_path / "cp" / "metadata").read_text())["id"]
     with Cluster(parse_bootstrap(servers)) as cluster:
-        assert Transactions(cluster).open_ids("headrace-sink-") == []
+        assert Transactions(cluster).open_ids(prefix_of(query)) == []
 
 
 def test_a_batch_committed_in_part_is_completed(spark: SparkSession, servers: str, tmp_path: Path) -> None:
@@ -311,9 +296,7 @@ def test_a_batch_that_fails_shows_nothing(spark: SparkSession, servers: str, top
     )
     with pytest.raises(Exception, match="stop"):
         frame.write.format("headrace").mode("append").options(bootstrap=servers, topic=out).save()
-    assert consume(servers, out) == []
-    with Cluster(parse_bootstrap(servers)) as cluster:
-        assert Transactions(cluster).open_ids("headrace-sink-") == []
+    assert consume(servers, out) == []  # which would fail if a transaction stayed open there
 
 
 @ON_KAFKA_IF_LONG

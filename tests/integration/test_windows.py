@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,6 +28,7 @@ from headrace.pipelines.operators import (
     tumbling,
 )
 from headrace.pipelines.operators.errors import BadField, BadTime, BadWindow
+from tests.reading import read_committed
 
 pytestmark = pytest.mark.java
 
@@ -100,16 +101,7 @@ class Topics:
         return self.consumed()[before:], query
 
     def consumed(self, topic: str | None = None) -> list[dict[str, Any]]:
-        consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": "audit", "isolation.level": "read_committed",
-             "enable.partition.eof": True}
-        )  # fmt: skip
-        consumer.assign([TopicPartition(topic or self.sink, 0, 0)])
-        found = []
-        while not (message := consumer.poll(10)).error():
-            found.append(json.loads(message.value()))
-        consumer.close()
-        return found
+        return [json.loads(message.value() or b"") for message in read_committed(self.servers, topic or self.sink)]
 
 
 @pytest.fixture
