@@ -9,12 +9,12 @@ from copy import deepcopy
 from headrace.coordinator.decision import RequestToken
 from headrace.coordinator.group.classic.state import Phase, group_record
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
-from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
 from headrace.coordinator.group.coordinator import GroupCoordinator
 from headrace.coordinator.group.events import Loaded, Request, TimerFired, TransactionEnded
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol import codec
 from headrace.protocol.schema import Uuid

@@ -12,12 +12,12 @@ from headrace.broker.topics import TopicCatalog
 from headrace.broker.turns import Deferred
 from headrace.coordinator.decision import CoordinatorRecord, Decision
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
-from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
 from headrace.coordinator.group.coordinator import GroupCoordinator
 from headrace.coordinator.group.events import Loaded, Request, TimerFired, TopicsDeleted, TransactionEnded
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
+from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest

@@ -12,14 +12,15 @@ from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, t
 from headrace.coordinator.group import description
 from headrace.coordinator.group.classic.kind import ClassicGroups
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
-from headrace.coordinator.group.consumer.topics import Topics, TopicsChanged, TopicsKey
 from headrace.coordinator.group.events import Event, Loaded, Request, TimerFired, TopicsDeleted, TransactionEnded
+from headrace.coordinator.group.heartbeats import take_news
 from headrace.coordinator.group.kinds import GroupKind
 from headrace.coordinator.group.offsets import commit, fetch, forgetting
 from headrace.coordinator.group.offsets.forgetting import ExpiryTimer
 from headrace.coordinator.group.offsets.store import OffsetStore, TransactionMarker
 from headrace.coordinator.group.record_formats import OffsetCommitKey, OffsetCommitValue
-from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
+from headrace.coordinator.group.settings import GroupSettings, SettingsChanged, SettingsKey
+from headrace.coordinator.group.topics import Topics, TopicsChanged, TopicsKey
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -48,7 +49,8 @@ class GroupCoordinator:
         self._settings = settings
         self._classic = ClassicGroups(settings)
         self._consumer = consumer
-        self._kinds: tuple[GroupKind, ...] = (self._classic,) if consumer is None else (self._classic, consumer)
+        self._beating: tuple[GroupKind, ...] = tuple(kind for kind in (consumer,) if kind is not None)
+        self._kinds: tuple[GroupKind, ...] = (self._classic, *self._beating)
         self._kind_of_record = {key: kind for kind in self._kinds for key in kind.record_keys}
         self._kind_of_timer = {key: kind for kind in self._kinds for key in kind.timer_keys}
         assert not any(issubclass(key, tuple) for key in self._kind_of_timer), "equal tuples would be one timer"
@@ -66,10 +68,12 @@ class GroupCoordinator:
             self._offsets.apply(key, value, producer_id)
         elif isinstance(key, TransactionMarker):
             self._offsets.apply_marker(key, committed=bool(value))
-        else:
-            if isinstance(key, TopicsKey):
-                assert isinstance(value, Topics)
+        elif isinstance(key, TopicsKey | SettingsKey):
+            if isinstance(value, Topics):
                 self._offsets.topics = value
+            for beating in self._beating:
+                beating.apply(record)
+        else:
             kind = self._kind_of_record[type(key)]
             kind.apply(record)
             if kind is not self._classic:
@@ -96,7 +100,7 @@ class GroupCoordinator:
             case TopicsDeleted(topics=names, every=every):
                 return forgetting.forget_topics(self._offsets, names, every=every)
             case TopicsChanged() | SettingsChanged():
-                return together(*(kind.decide(event, now_ms) for kind in self._kinds))
+                return take_news(event)
             case Loaded():
                 loaded = (kind.decide(event, now_ms) for kind in self._kinds)
                 return together(*loaded, Decision(timers=(forgetting.next_expiry(self._settings, now_ms),)))

@@ -4,8 +4,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from headrace.coordinator.decision import RequestToken
-from headrace.coordinator.group.consumer.topics import TopicsChanged
 from headrace.coordinator.group.settings import SettingsChanged
+from headrace.coordinator.group.topics import TopicsChanged
 from headrace.protocol.schema import Message
 
 

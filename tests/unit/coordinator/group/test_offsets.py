@@ -3,13 +3,13 @@
 import pytest
 
 from headrace.coordinator.decision import CoordinatorRecord
-from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
 from headrace.coordinator.group.coordinator import GroupCoordinator
 from headrace.coordinator.group.events import TimerFired, TopicsDeleted, TransactionEnded
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.offsets.forgetting import ExpiryTimer
 from headrace.coordinator.group.record_formats import OffsetCommitKey, OffsetCommitValue
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest
 from headrace.protocol.messages.offset_delete import (

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from headrace.coordinator.decision import CoordinatorRecord, Decision, RequestToken
 from headrace.coordinator.group.assignors import Assignment
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
-from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
 from headrace.coordinator.group.events import Loaded, Request, TimerFired, see_all
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.protocol import codec
 from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -152,7 +152,7 @@ def test_records_without_epochs_mean_the_epoch_of_the_member(epochs):
 def test_records_come_back_with_their_epochs():
     a, b = topic_id("a"), topic_id("b")
     epochs = {(a, 1): 2, (a, 2): 4, (b, 0): 3}
-    holding = Holding(4, 3, MemberState.UNREVOKED_PARTITIONS, parts(a=[2, 1]), parts(b=[0]), epochs)
+    holding = Holding(4, 3, MemberState.UNREVOKED, parts(a=[2, 1]), parts(b=[0]), epochs)
     value = facts.member_holding(GROUP, "m", holding).value
     assert value.assigned_partitions[0].assignment_epochs == [2, 4]
     assert value.partitions_pending_revocation[0].assignment_epochs == [3]

@@ -2,10 +2,10 @@
 
 from headrace.coordinator.decision import RequestToken
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
-from headrace.coordinator.group.consumer.topics import Topic, Topics, TopicsChanged
 from headrace.coordinator.group.coordinator import GroupCoordinator
 from headrace.coordinator.group.events import Loaded, Request, TimerFired
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest

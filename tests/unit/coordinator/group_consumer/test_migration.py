@@ -17,10 +17,10 @@ from headrace.coordinator.group.consumer.timers import (
     MemberSessionTimer,
     MemberSyncTimer,
 )
-from headrace.coordinator.group.consumer.topics import TopicsChanged
 from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.kinds import CommitClaim
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.topics import TopicsChanged
 from headrace.protocol import codec
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest

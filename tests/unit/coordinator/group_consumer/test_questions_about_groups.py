@@ -151,7 +151,7 @@ def test_tombstones_of_what_is_not_known_are_passed_over():
 def test_records_come_back_as_they_were_made():
     profile = Profile("i", "r", "c", "/h", frozenset({"a", "b"}), "x.*", 7, "range")
     assert facts.read_profile(facts.member_profile(GROUP, "m", profile).value) == profile
-    holding = Holding(4, 3, MemberState.UNREVOKED_PARTITIONS, parts(a=[1, 2]), parts(b=[0]))
+    holding = Holding(4, 3, MemberState.UNREVOKED, parts(a=[1, 2]), parts(b=[0]))
     assert facts.read_holding(facts.member_holding(GROUP, "m", holding).value) == holding
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from headrace.coordinator.group.consumer.member import Holding, MemberState, Refusal
+from headrace.coordinator.group.consumer.member import Holding
 from headrace.coordinator.group.consumer.membership import reconcile
 from headrace.coordinator.group.consumer.state import GroupState
 from headrace.coordinator.group.consumer.timers import MemberRebalanceTimer, MemberSessionTimer
+from headrace.coordinator.group.heartbeats import MemberState, Refusal
 from headrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.group_consumer.harness import GROUP, Shell, assigned, parts, topic_id
 
@@ -15,12 +16,12 @@ def test_a_newcomer_waits_for_what_others_still_have():
     shell.join("a", "orders")
     response = shell.join("b", "orders")
     assert (response.member_epoch, assigned(response)) == (2, {})
-    assert shell.group.members["b"].holding.state is MemberState.UNRELEASED_PARTITIONS
+    assert shell.group.members["b"].holding.state is MemberState.UNRELEASED
     assert shell.group.state is GroupState.RECONCILING
 
     response = shell.beat("a", 1)  # it is told to give up two of four, and keeps its epoch
     assert (response.member_epoch, assigned(response)) == (1, {"orders": [0, 1]})
-    assert shell.group.members["a"].holding.state is MemberState.UNREVOKED_PARTITIONS
+    assert shell.group.members["a"].holding.state is MemberState.UNREVOKED
     assert shell.written() == ["CurrentMemberAssignment"]
     assert shell.timers[MemberRebalanceTimer(GROUP, "a")] == 61_000
 
@@ -117,5 +118,5 @@ def test_a_member_takes_what_is_free_and_waits_for_the_rest():
     holding = Holding(1, 0, MemberState.STABLE, parts(orders=[0]))
     step = reconcile(holding, parts(orders=[0, 1, 2]), 2, None, lambda _, partition: partition != 2)
     since = {(topic_id("orders"), 0): 1, (topic_id("orders"), 1): 2}
-    assert step == Holding(2, 1, MemberState.UNRELEASED_PARTITIONS, parts(orders=[0, 1]), since=since)
+    assert step == Holding(2, 1, MemberState.UNRELEASED, parts(orders=[0, 1]), since=since)
     assert reconcile(step, parts(orders=[0, 1, 2]), 2, None, lambda _, partition: partition != 2) is step

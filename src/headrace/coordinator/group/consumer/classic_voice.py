@@ -11,7 +11,6 @@ from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group.classic import join as classic_join
 from headrace.coordinator.group.classic import session as classic_session
 from headrace.coordinator.group.consumer import membership, timers
-from headrace.coordinator.group.consumer.draft import Draft
 from headrace.coordinator.group.consumer.embedded import (
     CONSUMER_PROTOCOL_TYPE,
     Subscription,
@@ -19,13 +18,14 @@ from headrace.coordinator.group.consumer.embedded import (
     write_assignment,
 )
 from headrace.coordinator.group.consumer.heartbeat import settle
-from headrace.coordinator.group.consumer.member import ClassicVoice, Member, MemberState, Profile, Refusal
+from headrace.coordinator.group.consumer.member import ClassicVoice, Member, Profile
 from headrace.coordinator.group.consumer.membership import difference
 from headrace.coordinator.group.consumer.state import ConsumerGroup, RejoinDeadline
 from headrace.coordinator.group.consumer.subscription import update_epoch
-from headrace.coordinator.group.consumer.topics import Topics
 from headrace.coordinator.group.events import Request
+from headrace.coordinator.group.heartbeats import Draft, MemberState, Refusal
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.topics import Topics
 from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -37,7 +37,12 @@ _MANY_LEAVE_SINCE = 3  # KIP-345
 
 
 def join(
-    draft: Draft, request: Request, asked: JoinGroupRequest, topics: Topics, settings: GroupSettings, now_ms: int
+    draft: Draft[ConsumerGroup],
+    request: Request,
+    asked: JoinGroupRequest,
+    topics: Topics,
+    settings: GroupSettings,
+    now_ms: int,
 ) -> JoinGroupResponse:
     if error := classic_join.check_request(asked, settings):
         raise Refusal(error, error.meaning)
@@ -66,7 +71,12 @@ def join(
 
 
 def sync(
-    draft: Draft, request: Request, asked: SyncGroupRequest, topics: Topics, settings: GroupSettings, now_ms: int
+    draft: Draft[ConsumerGroup],
+    request: Request,
+    asked: SyncGroupRequest,
+    topics: Topics,
+    settings: GroupSettings,
+    now_ms: int,
 ) -> SyncGroupResponse:
     if error := classic_session.check_sync(asked, request.version):
         raise Refusal(error, error.meaning)
@@ -75,7 +85,7 @@ def sync(
     if asked.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or asked.protocol_name not in (None, name):
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member's protocol is {name!r}")
     holding = member.holding
-    if draft.group.epoch > holding.epoch and holding.state is not MemberState.UNREVOKED_PARTITIONS:
+    if draft.group.epoch > holding.epoch and holding.state is not MemberState.UNREVOKED:
         raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS, "the group has changed: join again")
     draft.cancel_timers([timers.MemberSyncTimer(draft.group.group_id, member.member_id)])
     timers.renew_session(draft, member, settings, now_ms)
@@ -87,7 +97,7 @@ def sync(
 
 
 def heartbeat(
-    draft: Draft, asked: HeartbeatRequest, topics: Topics, settings: GroupSettings, now_ms: int
+    draft: Draft[ConsumerGroup], asked: HeartbeatRequest, topics: Topics, settings: GroupSettings, now_ms: int
 ) -> HeartbeatResponse:
     """Hear that a classic member is alive, and have it join again if that would bring it a step further.
 
@@ -107,7 +117,7 @@ def heartbeat(
 
 
 def leave(
-    draft: Draft, request: Request, asked: LeaveGroupRequest, topics: Topics | None, now_ms: int
+    draft: Draft[ConsumerGroup], request: Request, asked: LeaveGroupRequest, topics: Topics | None, now_ms: int
 ) -> LeaveGroupResponse:
     """Let classic members go; those who speak the new protocol leave by a heartbeat of their own."""
     has_many = request.version >= _MANY_LEAVE_SINCE
@@ -194,17 +204,17 @@ def _profile(profile: Profile, request: Request, asked: JoinGroupRequest, subscr
 def _should_rejoin(group: ConsumerGroup, member: Member) -> bool:
     """Whether joining again would bring the member further: to another epoch, to give up or to get partitions."""
     holding = member.holding
-    if holding.epoch < group.epoch or holding.state is MemberState.UNREVOKED_PARTITIONS:
+    if holding.epoch < group.epoch or holding.state is MemberState.UNREVOKED:
         return True
     missing = difference(group.target(member.member_id), holding.assigned)
-    return holding.state is MemberState.UNRELEASED_PARTITIONS and all(
+    return holding.state is MemberState.UNRELEASED and all(
         group.is_free(topic_id, partition, member.member_id)
         for topic_id, partitions in missing.items()
         for partition in partitions
     )
 
 
-def _forget_rejoin(draft: Draft, member: Member) -> None:
+def _forget_rejoin(draft: Draft[ConsumerGroup], member: Member) -> None:
     draft.cancel_timers([timers.MemberRejoinTimer(draft.group.group_id, member.member_id)])
     if member.member_id in draft.group.rejoin_deadlines:
         draft.write(CoordinatorRecord(RejoinDeadline(draft.group.group_id, member.member_id), None, is_kept=False))

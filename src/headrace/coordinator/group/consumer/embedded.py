@@ -7,7 +7,7 @@ messages start with their version; a newer one is read as the newest that is kno
 from typing import NamedTuple
 
 from headrace.coordinator.group.assignors import Assignment
-from headrace.coordinator.group.consumer.topics import Topics
+from headrace.coordinator.group.topics import Topics
 from headrace.protocol import codec
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.schema import (

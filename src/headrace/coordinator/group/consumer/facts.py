@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group import record_formats as log
 from headrace.coordinator.group.assignors import Assignment
-from headrace.coordinator.group.consumer.member import ClassicVoice, Epochs, Holding, MemberState, Profile
+from headrace.coordinator.group.consumer.member import ClassicVoice, Epochs, Holding, Profile
+from headrace.coordinator.group.heartbeats import MemberState
 from headrace.protocol.messages.consumer_group_heartbeat import TopicPartitions as ReportedPartitions
 from headrace.protocol.schema import Uuid
 

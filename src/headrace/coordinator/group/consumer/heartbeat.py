@@ -8,22 +8,22 @@ from dataclasses import replace
 
 from headrace.coordinator.group.assignors import ASSIGNORS, Assignment
 from headrace.coordinator.group.consumer import facts, membership, timers
-from headrace.coordinator.group.consumer.draft import Draft
-from headrace.coordinator.group.consumer.member import (
+from headrace.coordinator.group.consumer.member import Member, Profile
+from headrace.coordinator.group.consumer.membership import reconcile
+from headrace.coordinator.group.consumer.state import ConsumerGroup
+from headrace.coordinator.group.consumer.subscription import check_expression, update_epoch, update_target
+from headrace.coordinator.group.events import Request
+from headrace.coordinator.group.heartbeats import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
-    Member,
+    Draft,
     MemberState,
-    Profile,
     Refusal,
     invalid,
 )
-from headrace.coordinator.group.consumer.membership import reconcile
-from headrace.coordinator.group.consumer.subscription import check_expression, update_epoch, update_target
-from headrace.coordinator.group.consumer.topics import Topics
-from headrace.coordinator.group.events import Request
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.topics import Topics
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import Assignment as AnsweredAssignment
 from headrace.protocol.messages.consumer_group_heartbeat import (
@@ -64,7 +64,7 @@ def check_request(asked: ConsumerGroupHeartbeatRequest, version: int) -> None:
 
 
 def leave(
-    draft: Draft, asked: ConsumerGroupHeartbeatRequest, topics: Topics, now_ms: int
+    draft: Draft[ConsumerGroup], asked: ConsumerGroupHeartbeatRequest, topics: Topics, now_ms: int
 ) -> ConsumerGroupHeartbeatResponse:
     """Let a member go: for good, or as a static one for a while."""
     member = membership.known_member(draft.group, asked.member_id, asked.instance_id)
@@ -76,7 +76,7 @@ def leave(
 
 
 def beat(
-    draft: Draft,
+    draft: Draft[ConsumerGroup],
     request: Request,
     asked: ConsumerGroupHeartbeatRequest,
     topics: Topics,
@@ -105,7 +105,7 @@ def beat(
 
 
 def settle(
-    draft: Draft, member: Member, profile: Profile, owned: Assignment | None, topics: Topics, now_ms: int
+    draft: Draft[ConsumerGroup], member: Member, profile: Profile, owned: Assignment | None, topics: Topics, now_ms: int
 ) -> Member:
     """Bring the member's profile, the group's epoch and target, and the member's holding up to date, in this order."""
     group_id, member_id = draft.group.group_id, member.member_id
@@ -126,7 +126,7 @@ def settle(
     written = group.members[member_id].holding
     if holding != written:
         draft.write(facts.member_holding(group_id, member_id, holding))
-        is_about_revocation = MemberState.UNREVOKED_PARTITIONS in (written.state, holding.state)
+        is_about_revocation = MemberState.UNREVOKED in (written.state, holding.state)
         if is_about_revocation and profile.classic is None:
             timers.watch_revocation(draft, draft.group.members[member_id], now_ms)
     return draft.group.members[member_id]

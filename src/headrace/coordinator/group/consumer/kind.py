@@ -1,22 +1,13 @@
 """All consumer groups of a partition: which group an event is about, and what others may ask about it."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 
-from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, Timer, together
+from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, together
 from headrace.coordinator.group import record_formats as log
 from headrace.coordinator.group.assignors import Assignment
 from headrace.coordinator.group.classic.state import ClassicGroup
 from headrace.coordinator.group.consumer import classic_voice, facts, heartbeat, membership, migration, timers
-from headrace.coordinator.group.consumer.draft import Draft
-from headrace.coordinator.group.consumer.member import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_FOR_A_WHILE_EPOCH,
-    Holding,
-    Member,
-    MemberState,
-    Refusal,
-)
+from headrace.coordinator.group.consumer.member import Holding, Member
 from headrace.coordinator.group.consumer.state import ConsumerGroup, RejoinDeadline, TopicsSeen
 from headrace.coordinator.group.consumer.subscription import preferred_assignor
 from headrace.coordinator.group.consumer.timers import (
@@ -25,10 +16,21 @@ from headrace.coordinator.group.consumer.timers import (
     MemberSessionTimer,
     MemberSyncTimer,
 )
-from headrace.coordinator.group.consumer.topics import Topics, TopicsChanged, TopicsKey
 from headrace.coordinator.group.events import GroupEvent, Loaded, Request, TimerFired
+from headrace.coordinator.group.heartbeats import (
+    EPOCHS_IN_COMMITS_SINCE,
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    Draft,
+    HeartbeatGroups,
+    MemberState,
+    Refusal,
+    take_news,
+)
 from headrace.coordinator.group.kinds import CommitClaim, ExpiryRule, GroupListing
-from headrace.coordinator.group.settings import GroupSettings, SettingsChanged, SettingsKey
+from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
+from headrace.coordinator.group.topics import Topics, TopicsChanged
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import Assignment as DescribedAssignment
@@ -104,10 +106,9 @@ def _name_partitions(assignment: Assignment, topics: Topics | None) -> Described
 ClassicRequest = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest
 
 _PROTOCOL_TYPE = "consumer"
-_EPOCHS_IN_COMMITS_SINCE = 9  # the version of OffsetCommit that knows STALE_MEMBER_EPOCH
 
 
-class ConsumerGroups:
+class ConsumerGroups(HeartbeatGroups[ConsumerGroup]):
     """The kind `consumer`."""
 
     type_name = "consumer"
@@ -122,8 +123,6 @@ class ConsumerGroups:
             log.ConsumerGroupRegularExpressionKey,
             TopicsSeen,
             RejoinDeadline,
-            TopicsKey,
-            SettingsKey,
         }
     )
     timer_keys: frozenset[type] = frozenset(
@@ -131,42 +130,7 @@ class ConsumerGroups:
     )
 
     def __init__(self, settings: GroupSettings) -> None:
-        self._settings = settings
-        self._by_group: Mapping[str, GroupSettings] = {}
-        self._groups: dict[str, ConsumerGroup] = {}
-        self._topics: Topics | None = None
-
-    def group_ids(self) -> Collection[str]:
-        return self._groups.keys()
-
-    def holds(self, group_id: str) -> bool:
-        return group_id in self._groups
-
-    def group(self, group_id: str) -> ConsumerGroup:
-        """The group as it is; it must not be changed."""
-        return self._groups[group_id]
-
-    # The only mutation:
-
-    def apply(self, record: CoordinatorRecord) -> None:
-        key = record.key
-        if isinstance(key, TopicsKey):
-            assert isinstance(record.value, Topics)
-            self._topics = record.value
-            return
-        if isinstance(key, SettingsKey):
-            assert isinstance(record.value, Mapping)
-            self._by_group = record.value
-            return
-        group_id: str = key.group_id  # type: ignore[union-attr]  # every other key has one
-        group = self._groups.get(group_id)
-        if group is None:
-            if record.value is None:
-                return
-            group = self._groups[group_id] = ConsumerGroup(group_id)
-        group.apply(record)
-        if not group.exists:
-            del self._groups[group_id]
+        super().__init__(settings, ConsumerGroup)
 
     # Decisions:
 
@@ -183,31 +147,25 @@ class ConsumerGroups:
                 return self._time_is_up(key, now_ms)
             case Loaded():
                 return self._loaded(now_ms)
-            case TopicsChanged(topics):
-                return Decision(records=(CoordinatorRecord(TopicsKey(), topics, is_kept=False),))
-            case SettingsChanged(by_group):
-                return Decision(records=(CoordinatorRecord(SettingsKey(), by_group, is_kept=False),))
+            case TopicsChanged() | SettingsChanged():
+                return take_news(event)
         return Decision()
-
-    def _settings_of(self, group_id: str) -> GroupSettings:
-        return self._by_group.get(group_id, self._settings)
 
     def _heartbeat(self, request: Request, asked: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
         try:
             heartbeat.check_request(asked, request.version)
-            if self._topics is None:
-                raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator does not know the topics yet")
-            draft = Draft(self._group_of(asked), request.sees)
+            topics = self._known_topics()
+            draft = Draft(self._group_to_join(asked.group_id, asked.member_epoch), request.sees)
             if asked.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH):
-                response = heartbeat.leave(draft, asked, self._topics, now_ms)
+                response = heartbeat.leave(draft, asked, topics, now_ms)
                 return self._without_leavers(draft, now_ms, Answer(request.token, response))
-            response = heartbeat.beat(draft, request, asked, self._topics, self._settings_of(asked.group_id), now_ms)
+            response = heartbeat.beat(draft, request, asked, topics, self._settings_of(asked.group_id), now_ms)
         except Refusal as refusal:
             answer = ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
             return Decision((Answer(request.token, answer),))
         return draft.decision(Answer(request.token, response))
 
-    def _without_leavers(self, draft: Draft, now_ms: int, *answers: Answer) -> Decision:
+    def _without_leavers(self, draft: Draft[ConsumerGroup], now_ms: int, *answers: Answer) -> Decision:
         """What follows when somebody has left: perhaps those who stay all speak the classic protocol."""
         before = self._groups[draft.group.group_id]
         if len(draft.group.members) < len(before.members):
@@ -237,14 +195,13 @@ class ConsumerGroups:
         return together(farewell, draft.decision(Answer(request.token, response)))
 
     def _classic_request(self, request: Request, now_ms: int) -> Decision:
-        asked, topics = request.message, self._topics
+        asked = request.message
         assert isinstance(asked, ClassicRequest)
         settings = self._settings_of(asked.group_id)
         draft = Draft(self._groups[asked.group_id], request.sees)
         response: Message
         try:
-            if topics is None:
-                raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator does not know the topics yet")
+            topics = self._known_topics()
             match asked:
                 case JoinGroupRequest():
                     response = classic_voice.join(draft, request, asked, topics, settings, now_ms)
@@ -257,14 +214,6 @@ class ConsumerGroups:
         except Refusal as refusal:
             return Decision((Answer(request.token, _classic_refusal(asked, refusal.code)),))
         return self._without_leavers(draft, now_ms, Answer(request.token, response))
-
-    def _group_of(self, asked: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-        group = self._groups.get(asked.group_id)
-        if group is None:
-            if asked.member_epoch != 0:
-                raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {asked.group_id!r}")
-            group = ConsumerGroup(asked.group_id)
-        return group
 
     def _describe(self, asked: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
         return ConsumerGroupDescribeResponse(
@@ -293,15 +242,12 @@ class ConsumerGroups:
             draft = Draft(group)
             for member in group.members.values():
                 timers.renew_session(draft, member, self._settings_of(group.group_id), now_ms)
-                if member.holding.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
+                if member.holding.state is MemberState.UNREVOKED and not member.is_classic:
                     timers.watch_revocation(draft, member, now_ms)
             decisions.append(draft.decision())
         return together(*decisions)
 
     # What others ask:
-
-    def is_empty(self, group_id: str) -> bool:
-        return not self._groups[group_id].members
 
     def listing(self, group_id: str) -> GroupListing:
         return GroupListing(self._groups[group_id].state.value, _PROTOCOL_TYPE)
@@ -323,7 +269,7 @@ class ConsumerGroups:
         member = group.members.get(claim.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if not claim.is_transactional and not member.is_classic and claim.version < _EPOCHS_IN_COMMITS_SINCE:
+        if not claim.is_transactional and not member.is_classic and claim.version < EPOCHS_IN_COMMITS_SINCE:
             return ErrorCode.UNSUPPORTED_VERSION
         if claim.generation == member.holding.epoch:
             return ErrorCode.NONE
@@ -363,11 +309,6 @@ class ConsumerGroups:
         """Each offset expires by its own age, if nobody is subscribed to its topic."""
         del group_id
         return ExpiryRule()
-
-    def session_timers(self, claim: CommitClaim, now_ms: int) -> tuple[Timer, ...]:
-        """A commit is no sign of life here."""
-        del claim, now_ms
-        return ()
 
 
 def _classic_refusal(asked: ClassicRequest, code: ErrorCode) -> Message:

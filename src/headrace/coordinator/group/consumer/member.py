@@ -5,51 +5,11 @@ The two are two records of the group's log, and change apart from each other.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.coordinator.group.assignors import Assignment
-from headrace.errors import HeadraceError
-from headrace.protocol.errors import ErrorCode
+from headrace.coordinator.group.heartbeats import JOIN_EPOCH, MemberState
 from headrace.protocol.schema import Uuid
-
-
-class Refusal(HeadraceError):
-    """The request is answered with this error, and nothing changes."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
-def fenced(message: str) -> Refusal:
-    """The member has to give up all its partitions and to join again."""
-    return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f"{message}; give up all partitions and join again")
-
-
-def invalid(message: str) -> Refusal:
-    """The request makes no sense, whatever the group's state is."""
-    return Refusal(ErrorCode.INVALID_REQUEST, message)
-
-
-# What a heartbeat's member epoch means when it is not one.
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2  # a static member that will be back; its partitions wait for it
-
-
-class MemberState(IntEnum):
-    """Where a member is on its way to the target assignment; the numbers are those of the log."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # it has been told to give up partitions, and has not said yet that it did
-    UNRELEASED_PARTITIONS = 2  # it waits for partitions that others have not given up yet
-    UNKNOWN = 127  # written by a newer broker
-
-    @classmethod
-    def _missing_(cls, value: object) -> "MemberState":  # noqa: ARG003  # whatever it is, it is not known
-        return cls.UNKNOWN
 
 
 class ClassicVoice(NamedTuple):

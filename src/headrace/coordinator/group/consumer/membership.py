@@ -10,20 +10,18 @@ from dataclasses import replace
 
 from headrace.coordinator.group.assignors import Assignment
 from headrace.coordinator.group.consumer import facts, timers
-from headrace.coordinator.group.consumer.draft import Draft
-from headrace.coordinator.group.consumer.member import (
+from headrace.coordinator.group.consumer.member import Holding, Member, places
+from headrace.coordinator.group.consumer.state import ConsumerGroup
+from headrace.coordinator.group.consumer.subscription import update_epoch
+from headrace.coordinator.group.heartbeats import (
     JOIN_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
-    Holding,
-    Member,
+    Draft,
     MemberState,
     Refusal,
     fenced,
-    places,
 )
-from headrace.coordinator.group.consumer.state import ConsumerGroup
-from headrace.coordinator.group.consumer.subscription import update_epoch
-from headrace.coordinator.group.consumer.topics import Topics
+from headrace.coordinator.group.topics import Topics
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Uuid
 
@@ -50,7 +48,7 @@ def reconcile(
     if holding.is_reconciled_to(target_epoch):
         return holding
     epoch = holding.epoch
-    if holding.state is MemberState.UNREVOKED_PARTITIONS:
+    if holding.state is MemberState.UNREVOKED:
         if _has_any(owned, holding.revoking):
             return holding
         epoch += 1
@@ -72,7 +70,7 @@ def _step(
     kept = intersection(holding.assigned, target)
     revoking = difference(holding.assigned, target)
     if revoking and _has_any(owned, revoking):
-        return Holding(epoch, holding.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking, holding.since)
+        return Holding(epoch, holding.epoch, MemberState.UNREVOKED, kept, revoking, holding.since)
     assigned: dict[Uuid, frozenset[int]] = {}
     is_complete = True
     for topic, wanted in target.items():
@@ -81,7 +79,7 @@ def _step(
         is_complete = is_complete and now == wanted
         if now:
             assigned[topic] = now
-    state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
+    state = MemberState.STABLE if is_complete else MemberState.UNRELEASED
     if epoch == holding.epoch == target_epoch and state is holding.state and assigned == holding.assigned:
         return holding
     since = {partition: holding.since[partition] for partition in places(kept)}
@@ -135,7 +133,7 @@ def check_epoch(member: Member, epoch: int, owned: Assignment | None) -> None:
 
 
 def joining_member(
-    draft: Draft, member_id: str, instance_id: str | None, max_size: int, *, is_classic: bool = False
+    draft: Draft[ConsumerGroup], member_id: str, instance_id: str | None, max_size: int, *, is_classic: bool = False
 ) -> Member:
     """The member that joins: a new one, one that starts over, or one in the place of a static member that has left."""
     group = draft.group
@@ -155,7 +153,7 @@ def joining_member(
     return standing if is_classic else standing._replace(holding=_started_over(standing.holding))
 
 
-def _take_over(draft: Draft, old: Member, member_id: str) -> Member:
+def _take_over(draft: Draft[ConsumerGroup], old: Member, member_id: str) -> Member:
     """Put a new member in the place of a static one, with what it had."""
     group = draft.group
     new = Member(member_id, old.profile, _started_over(old.holding))
@@ -178,7 +176,7 @@ def _started_over(holding: Holding) -> Holding:
     return Holding(JOIN_EPOCH, JOIN_EPOCH, MemberState.STABLE, holding.assigned, since=holding.since)
 
 
-def leave_for_a_while(draft: Draft, member: Member) -> None:
+def leave_for_a_while(draft: Draft[ConsumerGroup], member: Member) -> None:
     """Keep a static member's place and partitions until it is back, or its session ends.
 
     Nobody else gets them before, so whoever comes back in its place has them since ever, as in Kafka.
@@ -189,7 +187,7 @@ def leave_for_a_while(draft: Draft, member: Member) -> None:
     draft.cancel_timers([timers.MemberRebalanceTimer(draft.group.group_id, member.member_id)])
 
 
-def remove(draft: Draft, member_ids: list[str], topics: Topics | None, now_ms: int) -> None:
+def remove(draft: Draft[ConsumerGroup], member_ids: list[str], topics: Topics | None, now_ms: int) -> None:
     """Remove members, and have the others share what they had as soon as one of them is heard of."""
     group = draft.group
     for member_id in member_ids:

@@ -28,10 +28,11 @@ from headrace.coordinator.group.consumer.embedded import (
     read_subscription,
     write_assignment,
 )
-from headrace.coordinator.group.consumer.member import ClassicVoice, Holding, Member, MemberState, Profile
+from headrace.coordinator.group.consumer.member import ClassicVoice, Holding, Member, Profile
 from headrace.coordinator.group.consumer.state import ConsumerGroup
-from headrace.coordinator.group.consumer.topics import Topics
+from headrace.coordinator.group.heartbeats import MemberState
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.topics import Topics
 from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.messages.join_group import JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupResponse

@@ -14,10 +14,9 @@ from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.expression import Expression, InvalidExpression
 from headrace.coordinator.group.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Subscriber
 from headrace.coordinator.group.consumer import facts
-from headrace.coordinator.group.consumer.draft import Draft
-from headrace.coordinator.group.consumer.member import Refusal
 from headrace.coordinator.group.consumer.state import ConsumerGroup, TopicsSeen
-from headrace.coordinator.group.consumer.topics import Topics
+from headrace.coordinator.group.heartbeats import Draft, Refusal
+from headrace.coordinator.group.topics import Topics
 from headrace.protocol.errors import ErrorCode
 
 
@@ -32,7 +31,7 @@ def check_expression(text: str | None) -> None:
             ) from None
 
 
-def update_epoch(draft: Draft, topics: Topics, now_ms: int, *, has_changed: bool) -> None:
+def update_epoch(draft: Draft[ConsumerGroup], topics: Topics, now_ms: int, *, has_changed: bool) -> None:
     """Bump the group's epoch if its members or what they want has changed, or the topics that they want."""
     group = draft.group
     have_topics_changed = group.topics_seen != topics.version
@@ -48,7 +47,7 @@ def update_epoch(draft: Draft, topics: Topics, now_ms: int, *, has_changed: bool
         draft.write(CoordinatorRecord(TopicsSeen(group.group_id), topics.version, is_kept=False))
 
 
-def _resolve_expressions(draft: Draft, topics: Topics, now_ms: int, *, again: bool) -> bool:
+def _resolve_expressions(draft: Draft[ConsumerGroup], topics: Topics, now_ms: int, *, again: bool) -> bool:
     """Bring expressions up to date; whether all of them are."""
     group, sees = draft.group, draft.sees
     wanted = {member.profile.topic_regex for member in group.members.values()} - {None}
@@ -71,7 +70,7 @@ def _resolve_expressions(draft: Draft, topics: Topics, now_ms: int, *, again: bo
     return is_resolved
 
 
-def update_target(draft: Draft, topics: Topics, now_ms: int) -> None:
+def update_target(draft: Draft[ConsumerGroup], topics: Topics, now_ms: int) -> None:
     """Compute the target assignment anew if it is older than the group's epoch, and write what has changed."""
     group = draft.group
     if group.epoch <= group.assignment_epoch:

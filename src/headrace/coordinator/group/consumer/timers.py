@@ -6,8 +6,9 @@ all timers of a member would be one.
 
 from dataclasses import dataclass
 
-from headrace.coordinator.group.consumer.draft import Draft
-from headrace.coordinator.group.consumer.member import Member, MemberState
+from headrace.coordinator.group.consumer.member import Member
+from headrace.coordinator.group.consumer.state import ConsumerGroup
+from headrace.coordinator.group.heartbeats import Draft, MemberState
 from headrace.coordinator.group.settings import GroupSettings
 
 
@@ -44,29 +45,29 @@ class MemberSyncTimer:
 TimerKey = MemberSessionTimer | MemberRebalanceTimer | MemberRejoinTimer | MemberSyncTimer
 
 
-def renew_session(draft: Draft, member: Member, settings: GroupSettings, now_ms: int) -> None:
+def renew_session(draft: Draft[ConsumerGroup], member: Member, settings: GroupSettings, now_ms: int) -> None:
     """Expect the next sign of life within the session timeout."""
     classic = member.profile.classic
     timeout_ms = settings.group_consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
     draft.set_timer(MemberSessionTimer(draft.group.group_id, member.member_id), now_ms + timeout_ms)
 
 
-def watch_revocation(draft: Draft, member: Member, now_ms: int) -> None:
+def watch_revocation(draft: Draft[ConsumerGroup], member: Member, now_ms: int) -> None:
     """Expect the member to give up what it has been told to, within its own rebalance timeout."""
     key = MemberRebalanceTimer(draft.group.group_id, member.member_id)
-    if member.holding.state is MemberState.UNREVOKED_PARTITIONS:
+    if member.holding.state is MemberState.UNREVOKED:
         draft.set_timer(key, now_ms + member.profile.rebalance_timeout_ms)
     else:
         draft.cancel_timers([key])
 
 
-def await_sync(draft: Draft, member: Member, now_ms: int) -> None:
+def await_sync(draft: Draft[ConsumerGroup], member: Member, now_ms: int) -> None:
     """Expect a classic member to fetch its assignment within its own rebalance timeout."""
     key = MemberSyncTimer(draft.group.group_id, member.member_id)
     draft.set_timer(key, now_ms + member.profile.rebalance_timeout_ms)
 
 
-def forget(draft: Draft, member: Member) -> None:
+def forget(draft: Draft[ConsumerGroup], member: Member) -> None:
     draft.cancel_timers(all_of(draft.group.group_id, member))
 
 
@@ -85,7 +86,7 @@ def is_due(key: TimerKey, member: Member) -> bool:
     """Whether the timer still means anything; a member may have changed the protocol that it speaks since."""
     match key:
         case MemberRebalanceTimer():
-            return not member.is_classic and member.holding.state is MemberState.UNREVOKED_PARTITIONS
+            return not member.is_classic and member.holding.state is MemberState.UNREVOKED
         case MemberRejoinTimer() | MemberSyncTimer():
             return member.is_classic
         case MemberSessionTimer():

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
-from headrace.coordinator.group.consumer.topics import Topics
 from headrace.coordinator.group.record_formats import OffsetCommitKey, OffsetCommitValue
+from headrace.coordinator.group.topics import Topics
 from headrace.model import NO_PRODUCER_ID, TopicPartition
 from headrace.protocol.schema import ZERO_UUID, Uuid
 
