@@ -63,3 +63,42 @@ class EntityPart(wire.Struct):
 
     entity_type: str = wire.string()
     entity_name: str | None = wire.nullable_string()
+
+
+# What the APIs of streams groups (KIP-1071) have in common.
+
+
+class Endpoint(wire.Struct):
+    """Where an instance of a streams application answers queries of its state."""
+
+    host: str = wire.string()
+    port: int = wire.uint16()
+
+
+class KeyValue(wire.Struct):
+    key: str = wire.string()
+    value: str = wire.string()
+
+
+class TopicInfo(wire.Struct):
+    """A topic that is made for a streams application; 0 partitions or replicas leave it to the broker."""
+
+    name: str = wire.string()
+    partitions: int = wire.int32()
+    replication_factor: int = wire.int16()
+    topic_configs: list[KeyValue] = wire.array(KeyValue)
+
+
+class TaskIds(wire.Struct):
+    """Tasks of a subtopology, by the number of the partition that each reads."""
+
+    subtopology_id: str = wire.string()
+    partitions: list[int] = wire.array(wire.INT32)
+
+
+class TaskOffset(wire.Struct):
+    """How far a task's changelogs go, all of them together."""
+
+    subtopology_id: str = wire.string()
+    partition: int = wire.int32()
+    offset: int = wire.int64()
