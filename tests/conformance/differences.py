@@ -26,7 +26,7 @@ def _at(scenario: str, client: str, path: str) -> str:
 NOT_SERVED = (
     *(f"api {key}" for key in (38, 39, 40, 41)),  # delegation tokens
     *(f"api {key}" for key in (*range(76, 80), *range(83, 88), 90, 91, 92)),  # share groups
-    *(f"api {key}" for key in (88, 89)),  # Kafka Streams groups
+    *("STREAMS_GROUP_HEARTBEAT", "STREAMS_GROUP_DESCRIBE"),
 )
 
 DIFFERENCES: tuple[Difference, ...] = (
