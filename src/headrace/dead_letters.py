@@ -2,9 +2,9 @@
 
 One form for pipelines and for derived systems. A letter's key is the record's place and the job, and the topic is
 compacted: a batch that runs twice leaves one letter, and two jobs that read one topic have theirs beside each other.
-Letters are durable before the job's place moves on, so a record that is missing from a result is in the topic. Only what
-a topic does not take whole is cut, and the header `cut` names it. One that is of no interest any more is taken back by a
-record without a value.
+Letters are durable before the job's place moves on, so a record that is missing from a result is in the topic. Only
+what a topic does not take whole is cut, and the header `cut` names it. One that is of no interest any more is taken
+back by a record without a value.
 """
 
 import time
