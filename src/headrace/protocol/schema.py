@@ -256,9 +256,9 @@ def blob(**where: "Unpack[Where]") -> bytes:
     return cast("bytes", _Pending(type=BYTES, default=b"", **where))
 
 
-def record_batches(**where: "Unpack[Where]") -> Buffer | None:
-    """Record batches, or null; decoded as a view into the frame, without a copy."""
-    return cast("Buffer | None", _Pending(type=RECORDS, default=None, nullable_since=0, **where))
+def record_batches(*, nullable_since: int | None = 0, **where: "Unpack[Where]") -> Buffer | None:
+    """Record batches, or null where that is allowed; decoded as a view into the frame, without a copy."""
+    return cast("Buffer | None", _Pending(type=RECORDS, default=None, nullable_since=nullable_since, **where))
 
 
 def struct(item: type[S], **where: "Unpack[Where]") -> S:
