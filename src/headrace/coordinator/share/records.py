@@ -1,0 +1,110 @@
+"""The records of `__share_group_state` in Kafka's own formats: a snapshot of a partition's state, and updates to it.
+
+A snapshot stands for everything before it. An update has what has changed since: where its start is -1 that stays as it
+was, and its batches replace what was known of their offsets. The topic is not compacted, since an update does not stand
+for the one before; what snapshots have made superfluous is deleted from its beginning.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.record_types import RecordType, RecordTypes
+from headrace.coordinator.share.partition import RecordState, Run
+from headrace.protocol import schema as wire
+
+STATE_TOPIC = "__share_group_state"
+
+
+class ShareKey(NamedTuple):
+    """A partition of a topic as one group sees it."""
+
+    group_id: str
+    topic_id: wire.Uuid
+    partition: int
+
+    @property
+    def text(self) -> str:
+        """The key as FindCoordinator has it; its hash says where in the topic its records are."""
+        topic_id = urlsafe_b64encode(self.topic_id).rstrip(b"=").decode()
+        return f"{self.group_id}:{topic_id}:{self.partition}"
+
+
+class ShareSnapshotKey(wire.Message, versions=range(1)):
+    group_id: str = wire.string()
+    topic_id: wire.Uuid = wire.uuid()
+    partition: int = wire.int32()
+
+
+class ShareUpdateKey(wire.Message, versions=range(1)):
+    group_id: str = wire.string()
+    topic_id: wire.Uuid = wire.uuid()
+    partition: int = wire.int32()
+
+
+class StateBatch(wire.Struct):
+    first_offset: int = wire.int64()
+    last_offset: int = wire.int64()
+    delivery_state: int = wire.int8()
+    delivery_count: int = wire.int16()
+
+
+class ShareSnapshotValue(wire.Message, versions=range(1), flexible_since=0):
+    snapshot_epoch: int = wire.int32()
+    state_epoch: int = wire.int32()
+    leader_epoch: int = wire.int32()
+    start_offset: int = wire.int64()
+    delivery_complete_count: int = wire.int32(default=-1, tag=0)
+    create_timestamp: int = wire.int64()
+    write_timestamp: int = wire.int64()
+    state_batches: list[StateBatch] = wire.array(StateBatch)
+
+
+class ShareUpdateValue(wire.Message, versions=range(1), flexible_since=0):
+    snapshot_epoch: int = wire.int32()
+    leader_epoch: int = wire.int32()
+    start_offset: int = wire.int64()
+    delivery_complete_count: int = wire.int32(default=-1, tag=0)
+    state_batches: list[StateBatch] = wire.array(StateBatch)
+
+
+RECORD_TYPES = (
+    RecordType(0, ShareSnapshotKey, ShareSnapshotValue, 0),
+    RecordType(1, ShareUpdateKey, ShareUpdateValue, 0),
+)
+
+_TYPES = RecordTypes(STATE_TOPIC, RECORD_TYPES)
+
+encode = _TYPES.encode
+decode = _TYPES.decode
+
+
+def key_of(record: CoordinatorRecord) -> ShareKey:
+    key = record.key
+    assert isinstance(key, ShareSnapshotKey | ShareUpdateKey)
+    return ShareKey(key.group_id, key.topic_id, key.partition)
+
+
+def write_runs(runs: Iterable[Run]) -> list[StateBatch]:
+    return [
+        StateBatch(
+            first_offset=run.first, last_offset=run.last, delivery_state=int(run.state), delivery_count=run.deliveries
+        )
+        for run in runs
+    ]
+
+
+def read_runs(batches: Iterable[StateBatch]) -> list[Run]:
+    """The runs of a record; one in a state that is not kept stands for what is available."""
+    kept = (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+    return [
+        Run(
+            batch.first_offset,
+            batch.last_offset,
+            RecordState(batch.delivery_state) if batch.delivery_state in kept else RecordState.AVAILABLE,
+            batch.delivery_count,
+        )
+        for batch in batches
+        if batch.first_offset <= batch.last_offset
+    ]

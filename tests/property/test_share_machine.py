@@ -1,0 +1,313 @@
+"""The records of a share group under hypothesis: acquired, acknowledged, released, lapsed, lost in a crash, in any order.
+
+The model knows every offset by itself. After every step: a record is held by one member at a time; a finished one is
+never delivered again; none is delivered more often than the limit; none is lost, for whatever is not finished is either
+held or available; and the records that were written so far, read again, give the same state but for who holds what.
+"""
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headrace.coordinator.share.coordinator import (
+    Acknowledged,
+    Altered,
+    Deleted,
+    Drafts,
+    LimitsChanged,
+    LocksLapsed,
+    MemberGone,
+    ShareCoordinator,
+    SnapshotWanted,
+    Started,
+)
+from headrace.coordinator.share.partition import Acknowledgement, Acquisition, AckType, RecordState, ShareLimits, Span
+from headrace.coordinator.share.records import ShareKey, decode, encode
+from headrace.protocol.errors import ErrorCode
+from tests.property.storage_model import examples
+
+KEY = ShareKey("group", b"t" * 16, 0)
+MEMBERS = st.sampled_from(["a", "b", "c"])
+AVAILABLE, HELD, FINISHED = "available", "held", "finished"
+
+
+@dataclass
+class Record:
+    is_deliverable: bool
+    state: str = AVAILABLE
+    deliveries: int = 0
+    holder: str = ""
+    deadline_ms: int = 0
+
+
+class ShareMachine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.coordinator = ShareCoordinator(updates_per_snapshot=3)
+        self.limits = ShareLimits(lock_ms=100, delivery_count=3, record_locks=12)
+        self.log = []  # spans
+        self.records = []  # by offset
+        self.written = []  # as bytes
+        self.now_ms = 0
+        self.log_start = 0
+        self.tell(Started(KEY, 0))
+
+    # --- the shell
+
+    def tell(self, *events, is_lost=False):
+        decision = self.coordinator.decide(events, self.now_ms)
+        if is_lost:  # it could not be written: nothing has happened
+            return None
+        for record in decision.records:
+            if isinstance(record.key, Drafts):
+                self.coordinator.install(record.value)
+            else:
+                self.written.append(encode(record))
+        return decision
+
+    @property
+    def partition(self):
+        return self.coordinator.partition(KEY)
+
+    @property
+    def end(self):
+        return len(self.records)
+
+    # --- the log
+
+    @rule(
+        sizes=st.lists(st.tuples(st.integers(1, 5), st.sampled_from([True, True, True, False])), min_size=1, max_size=4)
+    )
+    def produce(self, sizes):
+        for size, is_deliverable in sizes:
+            self.log.append(Span(self.end, self.end + size - 1, is_deliverable))
+            self.records += [Record(is_deliverable) for _ in range(size)]
+
+    @rule(amount=st.integers(1, 6))
+    @precondition(lambda self: self.log_start < self.end)
+    def delete_from_the_log(self, amount):
+        self.log_start = min(self.log_start + amount, self.end)
+        self.partition.advance(self.log_start)
+        for record in self.records[: self.log_start]:
+            record.state = FINISHED
+
+    # --- members
+
+    @rule(member=MEMBERS, count=st.integers(1, 6), is_exact=st.booleans())
+    def acquire(self, member, count, is_exact):
+        partition = self.partition
+        offset = partition.next_offset()
+        spans = [span for span in self.log if span.last >= offset]
+        if not partition.can_acquire(self.limits):
+            assert all(record.state != AVAILABLE for record in self.records[: partition.end])
+            return
+        runs = partition.acquire(Acquisition(member, count, is_exact), spans, self.limits, self.now_ms)
+
+        taken = [offset for run in runs for offset in range(run.first, run.last + 1)]
+        assert len(taken) == len(set(taken))
+        for run in runs:
+            for offset in range(run.first, run.last + 1):
+                record = self.records[offset]
+                assert record.is_deliverable
+                assert record.state == AVAILABLE
+                assert offset >= self.log_start
+                record.deliveries += 1
+                assert record.deliveries == run.deliveries <= self.limits.delivery_count
+                record.state, record.holder = HELD, member
+                record.deadline_ms = self.now_ms + self.limits.lock_ms
+        if is_exact:
+            assert len(taken) <= count
+        else:  # up to the end of the batch in which there is enough
+            behind = [span.last for span in self.log if taken and span.first <= taken[-1]]
+            assert len(taken) < count or taken[-1] <= behind[-1]
+        for offset in range(partition.end):  # what is never delivered is passed over as soon as it is seen
+            if not self.records[offset].is_deliverable and self.records[offset].state == AVAILABLE:
+                run = next((run for run in partition.runs if run.first <= offset <= run.last), None)
+                if run is None or run.is_finished:
+                    self.records[offset].state = FINISHED
+        if not taken:
+            open_offsets = [o for o in range(offset, self.end) if self.can_have(o)]
+            assert not open_offsets, "something could have been acquired"
+
+    def can_have(self, offset):
+        record = self.records[offset]
+        is_in_window = (
+            offset < self.partition.end or self.partition.end - self.partition.start < self.limits.record_locks
+        )
+        return record.is_deliverable and record.state == AVAILABLE and is_in_window
+
+    @rule(member=MEMBERS, data=st.data(), is_lost=st.booleans())
+    def acknowledge(self, member, data, is_lost):
+        held = [
+            offset for offset, record in enumerate(self.records) if record.state == HELD and record.holder == member
+        ]
+        if not held:
+            return
+        first = data.draw(st.sampled_from(held))
+        last = first
+        while last + 1 in held and data.draw(st.booleans()):
+            last += 1
+        kinds = st.sampled_from([AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.GAP])
+        size = last - first + 1
+        types = data.draw(st.lists(kinds, min_size=1, max_size=1) | st.lists(kinds, min_size=size, max_size=size))
+        event = Acknowledged(KEY, member, [Acknowledgement(first, last, types)], self.limits)
+        decision = self.tell(event, is_lost=is_lost)
+        if is_lost:
+            return
+        assert decision.refusals == (None,)
+        for offset in range(first, last + 1):
+            record, ack = self.records[offset], types[0] if len(types) == 1 else types[offset - first]
+            if ack == AckType.RENEW:
+                record.deadline_ms = self.now_ms + self.limits.lock_ms
+            elif ack == AckType.RELEASE:
+                self.release(record)
+            else:
+                record.state = FINISHED
+
+    def release(self, record):
+        record.state = AVAILABLE if record.deliveries < self.limits.delivery_count else FINISHED
+        record.holder = ""
+
+    @rule(member=MEMBERS, first=st.integers(0, 30), size=st.integers(1, 4), also=st.booleans())
+    def acknowledge_what_is_not_held(self, member, first, size, also):
+        last = first + size - 1
+        open_part = [self.records[o] for o in range(max(first, self.partition.start), min(last + 1, self.end))]
+        if open_part and last < self.partition.end and all(r.state == HELD and r.holder == member for r in open_part):
+            return
+        batches = [Acknowledgement(first, last, [AckType.ACCEPT])]
+        mine = [
+            o for o, record in enumerate(self.records) if record.state == HELD and record.holder == member and o < first
+        ]
+        if also and mine:  # nothing of a request that is refused in part is carried out
+            batches.insert(0, Acknowledgement(mine[0], mine[0], [AckType.ACCEPT]))
+        before = list(self.partition.runs)
+        (refusal,) = self.tell(Acknowledged(KEY, member, batches, self.limits)).refusals
+        assert refusal.code in (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
+        assert self.partition.runs == before
+
+    @rule(member=MEMBERS)
+    def lose_member(self, member):
+        self.tell(MemberGone(KEY, member, self.limits))
+        for record in self.records:
+            if record.state == HELD and record.holder == member:
+                self.release(record)
+
+    @rule(by_ms=st.sampled_from([1, 60, 150]))
+    def pass_time(self, by_ms):
+        self.now_ms += by_ms
+        self.tell(LocksLapsed(KEY, self.limits))
+        for record in self.records:
+            if record.state == HELD and record.deadline_ms <= self.now_ms:
+                self.release(record)
+
+    # --- the group and the broker
+
+    @rule(limit=st.integers(2, 4))
+    def change_the_limit(self, limit):
+        self.limits = self.limits._replace(delivery_count=limit)
+        self.tell(LimitsChanged(KEY, self.limits))
+        for record in self.records[: self.partition.end]:
+            if record.state == AVAILABLE and record.is_deliverable and record.deliveries >= limit:
+                record.state = FINISHED
+
+    @rule(offset=st.integers(0, 20))
+    def alter_the_start(self, offset):
+        offset = min(max(offset, self.log_start), self.end)
+        self.tell(Altered(KEY, offset))
+        for number, record in enumerate(self.records):
+            self.records[number] = Record(record.is_deliverable, FINISHED if number < offset else AVAILABLE)
+
+    @rule(offset=st.integers(0, 20))
+    def delete_the_state(self, offset):
+        offset = min(max(offset, self.log_start), self.end)
+        self.tell(Deleted(KEY))
+        assert self.partition is None
+        self.tell(Started(KEY, offset))
+        for number, record in enumerate(self.records):
+            self.records[number] = Record(record.is_deliverable, FINISHED if number < offset else AVAILABLE)
+
+    @rule()
+    def prune(self):
+        self.tell(SnapshotWanted(KEY))
+        self.written = self.written[-1:]
+
+    @rule()
+    def crash(self):
+        self.coordinator = self.reloaded()
+        self.partition.advance(self.log_start)
+        for record in self.records:
+            if record.state == HELD:
+                record.state, record.holder = AVAILABLE, ""
+                record.deliveries -= 1
+            elif record.state == FINISHED and not record.is_deliverable and record.deliveries == 0:
+                record.state = AVAILABLE  # it is passed over again
+        for record in self.records[: self.partition.start]:
+            record.state = FINISHED
+        self.tell(LimitsChanged(KEY, self.limits))
+        for record in self.records[: self.partition.end]:
+            if record.state == AVAILABLE and record.deliveries >= self.limits.delivery_count:
+                record.state = FINISHED
+
+    def reloaded(self):
+        fresh = ShareCoordinator(updates_per_snapshot=3)
+        for key, value in self.written:
+            fresh.apply(decode(key, value))
+        return fresh
+
+    # --- what always holds
+
+    @invariant()
+    def runs_are_whole(self):
+        partition = self.partition
+        reached = partition.start
+        for run in partition.runs:
+            assert run.first == reached <= run.last
+            reached = run.last + 1
+        assert reached == partition.end
+        for left, right in zip(partition.runs, partition.runs[1:], strict=False):
+            assert left[2:] != right[2:], "equal neighbours are one run"
+        assert partition.finished == sum(run.size for run in partition.runs if run.is_finished)
+        if partition.runs:
+            assert not partition.runs[0].is_finished
+
+    @invariant()
+    def every_record_is_as_in_the_model(self):
+        partition = self.partition
+        assert all(record.state == FINISHED for record in self.records[: partition.start] if record.is_deliverable)
+        for run in partition.runs:
+            for offset in range(run.first, run.last + 1):
+                record = self.records[offset]
+                if not record.is_deliverable:
+                    assert run.state in (RecordState.AVAILABLE, RecordState.ARCHIVED)
+                elif run.state is RecordState.ACQUIRED:
+                    assert (record.state, record.holder) == (HELD, run.holder)
+                    assert record.deadline_ms == run.deadline_ms > self.now_ms
+                    assert record.deliveries == run.deliveries
+                elif run.state is RecordState.AVAILABLE:
+                    assert record.state == AVAILABLE
+                    assert record.deliveries == run.deliveries
+                else:
+                    assert record.state == FINISHED
+        assert all(record.state == AVAILABLE for record in self.records[partition.end :] if record.is_deliverable)
+
+    @invariant()
+    def what_is_written_gives_the_same_state(self):
+        again, live = self.reloaded().partition(KEY), self.partition
+        again.advance(self.log_start)
+        for offset in range(min(again.start, live.start), max(again.end, live.end)):
+            if self.records[offset].is_deliverable and offset >= self.log_start:
+                assert kept_state(again, offset) == kept_state(live, offset), offset
+
+
+def kept_state(partition, offset):
+    if offset < partition.start:
+        return FINISHED
+    for run in partition.kept():
+        if run.first <= offset <= run.last:
+            return FINISHED if run.is_finished else run.deliveries
+    return 0
+
+
+TestShareMachine = ShareMachine.TestCase
+TestShareMachine.settings = examples(200, stateful_step_count=40)
