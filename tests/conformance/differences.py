@@ -25,7 +25,9 @@ def _at(scenario: str, client: str, path: str) -> str:
 # Kafka's APIs that our broker does not announce; those with a number are not in `headrace.protocol` either.
 NOT_SERVED = (
     *(f"api {key}" for key in (38, 39, 40, 41)),  # delegation tokens
-    *(f"api {key}" for key in (*range(76, 80), *range(83, 88), 90, 91, 92)),  # share groups
+    *("SHARE_GROUP_HEARTBEAT", "SHARE_GROUP_DESCRIBE", "SHARE_FETCH", "SHARE_ACKNOWLEDGE"),
+    *(f"{what}_SHARE_GROUP_OFFSETS" for what in ("DESCRIBE", "ALTER", "DELETE")),
+    *(f"api {key}" for key in range(83, 88)),  # brokers among themselves, about the state of share groups
     *("STREAMS_GROUP_HEARTBEAT", "STREAMS_GROUP_DESCRIBE"),
 )
 

@@ -1,4 +1,4 @@
-"""The records of a share group under hypothesis: acquired, acknowledged, released, lapsed, lost in a crash, in any order.
+"""The records of a share group under hypothesis: acquired, acknowledged, released, lapsed, forgotten in a crash.
 
 The model knows every offset by itself. After every step: a record is held by one member at a time; a finished one is
 never delivered again; none is delivered more often than the limit; none is lost, for whatever is not finished is either
@@ -22,7 +22,7 @@ from headrace.coordinator.share.coordinator import (
     SnapshotWanted,
     Started,
 )
-from headrace.coordinator.share.partition import Acknowledgement, Acquisition, AckType, RecordState, ShareLimits, Span
+from headrace.coordinator.share.partition import Acknowledgement, AckType, Acquisition, RecordState, ShareLimits, Span
 from headrace.coordinator.share.records import ShareKey, decode, encode
 from headrace.protocol.errors import ErrorCode
 from tests.property.storage_model import examples

@@ -1,13 +1,13 @@
 """A partition of a topic as one share group sees it: what is available, what is acquired and by whom, what is finished.
 
-Everything before `start` is finished; from `end` on nothing was ever acquired. In between every offset is in exactly one
-run, a stretch of offsets in the same state, so that memory and time depend on how many runs are under way, which the
-limit of record locks bounds, and not on how many records wait behind them.
+Everything before `start` is finished; from `end` on nothing was ever acquired. In between every offset is in exactly
+one run, a stretch of offsets in the same state, so that memory and time depend on how many runs are under way, which
+the limit of record locks bounds, and not on how many records wait behind them.
 
 What always holds: a record is held by one member at a time; a finished record is never available again; a record is
-acquired at most as often as the delivery limit allows; `start` and `end` never go back, except where somebody alters the
-group's offsets. Who holds what, and until when, is not kept: after a restart what was acquired is available, and counted
-as often as it was when it was last released, as in Kafka.
+acquired at most as often as the delivery limit allows; `start` and `end` never go back, except where somebody alters
+the group's offsets. Who holds what, and until when, is not kept: after a restart what was acquired is available, and
+counted as often as it was when it was last released, as in Kafka.
 """
 
 from bisect import bisect_left
@@ -292,7 +292,7 @@ class SharePartition:
     # --- kept and read again
 
     def kept(self) -> list[Run]:
-        """The runs as they are written: what is acquired is written as it was before that, and what is new not at all."""
+        """The runs as they are written: what is acquired as it was before that, and what is new not at all."""
         written: list[Run] = []
         for run in self.runs:
             if run.state is ACQUIRED:
