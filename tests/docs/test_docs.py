@@ -93,7 +93,7 @@ def test_every_example_runs(example: str, tmp_path: Path) -> None:
         sys.executable,
         *(["-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)] if is_test else [str(file)]),
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -36,7 +37,8 @@ def run(settings: dict[str, str], topic: str) -> None:
     while not _leaving:
         messages = [found for found in consumer.consume(10, 0.1) if found.error() is None]
         if messages:
-            tell(read=[(f"{found.topic()}-{found.partition()}", found.offset()) for found in messages])
+            places = [(f"{found.topic()}-{found.partition()}", found.offset()) for found in messages]
+            tell(read=places, at=time.monotonic())  # which is one clock for all processes
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException as error:  # a rebalance came between: who has the partition now reads it again

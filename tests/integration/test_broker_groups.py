@@ -100,7 +100,7 @@ class Member:
                 self.gains += 1
                 self.partitions = self.partitions | set(said["gained"])
             self.partitions = self.partitions - set(said.get("lost", ()))
-            self.reads += [(time.monotonic(), name, offset) for name, offset in said.get("read", ())]
+            self.reads += [(said["at"], name, offset) for name, offset in said.get("read", ())]
 
     def tell(self, number: signal.Signals) -> None:
         self._process.send_signal(number)

@@ -162,7 +162,7 @@ def test_a_client_that_was_fenced_learns_it(broker: Broker) -> None:
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(wire: Wire) -> None:
     wire.create("forgotten")
-    producer = WireProducer(wire, "forgotten", timeout_ms=50)
+    producer = WireProducer(wire, "forgotten", timeout_ms=2000)
     assert producer.send("forgotten", b"forgotten") == 0
     assert not is_stable(wire, "forgotten")
     wait_until(lambda: is_stable(wire, "forgotten"), "the time-out did not come")

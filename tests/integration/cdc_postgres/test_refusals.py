@@ -1,8 +1,8 @@
 """What cannot be captured is refused, in one sentence with the statement that mends it."""
 
-import time
 from typing import Any
 
+import psycopg
 import pytest
 
 from headrace.connect.errors import InvalidConnectSetting, SourceRefused, SourceUnavailable
@@ -77,14 +77,22 @@ def test_names_that_postgres_would_cut_are_refused(database: CdcPostgres) -> Non
         PostgresSettings(database.url, publication="ż" * 32)
 
 
+def load_time(database: CdcPostgres) -> Any:
+    """When the server last read its settings, as a new connection has it."""
+    with psycopg.connect(database.url) as connection:
+        (at,) = connection.execute("select pg_conf_load_time()").fetchone() or (None,)
+    return at
+
+
 def test_a_wrong_password_and_a_server_that_is_not_there(database: CdcPostgres) -> None:
     hba = database.folder / "data" / "pg_hba.conf"
     before = hba.read_text()
     database.execute("drop role if exists careful", "create role careful login replication password 'right'")
     try:
         hba.write_text("local all careful scram-sha-256\n" + before)
+        loaded = load_time(database)
         database.execute("select pg_reload_conf()")
-        time.sleep(0.3)
+        wait_for(lambda: load_time(database) > loaded)
         text = refusal(database.url.replace("postgres:@", "careful:wrong@"))
         assert "ALTER ROLE careful PASSWORD" in text
         assert "wrong" not in text

@@ -16,8 +16,8 @@ from tests.unit.client.scripted_broker import EVERYTHING, answer, listening, neg
 
 def settings(mechanism="PLAIN"):
     return ConnectionSettings(
-        connect_timeout_s=5,
-        request_timeout_s=5,
+        connect_timeout_s=30,
+        request_timeout_s=30,
         security_protocol="SASL_PLAINTEXT",
         credentials=Credentials(mechanism, "alice", "hush"),
     )

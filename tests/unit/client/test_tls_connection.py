@@ -32,8 +32,8 @@ def pair(tmp_path_factory):
 def settings(pair, **tls):
     authorities = Pem("ssl.ca.location", path=str(pair[0]))
     return ConnectionSettings(
-        connect_timeout_s=2,
-        request_timeout_s=2,
+        connect_timeout_s=30,
+        request_timeout_s=30,
         security_protocol="SSL",
         tls=TlsSettings(**{"authorities": authorities, **tls}),
     )

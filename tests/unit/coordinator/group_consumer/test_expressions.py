@@ -70,9 +70,9 @@ def test_where_the_languages_overlap_it_agrees_with_python(text, names):
 
 def test_no_expression_makes_the_broker_wait():
     for text in ("(a+)+b", "(a|a)*b", ".*a.*a.*a.*a.*a.*b", "(.*)*x"):
-        began = time.perf_counter()
+        began = time.thread_time()
         assert not Expression(text).matches("a" * 30_000)
-        assert time.perf_counter() - began < 0.1
+        assert time.thread_time() - began < 0.1
 
 
 def test_a_subscription_by_expression_follows_the_topics():

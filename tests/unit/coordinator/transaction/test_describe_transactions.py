@@ -114,10 +114,10 @@ def test_filters_by_age(busy):
 def test_no_pattern_makes_the_broker_wait(busy):
     name = "a" * 30_000
     busy.init(name)
-    began = time.perf_counter()
+    began = time.thread_time()
     assert _names(busy, transactional_id_pattern="(a+)+b") == set()
     assert _names(busy, transactional_id_pattern="(a+)+") == {name}
-    assert time.perf_counter() - began < 0.1
+    assert time.thread_time() - began < 0.1
     assert _names(busy, transactional_id_pattern="a{99999999999}") == set(), "which is no count, but these characters"
 
 
