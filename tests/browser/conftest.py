@@ -2,12 +2,11 @@
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from headrace.broker.embedded import Broker
 from headrace.cli.dashboard import language
@@ -22,16 +21,11 @@ SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images" if os.environ.get("H
 TOKEN = "a-token-for-the-browser"
 BIG = 200_000  # records: enough that a search through them can be seen and stopped
 WAIT_MS = 30_000
+expect.set_options(timeout=WAIT_MS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: needs a Chromium")
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def settings(bootstrap: str, *, token: str | None = None, **others: object) -> Settings:

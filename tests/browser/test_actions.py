@@ -13,11 +13,10 @@ from headrace.dashboard.app import DashboardServer
 from headrace.dashboard.settings import Settings
 from headrace.serving.access import Access, users_of
 from tests.browser import traffic
-from tests.browser.conftest import BIG, TOKEN, WAIT_MS
+from tests.browser.conftest import BIG, TOKEN
 from tests.browser.test_pages import AUDIT
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=WAIT_MS)
 
 
 def search(page, **fields):

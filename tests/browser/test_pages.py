@@ -18,10 +18,10 @@ from headrace.pipelines.jobs.progress import Written
 from headrace.pipelines.jobs.publish import ProgressTopic
 from headrace.status import Status
 from tests.browser import parts, traffic
-from tests.browser.conftest import SCREENSHOTS, TOKEN, WAIT_MS, free_port, settings
+from tests.browser.conftest import SCREENSHOTS, TOKEN, settings
+from tests.ports import free_port
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=WAIT_MS)
 
 AUDIT = (Path(__file__).parent / "audit.js").read_text()
 UNREACHABLE = """() => [...document.querySelectorAll("main table.rows th")]

@@ -19,11 +19,10 @@ from headrace.pipelines.views.status import status_of, with_lag
 from headrace.status import VIEWS, StatusWriter
 from headrace.testing.contracts.view import KEY, batch, row
 from tests.browser import traffic
-from tests.browser.conftest import WAIT_MS, settings
+from tests.browser.conftest import settings
 from tests.browser.test_pages import AUDIT
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=WAIT_MS)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace
+from tests.reading import wait_for_markers
 
 TUTORIAL = (Path(__file__).parent.parent.parent / "docs" / "tutorial" / "first-pipeline.md").read_text()
 SHELL = re.findall(r"^```shell\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
@@ -42,6 +43,7 @@ def test_the_pipeline_of_the_tutorial_does_what_is_told(tmp_path: Path) -> None:
         listed = run(block("headrace pipeline list"))
         assert [line.split() for line in listed.splitlines()] == [line.split() for line in shown.splitlines()]
         run(block("headrace pipeline run drinks.py --trigger available-now"))
+        wait_for_markers(broker.bootstrap_servers, "large-orders")
         results = run(block("headrace tail large-orders")).splitlines()
         customers = [line for line in results if line.startswith("('c")]
         assert len(customers) == 7

@@ -23,7 +23,7 @@ from psycopg.rows import dict_row
 import headrace
 from tests.integration.cdc_postgres_server import EACH_VERSION, CdcPostgres
 from tests.integration.cdc_postgres_topics import CdcWorker, read_topic, replica_of, wait_for
-from tests.integration.test_exactly_once_kill import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(1800)
 KILLS = int(os.environ.get("HEADRACE_KILLS", "4"))

@@ -13,6 +13,7 @@ import pytest
 
 from headrace import Broker
 from tests.integration.cli_runs import COMMAND, assert_one_sentence, assert_wrong_call, run_cli
+from tests.ports import free_port
 
 LINES = [
     {"key": "c7", "value": {"customer": "c7", "cents": 700}, "partition": 0, "timestamp": 1000, "headers": {"a": "1"}},
@@ -169,9 +170,8 @@ def test_records_come_as_they_are_written(broker, headrace):
 
 
 def test_a_restarted_broker_is_followed_on(tmp_path):
-    port = None
-    with Broker(tmp_path / "data") as broker:
-        port = broker.bootstrap_servers.rpartition(":")[2]
+    port = free_port()
+    with Broker(tmp_path / "data", listen=f"127.0.0.1:{port}") as broker:
         run_cli("topic", "create", "t", bootstrap=broker.bootstrap_servers)
         run_cli("produce", "t", "before", bootstrap=broker.bootstrap_servers)
         process = follow(broker, "t", "--from", "earliest", "--json", "--limit", "2")

@@ -44,6 +44,7 @@ from headrace.pipelines.spark import watermarks
 from headrace.pipelines.spark.draining import FINAL_WATERMARK_MS, Drained, Stage, drain, stage_of
 from headrace.pipelines.spark.watermarks import keep_input_watermarks
 from tests.integration.waiting import wait_until
+from tests.reading import wait_for_markers
 
 pytestmark = pytest.mark.java
 
@@ -272,6 +273,7 @@ class Shop:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         assert self.started(*arguments).wait(timeout=300) == code, self.said.read_text()
+        wait_for_markers(self.servers, "answered")
         return self.said.read_text()
 
     def killed_once(self, happened: Callable[[], bool], *arguments: str) -> None:

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from headrace.protocol.messages.offset_fetch import (
 from headrace.records import Record, build_batch
 from tests.integration.transforming_worker import GROUP, INPUT, NEVER_SEEN, OUTPUT, transformed
 from tests.integration.wire import Wire
+from tests.ports import free_port
 from tests.reading import read_committed
 
 PARTITIONS = 4
@@ -95,12 +95,6 @@ class WorkerProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._process = None
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def end_offsets(wire: Wire, topic: str, partitions: int, *, committed: bool) -> list[int]:

@@ -38,8 +38,9 @@ from headrace.stores.parquet.derived import read as read_parquet
 from tests.integration.sync_topics import delete, make_topic, truncate, upsert
 from tests.integration.table_sink_stores import PostgresServer
 from tests.integration.waiting import wait_until
+from tests.ports import free_port
 from tests.servers.mariadb import DATABASE, PASSWORD, USER, MariadbServer
-from tests.servers.redis import RedisServer, free_port
+from tests.servers.redis import RedisServer
 
 KILLS = int(os.environ.get("HEADRACE_KILLS", "6"))
 SEED = int(os.environ.get("HEADRACE_SEED", random.randrange(2**32)))
@@ -256,4 +257,4 @@ def _wait_until_all_are_there(world: World) -> None:
         assert world.worker.poll() is None, (world.folder / "worker.log").read_text()
         return all(lag == 0 for lag in lags())
 
-    wait_until(is_done, f"a sink does not catch up; HEADRACE_SEED={SEED}", patience_s=90)
+    wait_until(is_done, f"a sink does not catch up; HEADRACE_SEED={SEED}", patience_s=240)

@@ -90,7 +90,7 @@ def see_and_quit(stack: RunningStack) -> int:
         while b"broker" not in seen:
             seen += terminal.read(65536)
         terminal.write(b"q")
-        return top.wait(20)
+        return top.wait(60)
 
 
 def test_a_stack_from_its_start_to_its_end(stack: RunningStack) -> None:
@@ -137,7 +137,7 @@ def test_a_stack_from_its_start_to_its_end(stack: RunningStack) -> None:
     assert set(stack.members()) == {"broker", "topics", "sync.copy"}
     pids = stack.pids()
     stack.end(signal.SIGKILL)
-    wait_until(lambda: all(map(is_gone, pids)), "children outlive a supervisor that was killed", patience_s=10)
+    wait_until(lambda: all(map(is_gone, pids)), "children outlive a supervisor that was killed", patience_s=30)
     down = stack.run("status")
     assert down.returncode == 1
     assert down.stdout.count(" down ") == 2

@@ -10,7 +10,8 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from tests.servers.redis import free_port, wait_for_port
+from tests.ports import free_port
+from tests.servers.redis import wait_for_port
 
 USER, PASSWORD, DATABASE = "headrace", "se cret", "shop"
 _SETTINGS = (

@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.ports import free_port
 
 
 def wait_for_port(port: int, process: "subprocess.Popen[bytes]", what: str, patience_s: float = 30.0) -> None:
