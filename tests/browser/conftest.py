@@ -14,7 +14,9 @@ from headrace.client.address import parse_bootstrap
 from headrace.dashboard.app import DashboardServer
 from headrace.dashboard.settings import Settings
 from headrace.serving.access import Access
+from headrace.status import CAPTURES, DERIVED
 from tests.browser import parts, traffic
+from tests.integration.waiting import wait_until
 
 CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images" if os.environ.get("HEADRACE_SCREENSHOTS") == "1" else None
@@ -72,8 +74,21 @@ def shop(database: parts.ShopDatabase) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def board(shop: str) -> Iterator[DashboardServer]:
-    """A dashboard of the shop that may write."""
+    """A dashboard of the shop that may write; it has seen all that goes on there."""
     with DashboardServer(settings(shop, allow_writes=True, token=TOKEN)) as server:
+
+        def has_seen_all() -> bool:
+            state = server.dashboard.desk.state
+            derived = state.statuses.get(DERIVED, {})
+            return (
+                state.snapshot is not None
+                and "headrace-sync.orders-table" in state.snapshot.groups
+                and "shop" in state.statuses.get(CAPTURES, {})
+                and {"orders-table", "later", "customers-index"} <= derived.keys()
+                and {"revenue", "enrich"} <= {job for job, _ in state.jobs}
+            )
+
+        wait_until(has_seen_all, "a part of the shop does not report", patience_s=120)
         yield server
 
 

@@ -1,6 +1,8 @@
 """What one does on the pages: look for records, follow them, write one, move a group, come in."""
 
+import itertools
 import json
+import threading
 
 import pytest
 from playwright.sync_api import expect
@@ -10,11 +12,13 @@ from headrace.cli.dashboard import language
 from headrace.client.address import parse_bootstrap
 from headrace.client.security import settings_from
 from headrace.dashboard.app import DashboardServer
+from headrace.dashboard.search import matcher
 from headrace.dashboard.settings import Settings
 from headrace.serving.access import Access, users_of
 from tests.browser import traffic
 from tests.browser.conftest import BIG, TOKEN
 from tests.browser.test_pages import AUDIT
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +29,21 @@ def search(page, **fields):
     page.get_by_role("button", name="Search").click()
 
 
-def test_a_long_search_shows_its_progress_and_can_be_stopped(window):
+def test_a_long_search_shows_its_progress_and_can_be_stopped(window, monkeypatch):
+    """However slow the browser is: the search waits half-way until somebody has pressed the button."""
+    looked, has_stopped = itertools.count(), threading.Event()
+
+    def matcher_that_waits(query):
+        is_wanted = matcher(query)
+
+        def look(record):
+            if next(looked) == BIG // 2:
+                assert has_stopped.wait(60)
+            return is_wanted(record)
+
+        return look
+
+    monkeypatch.setattr("headrace.dashboard.search.matcher", matcher_that_waits)
     page = window.open("/topics/archive/records?where=.order%20==%20-1")
     expect(page.locator("#search-progress")).not_to_have_js_property("value", 0)
     window.shoot("search")
@@ -33,9 +51,10 @@ def test_a_long_search_shows_its_progress_and_can_be_stopped(window):
     expect(page.locator("#search-state")).to_contain_text("stopped: 0 matches in")
     read = int(page.locator("#search-state").inner_text().split(" in ")[1].split(" of ")[0].replace(",", ""))
     assert 0 < read < BIG
+    has_stopped.set()
     readers = window.server.dashboard.desk.readers
-    page.wait_for_timeout(700)
-    assert readers.running == 0, "nobody reads on for somebody who has stopped"
+    wait_until(lambda: readers.running == 0, "somebody reads on for somebody who has stopped")
+    assert next(looked) < BIG
 
 
 def test_a_search_by_key_text_condition_and_place(window):

@@ -20,6 +20,7 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.testing.postgres import Postgres
+from tests.reading import wait_for_markers
 
 ORDERS = "shop.public.orders"
 PATIENCE_S = 60.0
@@ -64,6 +65,7 @@ class Shop:
         return found
 
     def operations(self) -> list[str]:
+        wait_for_markers(self._environment["HEADRACE_BOOTSTRAP"], ORDERS)
         with Cluster(self._bootstrap) as cluster:
             held = bounds(cluster, cluster.partitions(ORDERS), committed=True)
             starts, ends = ({where: getattr(bound, end) for where, bound in held.items()} for end in ("start", "end"))
