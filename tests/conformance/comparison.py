@@ -53,7 +53,7 @@ def _run(scenario: Callable[..., Any], client: type, servers: str, topic: str, o
         return scenario(connected, topic, **options)
 
 
-def wait_until(ask: Callable[[], Any], wanted: Any, *, timeout_s: float = 30) -> Any:
+def wait_until(ask: Callable[[], Any], wanted: Any, *, timeout_s: float = 90) -> Any:
     """Ask until the answer is the wanted one: Kafka's brokers learn of changes a moment after they are acknowledged."""
     deadline = time.monotonic() + timeout_s
     while (answer := ask()) != wanted and time.monotonic() < deadline:

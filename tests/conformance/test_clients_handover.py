@@ -119,7 +119,7 @@ def _first_read(client, wire, topic, assignor, offset, reset):
     assert wait_until(lambda: wire.commit(topic, topic, offset), "NONE") == "NONE"
     member = kind(asked)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
                 reads = member.poll()

@@ -102,9 +102,9 @@ def test_zombie(brokers, client, comes_back):
 def timed_out(client, topic):
     """A transaction that is open for too long is aborted by the broker; its producer is told when it comes back."""
     _make(client.servers, topic)
-    with _producer(client, topic, timeout_ms=1000) as producer, Wire(client.servers) as wire:
+    with _producer(client, topic, timeout_ms=2000) as producer, Wire(client.servers) as wire:
         told = [producer.init(), producer.begin(), producer.send(topic, b"too slow")]
-        stable = wait_until(lambda: wire.fetch(topic, 0, isolation_level=1).last_stable_offset, 2, timeout_s=15)
+        stable = wait_until(lambda: wire.fetch(topic, 0, isolation_level=1).last_stable_offset, 2)
         late = {"send": producer.send(topic, b"too late"), "commit": producer.commit()}
         return {"told": told, "stable up to": stable, "late": late, "ends": client.ends(topic)}
 

@@ -77,15 +77,15 @@ def transformed(client, topic):
         for i in range(_INPUTS):
             wire.produce(topic, batch_of(b"%d" % i))
     # The dead ones' sessions run out soon.
-    asked = Asked(client.servers, topic, topic, session_ms=1000)
+    asked = Asked(client.servers, topic, topic, session_ms=2000)
     name = type(client).__name__
     told = {}
     for step in ("sent", "offsets sent", "committed"):
         with _worker(name, asked, topic, step) as pipe:
-            assert pipe.poll(30), f"no worker came to {step}"
+            assert pipe.poll(90), f"no worker came to {step}"
             told[step] = set(pipe.recv())
     with _worker(name, asked, topic) as pipe:
-        assert pipe.poll(30), "the work was not done"
+        assert pipe.poll(90), "the work was not done"
         told["in the end"] = pipe.recv()
     # One more behind them, so that a result that came twice would be among as many as are read.
     with TRANSACTIONS[name](client.servers, f"{topic}-last") as last:

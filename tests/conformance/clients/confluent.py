@@ -29,7 +29,7 @@ from tests.conformance.clients.record import CREATE_TIME, LOG_APPEND_TIME, OnRec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 60
 
 
 class Confluent:

@@ -82,7 +82,7 @@ class MemberProcess:
         self._pipe.close()
 
 
-def wait_for(members: Iterable[MemberProcess], is_so: Callable[[], bool], what: str, *, timeout_s: float = 30) -> None:
+def wait_for(members: Iterable[MemberProcess], is_so: Callable[[], bool], what: str, *, timeout_s: float = 90) -> None:
     """Listen to the members until something is so."""
     deadline = time.monotonic() + timeout_s
     members = list(members)

@@ -25,7 +25,7 @@ from tests.conformance.clients import aio, confluent, python
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 60
 _POLL_MS = 100
 _JOIN_MS = 2000
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ASSIGNORS", "OffsetAndMetadata", "Python"]
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 60
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,

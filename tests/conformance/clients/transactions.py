@@ -14,7 +14,7 @@ from tests.conformance.clients.members import AioLoop
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 60
 
 
 class ConfluentTransactions:

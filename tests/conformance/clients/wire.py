@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.records import BatchHeader
 
 CLOSED = "connection closed"
-_TIMEOUT_S = 10
+_TIMEOUT_S = 60
 
 
 class Wire:
@@ -87,7 +87,7 @@ class Wire:
 
     def wait_for(self, topic: str, partitions: int | None) -> None:
         """Wait until a topic has so many partitions and all of them answer; None: until it is gone."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
             described = self.metadata(topic)
             if partitions is None:
@@ -96,7 +96,7 @@ class Wire:
             elif len(described.partitions) == partitions and self._all_answer(topic, partitions):
                 return
             time.sleep(0.01)  # the pause of a poll: nobody tells when metadata has spread
-        raise AssertionError(f"{topic} did not come to {partitions} partitions within 30 s")
+        raise AssertionError(f"{topic} did not come to {partitions} partitions within 90 s")
 
     def _all_answer(self, topic: str, partitions: int) -> bool:
         # Kafka's metadata names a leader a moment before that leader serves the partition.
@@ -148,9 +148,9 @@ class Wire:
 
     def find_coordinator(self, group: str) -> None:
         """Wait until the group has a coordinator: Kafka makes the topic of the offsets when it is first asked."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while self.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group])).coordinators[0].error_code:
-            assert time.monotonic() < deadline, f"{group} has no coordinator after 30 s"
+            assert time.monotonic() < deadline, f"{group} has no coordinator after 90 s"
             time.sleep(0.02)  # the pause of a poll
 
     def producer_id(self) -> int:
