@@ -5,9 +5,13 @@ from functools import partial
 import pytest
 
 from headrace import Broker
+from headrace.client.acls import add_acls
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from tests.integration.cli_runs import assert_one_sentence, assert_wrong_call, run_cli
 from tests.integration.wire import Wire
 
@@ -118,3 +122,26 @@ def test_an_ipv4_host_is_the_same_on_a_listener_for_both(tmp_path):
         assert headrace("topic", "alter", "orders", "--partitions", 2).code == 0
         assert headrace(*everybody, "--host", "127.0.0.1", "--deny").code == 0
         assert_one_sentence(headrace("topic", "delete", "orders", "--yes"), "orders")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1/8", "localhost", "10.0.0", "::ffff:10.0.0.1", ""])
+def test_a_host_that_is_nobodys_is_refused(headrace, host):
+    run = headrace("acl", "add", "alice", "read", "--topic", "orders", "--host", host)
+    assert_wrong_call(run, f"{host!r} is not the address of a client", "write one as 10.0.0.7")
+    assert headrace("acl", "list", "--json").json == []
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "2001:db8::1", "*"])
+def test_a_host_that_may_be_somebodys_is_taken(headrace, host):
+    assert headrace("acl", "add", "alice", "read", "--topic", "orders", "--host", host).code == 0
+
+
+def test_a_host_that_is_nobodys_and_was_added_by_another_tool_is_pointed_out(headrace, broker):
+    with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+        where = (ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:alice")
+        hosts = ("10.0.0.0/8", "10.0.0.1")
+        add_acls(cluster, [Acl(*where, host, Operation.READ, Permission.DENY) for host in hosts])
+    listed = headrace("acl", "list")
+    assert listed.err == "warning: '10.0.0.0/8' is not the address of a client: what is said of it bears on nobody\n"
+    assert headrace("acl", "remove", "alice", "--host", "10.0.0.0/8").code == 0
+    assert headrace("acl", "list").err == ""

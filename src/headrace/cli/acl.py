@@ -20,6 +20,7 @@ from headrace.security.acl import (
     PatternType,
     Permission,
     ResourceType,
+    is_some_host,
 )
 from headrace.security.authorizer import OPERATIONS
 from headrace.security.principal import Principal
@@ -50,6 +51,15 @@ def _read_operations(text: str) -> tuple[Operation, ...]:
                 f"operation {word!r} is unknown: {nearest(word, _BY_WORD, otherwise=f'choose of {choices}')}"
             )
     return tuple(_BY_WORD[word] for word in words)
+
+
+def _read_host(text: str) -> str:
+    host = text.strip().strip("[]")
+    if not is_some_host(host):
+        raise InvalidText(
+            f"{text!r} is not the address of a client, so it would bear on nobody: write one as 10.0.0.7, or *"
+        )
+    return host
 
 
 _principal_argument = click.argument("principal", type=Parsed("principal", _read_principal))
@@ -132,7 +142,13 @@ def list_command(
 @_principal_argument
 @click.argument("operations", type=_operations_type, metavar="OPERATION[,…]")
 @_resource_options
-@click.option("--host", default=WILDCARD, metavar="ADDRESS", help="From this address alone; by default from every one.")
+@click.option(
+    "--host",
+    type=Parsed("address", _read_host),
+    default=WILDCARD,
+    metavar="ADDRESS",
+    help="From this address alone; by default from every one.",
+)
 @click.option("--deny", is_flag=True, help="Deny it, whatever other ACLs allow.")
 @bootstrap_option
 @json_option
@@ -239,6 +255,8 @@ def _print(acls: list[Acl]) -> None:
         for each in acls
     ]
     print_table(["principal", "permission", "operation", "resource", "name", "from"], rows)
+    for host in sorted({each.host for each in acls if not is_some_host(each.host)}):
+        click.echo(f"warning: {host!r} is not the address of a client: what is said of it bears on nobody", err=True)
 
 
 def _as_json(each: Acl) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """ACLs as values: what one says, and which ones a filter matches. Numbers and rules are Kafka's (KIP-11, KIP-290)."""
 
 from enum import IntEnum
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from headrace.errors import HeadraceError
@@ -93,6 +94,18 @@ class Acl(NamedTuple):
             raise InvalidAcl(f"Invalid operation {self.operation.name}")
         if self.permission <= Permission.ANY:
             raise InvalidAcl(f"Invalid permissionType {self.permission.name}")
+
+
+def is_some_host(host: str) -> bool:
+    """Whether an ACL's host is that of some client: clients are known by their addresses, IPv4 ones as such.
+
+    Kafka takes any text for a host; one that is not an address of that form bears on nobody.
+    """
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == WILDCARD
+    return not (address.version == 6 and address.ipv4_mapped)
 
 
 class AclFilter(NamedTuple):
