@@ -103,6 +103,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         (),
     ),
     Difference(
+        "A user that is removed is served nothing more",
+        "Kafka serves the connections on that a removed user has, until they have to log in again. Here the next "
+        "request on them is refused.",
+        (),
+    ),
+    Difference(
         "A request in the middle of a login is not answered",
         "Kafka answers a request that comes between SaslHandshake and the end of the login with "
         "ILLEGAL_SASL_STATE and closes the connection. Here it is closed without an answer, as Kafka does before "

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.errors import AuthenticationFailed, BadSecurity, ConnectionClosed
 from headrace.client.security import settings_from
+from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -37,7 +39,7 @@ from headrace.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
-from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from headrace.security.scram import salt_password
@@ -335,6 +337,104 @@ def test_users_are_added_kept_over_a_restart_and_removed(settings, files, tmp_pa
         pytest.raises(AuthenticationFailed),
     ):
         cluster.brokers()
+
+
+def test_who_is_removed_is_served_nothing_more(settings, files, tmp_path):
+    users = write_private(tmp_path / "users", f"{ALICE[0]}={ALICE[1]}\ndave=x\n")
+    here = {"listen": "SASL_PLAINTEXT://127.0.0.1:0", "settings": settings | {"users.file": str(users)}}
+    with Broker(own_process=True, **here) as running, reach(running.bootstrap_servers, files) as admin:
+        alter(admin, upsertions=[upsertion(BOB[0], BOB[1]), upsertion("carol", "x")])
+        logins = {name: reach(running.bootstrap_servers, files, user=(name, "x")) for name in ("carol", "dave")}
+        logins[BOB[0]] = reach(running.bootstrap_servers, files, user=BOB)
+        held = {name: cluster.any_broker() for name, cluster in logins.items()}
+
+        def is_served(name):
+            try:
+                return bool(held[name].request(MetadataRequest(topics=[]), MetadataResponse))
+            except ConnectionClosed:
+                return False
+
+        assert all(map(is_served, held))
+        alter(admin, deletions=[ScramCredentialDeletion(name=BOB[0], mechanism=1)])
+        wait_until(lambda: not is_served(BOB[0]), "who was removed is served")
+        alter(admin, upsertions=[upsertion("carol", "another")])  # a new password ends nothing
+        users.write_text(f"{ALICE[0]}={ALICE[1]}\n")
+        os.kill(running.pid, signal.SIGHUP)
+        wait_until(lambda: not is_served("dave"), "who was removed from the file is served")
+        assert is_served("carol")
+        assert admin.brokers().addresses
+        for cluster in logins.values():
+            cluster.close()
+
+
+def salts_of(address, *names):
+    """The salts that a broker tells for users, by each mechanism, to whoever asks."""
+    salts = {}
+    for name, mechanism in itertools.product(names, ("SCRAM-SHA-256", "SCRAM-SHA-512")):
+        with Wire(address) as connected:
+            connected.ask(SaslHandshakeRequest(mechanism=mechanism))
+            first = SaslAuthenticateRequest(auth_bytes=f"n,,n={name},r=abcdef".encode())
+            answer = connected.ask(first)
+            salts[name, mechanism] = bytes(answer.auth_bytes).partition(b",s=")[2]
+    return salts
+
+
+def test_salts_do_not_tell_who_there_is(settings, tmp_path):
+    here = {"listen": "SASL_PLAINTEXT://127.0.0.1:0", "settings": settings}
+    told = []
+    for _ in range(2):
+        with Broker(tmp_path / "data", **here) as running:
+            told.append(salts_of(running.bootstrap_servers, ALICE[0], "nobody"))
+    assert told[0] == told[1]  # of who exists and who does not
+    assert len(set(told[0].values())) == 4
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"users.file": "missing"}, {"ssl.keystore.location": "missing"}, {"ssl.keystore.location": ""}]
+)
+def test_what_is_missing_leaves_no_data_folder(settings, tmp_path, wrong):
+    running = Broker(tmp_path / "data", listen=LISTEN, settings=settings | wrong)
+    with pytest.raises(HeadraceError):
+        running.start()
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_data_folder_is_its_owners_alone(settings, tmp_path, caplog):
+    (tmp_path / "old").mkdir(mode=0o755)
+    for name, listen in (("new", "127.0.0.1:0"), ("old", "SASL_PLAINTEXT://127.0.0.1:0")):
+        with Broker(tmp_path / name, listen=listen, settings=settings):
+            assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+    assert [record.getMessage() for record in caplog.records if "folder" in record.getMessage()] == [
+        "the data folder could be used by others: it is its owner's alone now"
+    ]
+
+
+def test_an_issuer_that_does_not_answer_keeps_nobody_else_waiting(settings, files, tmp_path):
+    (tmp_path / "token").write_text(token())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/keys"
+        here = settings | {"sasl.oauthbearer.jwks.endpoint.url": url}
+        with Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=here) as running:
+
+            def ask_in_vain():
+                options = by_token(tmp_path / "token")
+                with (
+                    contextlib.suppress(HeadraceError),
+                    reach(running.bootstrap_servers, files, mechanism="OAUTHBEARER", user=None, **options) as cluster,
+                ):
+                    cluster.brokers()
+
+            asking = [threading.Thread(target=ask_in_vain) for _ in range(4)]
+            for each in asking:
+                each.start()
+            asked, _ = silent.accept()  # from now on the keys are waited for, until the fetch gives up
+            with reach(running.bootstrap_servers, files, mechanism="PLAIN") as cluster:
+                assert cluster.brokers().addresses
+            assert any(each.is_alive() for each in asking), "they were to wait meanwhile"
+            asked.close()
+            silent.close()
+            for each in asking:
+                each.join()
 
 
 def test_what_is_no_user(broker, files):

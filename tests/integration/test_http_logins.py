@@ -32,6 +32,7 @@ from headrace.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Per
 from headrace.serving.access import Access, TokensFile, add_token, users_of
 from headrace.serving.guard import HEADERS
 from headrace.serving.sessions import Role
+from headrace.telemetry.audit import EVERY_EVENT, AuditFile, AuditLog, read_events
 from headrace.testing.contracts.view import KEY, batch, row
 from tests.certificates import make_authority, make_certificate
 from tests.integration.cli_runs import run_cli
@@ -71,7 +72,8 @@ def stand(tmp_path_factory):
     with Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", durability="os", settings=settings) as broker:
         bootstrap = parse_bootstrap(broker.bootstrap_servers)
         connection = login_of("admin")
-        access = Access(tokens=TokensFile(tokens), users=users_of(bootstrap, connection))
+        recorded = AuditLog(AuditFile(folder / "audit.log", 1 << 20, 2), EVERY_EVENT)
+        access = Access(tokens=TokensFile(tokens), users=users_of(bootstrap, connection), audit=recorded)
         with Cluster(bootstrap, connection) as cluster, Cluster(bootstrap, connection) as other:
             look = Acl(
                 ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL, "User:reader", "*", Operation.DESCRIBE,
@@ -256,6 +258,32 @@ def test_a_change_by_a_browser_carries_its_proof(stand, server):
     assert change(stand, server, **elsewhere, **cookie).status == 403
     assert change(stand, server, **elsewhere, **basic("admin")).status == 403, "browsers may know a password too"
     assert changes_so_far(stand, server) == before
+
+
+@pytest.mark.parametrize("server", [DASHBOARD, SCHEMAS])
+def test_changes_denials_and_logins_are_recorded(stand, server):
+    def recorded(since=0):
+        fields = ("event", "outcome", "principal", "method", "status")
+        here = [each for each in read_events(stand.folder / "audit.log") if each["listener"].endswith(f":{port}")]
+        return [tuple(each.get(field) for field in fields) for each in here[since:]]
+
+    port = stand.ports[server]
+    before = len(recorded())
+    assert ask(stand, server, LOOKING[server], **basic("reader")).status == 200
+    status = change(stand, server, **bearer(stand.programs[Role.ADMIN])).status
+    change(stand, server, **basic("reader"))
+    enter(stand, server, "admin", f"wrong-{PASSWORDS['worker']}")
+    enter(stand, server, "admin")
+    assert ask(stand, server, "/enter?token=not-to-be-kept").status == 401
+    denial = ("http", "denied", "User:reader", "POST", 403)
+    assert [each for each in recorded(before) if each != denial] == [  # one like it may have been recorded before
+        ("http", "ok", "User:token a-admin-program", "POST", status),
+        ("login", "denied", "User:admin", "POST", 401),
+        ("login", "ok", "User:admin", "POST", 303),
+    ]
+    assert denial in recorded()
+    text = (stand.folder / "audit.log").read_text()
+    assert not any(secret in text for secret in (*PASSWORDS.values(), *stand.programs.values(), "not-to-be-kept"))
 
 
 def test_a_form_of_ours_is_taken_from_an_admin_and_not_shown_to_others(stand):

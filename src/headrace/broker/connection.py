@@ -13,6 +13,7 @@ What always holds:
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -39,7 +40,10 @@ from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.protocol.schema import Message
 from headrace.security.login import MAX_TOKEN_BYTES, Login, Outcome, State
-from headrace.security.principal import ANONYMOUS
+from headrace.security.principal import ANONYMOUS, Principal
+from headrace.security.scram import HASHES
+from headrace.telemetry import audit
+from headrace.telemetry.audit import Caller
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -48,6 +52,7 @@ _log = get_logger(__name__)
 _DECODED_AT_ONCE_BYTES = 16 * 1024
 
 _HANDSHAKE = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")  # how its frames begin
+_BY_PASSWORD = ("PLAIN", *HASHES)
 _TLS_BEGINS = 0x1603  # the first bytes of a TLS handshake, where a frame has its size
 
 
@@ -284,7 +289,9 @@ class Connection:
             self._end_step(login, login.step(token, now_ms, monotonic()), header)
             return
         slot = self._channel.open_slot()  # keeps the next request waiting
-        self._evaluated = future = self._loop.run_in_executor(logins.threads, login.step, token, now_ms, monotonic())
+        self._evaluated = future = self._loop.run_in_executor(
+            logins.threads_for(login), login.step, token, now_ms, monotonic()
+        )
 
         def done(outcome: asyncio.Future[Outcome]) -> None:
             if self.is_closed or outcome.cancelled():
@@ -302,6 +309,7 @@ class Connection:
             self._channel.max_frame_bytes = self._runtime.config.number("socket.request.max.bytes")
             self._channel.max_under_way = MAX_UNDER_WAY
             self._end_setup()
+            self._record_login(login.mechanism)
         self._answer_login(outcome.response, header, outcome.refusal, slot)
 
     def _answer_login(
@@ -489,7 +497,36 @@ class Connection:
         if not self.is_closed:
             listener = self._endpoint.listener.name
             self._endpoint.refusals.warning("connection refused", client=repr(self), listener=listener, reason=reason)
+            self._record_refusal(reason)
             self.close()
+
+    # --- what is recorded of it
+
+    @property
+    def password_user(self) -> str | None:
+        """Who has logged in here by a password."""
+        login = self._login
+        return login.principal.name if login and login.principal and login.mechanism in _BY_PASSWORD else None
+
+    def end_login(self) -> None:
+        """Answer what is under way, and nothing that comes after it."""
+        if self._login:
+            self._login.expires_s = -math.inf
+
+    def _caller(self, principal: str) -> Caller:
+        return Caller(principal, str(Address(*self._client)), None, self._listener)
+
+    def _record_login(self, how: str) -> None:
+        if self._runtime.audit.wants(audit.LOGINS):
+            self._runtime.audit.record(audit.LOGIN, audit.OK, self._caller(str(self._principal)), mechanism=how)
+
+    def _record_refusal(self, reason: str) -> None:
+        login = self._login
+        name = (login.claimed or (login.principal.name if login.principal else "")) if login else ""
+        caller = self._caller(str(Principal(name)) if name else "")
+        key = (name, self._client[0], self._listener, reason)
+        record = self._runtime.audit.record_often
+        record(audit.FAILED_LOGINS, audit.LOGIN, audit.DENIED, caller, key, reason=reason)
 
     def _fail(self, error: Exception) -> None:
         """Close because of an error: the client's own, which it is told in the log, or a mistake of ours."""

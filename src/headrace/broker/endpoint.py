@@ -1,12 +1,11 @@
 """A listener at work: what its connections have in common, and what of it is read again while the broker runs."""
 
-import secrets
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from headrace.broker.config import Address, BrokerConfig, Listener
-from headrace.broker.logins import Logins, UsersFile
+from headrace.broker.logins import Logins, LoginThreads, UsersFile
 from headrace.security.login import FindCredential, Users
+from headrace.security.scram import HASHES, ScramCredential
 from headrace.telemetry.logs import RareLines, get_logger
 
 if TYPE_CHECKING:
@@ -18,14 +17,28 @@ _QUIET_S = 10.0
 class Access:
     """Who may log in, the same on every listener, and the threads that work on it."""
 
-    def __init__(self, config: BrokerConfig, find_added: FindCredential) -> None:
-        """`find_added` knows the users that were added while a broker ran."""
+    def __init__(self, config: BrokerConfig) -> None:
+        """Raises if the file of users cannot be used; nobody can log in before `open`."""
         self.file = UsersFile(config.text("users.file"))
-        self.users = Users(lambda how, name: self.file.find(how, name) or find_added(how, name), secrets.token_bytes())
-        self.threads = ThreadPoolExecutor(2, thread_name_prefix="headrace-login")
+        self._find_added: FindCredential = lambda _, __: None
+        self.users = Users(self._find)
+        self.threads = LoginThreads()
+
+    def open(self, find_added: FindCredential, secret: bytes) -> None:
+        """`find_added` knows the users that were added while a broker ran; the secret is the broker's."""
+        self.file.load(secret)
+        self._find_added = find_added
+        self.users.secret = secret
+
+    def _find(self, mechanism: str, name: str) -> ScramCredential | None:
+        return self.file.find(mechanism, name) or self._find_added(mechanism, name)
+
+    def has_user(self, name: str) -> bool:
+        """Whether somebody of that name can log in by a password."""
+        return any(self._find(mechanism, name) for mechanism in HASHES)
 
     def close(self) -> None:
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.threads.close()
 
 
 class Endpoint:

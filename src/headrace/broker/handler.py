@@ -4,13 +4,18 @@ Each API says in `registry.py` what it needs. Of the request as a whole that is 
 single topics, groups and so on that a request names it is asked where the handler looks them up, by `Context`. There a
 handler can only ask for what the registry says: anything else is an error, and the client is hung up on. So what is not
 declared is not allowed.
+
+Every denial is recorded in the audit log where it is decided, and every change when it is answered, before the client
+hears of it; a handler has nothing to do with either.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import GeneratorType, MappingProxyType
 from typing import Any, NamedTuple
 
+from headrace.broker.changes import FREQUENT, Change, Changes, word_of
 from headrace.broker.config import PLAINTEXT, Address
 from headrace.broker.errors import BrokerError
 from headrace.broker.runtime import Runtime
@@ -22,6 +27,8 @@ from headrace.protocol.schema import Message
 from headrace.security.acl import CLUSTER_NAME, Operation, ResourceType
 from headrace.security.authorizer import every_operation
 from headrace.security.principal import ANONYMOUS, Principal
+from headrace.telemetry import audit
+from headrace.telemetry.audit import Caller
 
 CLUSTER, TOPIC, GROUP = ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
@@ -53,6 +60,7 @@ class Needs(NamedTuple):
     or_cluster: tuple[Operation, ...] = ()  # one of them on the cluster, instead of that
     also: frozenset[tuple[Operation, ResourceType]] = frozenset()  # what else the handler asks about single resources
     refuses_each: bool = False  # an answer to what is not allowed as a whole names every entry besides
+    api: str = ""  # whose these are, by its name of Kafka's
 
 
 NOTHING = Needs()
@@ -85,7 +93,15 @@ class Context:
     # --- what the client may do: everything, where nothing is authorised
 
     def allows(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether the client may do to a resource what this API needs."""
+        """Whether the client may do to a resource that it names what this API needs; if not, that is a denial."""
+        if self.sees(resource_type, name):
+            return True
+        if self.refused is None:
+            self._record_denial(self.needs.each[resource_type], resource_type, name)
+        return False
+
+    def sees(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """The same of a resource that the client did not name: a list leaves it out, and nothing was denied."""
         if self.broker.authorizer is None:
             return True
         if self.refused is not None:
@@ -147,17 +163,63 @@ class Context:
         """Why the request as a whole is not allowed, if it is not."""
         needs = self.needs
         if needs.cluster and not self._may_one(needs.cluster):
-            return denial(CLUSTER)
+            return self.deny(needs.cluster[0], CLUSTER)
         name = request.transactional_id if needs.transactional_id is not None else None
         if (
             needs.transactional_id
             and name is not None
             and not self._may(needs.transactional_id, TRANSACTIONAL_ID, name)
         ):
-            return denial(TRANSACTIONAL_ID)
+            return self.deny(needs.transactional_id, TRANSACTIONAL_ID, name)
         if needs.group is not None and not self._may(needs.group, GROUP, request.group_id):
-            return denial(GROUP)
+            return self.deny(needs.group, GROUP, request.group_id)
         return None
+
+    # --- what is recorded of it
+
+    @property
+    def caller(self) -> Caller:
+        client = str(Address(self.client_host, self.peer.port))
+        return Caller(str(self.principal), client, self.client_id, self.listener)
+
+    def deny(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> BrokerError:
+        """What a client is answered that may not do something, which is recorded."""
+        self._record_denial(operation, resource_type, name)
+        return denial(resource_type)
+
+    def _record_denial(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        api, word, kind = self.needs.api, word_of(operation), word_of(resource_type)
+        self.broker.audit.record_often(
+            audit.DENIALS,
+            audit.DENIAL,
+            audit.DENIED,
+            self.caller,
+            (self.principal, self.client_host, self.client_id, api, operation, resource_type, name),
+            api=api,
+            operation=word,
+            resources=[{"type": kind, "name": name}],
+        )
+
+    def record_changes(self, api: str, changes: Iterable[Change], *, is_frequent: bool = False) -> None:
+        """Record what was changed, and what was tried in vain; what was denied is recorded already.
+
+        Of changes that are made every second by whoever is not an administrator, those alike are counted.
+        """
+        by_code: dict[int | None, list[dict[str, Any]]] = {}
+        for change in changes:
+            if not change.is_denied:
+                resource = {"type": change.resource_type, "name": change.name, **change.facts}
+                by_code.setdefault(change.error_code, []).append(resource)
+        record = self.broker.audit
+        for code, resources in by_code.items():
+            outcome = audit.UNKNOWN if code is None else audit.FAILED if code else audit.OK
+            facts: dict[str, Any] = {"api": api, **({"error": ErrorCode.of(code).name} if code else {})}
+            if not is_frequent:
+                record.record_resources(audit.CHANGE, outcome, self.caller, resources, **facts)
+                continue
+            key = (self.principal, self.client_host, self.client_id, api, resources[0]["name"], code)
+            facts["resources"] = resources[: audit.RESOURCES_A_LINE]
+            record.record_often(audit.CHANGES, audit.CHANGE, outcome, self.caller, key, **facts)
 
 
 # A handler answers at once, later, or (Produce with acks=0) not at all. A None that comes later hangs up on the client.
@@ -203,3 +265,50 @@ def authorized(run: Run, needs: Needs, response: type[Message]) -> Run:
         return answer  # type: ignore[no-any-return]
 
     return handle
+
+
+def audited(run: Run, api: str, changes: Changes) -> Run:
+    """The handler of an API that changes something; what it changed is recorded before it is answered."""
+
+    def handle(ctx: Context, request: Any) -> Handled:
+        if not ctx.broker.audit.wants(audit.CHANGES) or getattr(request, "validate_only", False):
+            return run(ctx, request)
+
+        def see(response: Message | None) -> None:
+            ctx.record_changes(api, changes(request, response), is_frequent=changes in FREQUENT)
+
+        answer = run(ctx, request)
+        return _see_in_steps(answer, see) if isinstance(answer, GeneratorType) else _see_answer(answer, see)
+
+    return handle
+
+
+See = Callable[[Message | None], None]
+
+
+def _see_answer(answer: Any, see: See) -> Any:
+    if isinstance(answer, Deferred):
+        return answer.after(see)
+    if answer is None or isinstance(answer, Message):
+        see(answer)
+        return answer
+    return _see_later(answer, see)
+
+
+async def _see_later(answer: Coroutine[Any, Any, Message | None], see: See) -> Message | None:
+    try:
+        message = await answer
+    except asyncio.CancelledError:  # the client left; what was begun may go on
+        see(None)
+        raise
+    see(message)
+    return message
+
+
+def _see_in_steps(steps: Steps[Any], see: See) -> Steps[Any]:
+    try:
+        answer = yield from steps
+    except GeneratorExit:
+        see(None)
+        raise
+    return _see_answer(answer, see)

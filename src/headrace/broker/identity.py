@@ -2,6 +2,7 @@
 
 import base64
 import json
+import secrets
 from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from uuid import uuid4
@@ -24,6 +25,7 @@ class _State:
     directory_id: str
     starts: int = 0
     next_producer_id: int = 0
+    secret: str = ""  # of this broker's; those of earlier releases have none
 
 
 class Identity:
@@ -34,7 +36,7 @@ class Identity:
         self._filesystem = filesystem
         self._path = f"{data_dir}/{_FILE}"
         state = self._read() or _State(_random_id(), _random_id())
-        self._write(replace(state, starts=state.starts + 1))
+        self._write(replace(state, starts=state.starts + 1, secret=state.secret or secrets.token_hex(32)))
         self._next_producer_id = self._reserved_to = self._state.next_producer_id
         meta = f"version=1\nnode.id={node_id}\ncluster.id={self.cluster_id}\ndirectory.id={self._state.directory_id}\n"
         write_atomically(filesystem, f"{data_dir}/{_META}", meta.encode())
@@ -43,6 +45,11 @@ class Identity:
     def cluster_id(self) -> str:
         """The cluster's id, made once."""
         return self._state.cluster_id
+
+    @property
+    def secret(self) -> bytes:
+        """Known to this broker alone, and the same after a restart: what hides which users there are is made of it."""
+        return bytes.fromhex(self._state.secret)
 
     @property
     def directory_id(self) -> Uuid:

@@ -6,7 +6,6 @@ in the log. Each may log in by SCRAM and by PLAIN; what is kept of a password is
 """
 
 import json
-import os
 import secrets
 import threading
 import time
@@ -24,7 +23,7 @@ from headrace.extras import load
 from headrace.http_client import HttpServer
 from headrace.secret_files import check_private
 from headrace.security.login import Login, Mechanism, OAuthBearer, Plain, Scram, TokenUser, Users
-from headrace.security.scram import FEWEST_ROUNDS, HASHES, SALT_BYTES, ScramCredential
+from headrace.security.scram import FEWEST_ROUNDS, HASHES, ScramCredential, derive_salt
 from headrace.security.tokens import InvalidToken, TokenRules, UnknownKey, verify_token
 from headrace.telemetry.logs import get_logger
 
@@ -40,8 +39,17 @@ class UsersFile:
     """The users of `users.file`; a file that cannot be read later leaves those in force as they are."""
 
     def __init__(self, path: str) -> None:
+        """Raises if the file cannot be used; who is in it, `load` reads."""
         self._path = path
-        self._credentials = read_users(path) if path else {}
+        self._secret = b""
+        self._credentials: Credentials = {}
+        if path:
+            _parse_users(path)
+
+    def load(self, secret: bytes) -> None:
+        """Read who is in the file; their salts are made of the secret, as those of users who do not exist."""
+        self._secret = secret
+        self._credentials = read_users(self._path, secret) if self._path else {}
 
     def find(self, mechanism: str, name: str) -> ScramCredential | None:
         return self._credentials.get((mechanism, name))
@@ -50,14 +58,24 @@ class UsersFile:
         if not self._path:
             return
         try:
-            self._credentials = read_users(self._path)
+            self._credentials = read_users(self._path, self._secret)
         except HeadraceError as error:
             _log.error("users not reloaded", reason=str(error))
         else:
             _log.info("users reloaded", users=len({name for _, name in self._credentials}))
 
 
-def read_users(path: str) -> Credentials:
+def read_users(path: str, secret: bytes) -> Credentials:
+    return {
+        (mechanism, name): ScramCredential.from_password(
+            mechanism, password, derive_salt(mechanism, name, secret), FEWEST_ROUNDS
+        )
+        for name, password in _parse_users(path).items()
+        for mechanism in HASHES
+    }
+
+
+def _parse_users(path: str) -> dict[str, str]:
     """From lines of NAME=PASSWORD. No error shows a line: a password is in it."""
     check_private(path, "users.file")
     try:
@@ -71,19 +89,29 @@ def read_users(path: str) -> Credentials:
         name, equals, password = line.partition("=")
         if not equals or not name.strip() or not password:
             raise InvalidSetting(f"users.file {path}:{number} is not NAME=PASSWORD")
-        for mechanism in HASHES:
-            salt = os.urandom(SALT_BYTES)
-            found[mechanism, name.strip()] = ScramCredential.from_password(mechanism, password, salt, FEWEST_ROUNDS)
+        found[name.strip()] = password
     return found
+
+
+class LoginThreads:
+    """Where logins are looked at that take a while; who waits for an issuer of tokens keeps no password waiting."""
+
+    def __init__(self) -> None:
+        self.working = ThreadPoolExecutor(2, thread_name_prefix="headrace-login")
+        self.waiting = ThreadPoolExecutor(2, thread_name_prefix="headrace-token")
+
+    def close(self) -> None:
+        for threads in (self.working, self.waiting):
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Logins:
     """How clients of one listener log in."""
 
-    def __init__(self, listener: Listener, config: BrokerConfig, users: Users, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, listener: Listener, config: BrokerConfig, users: Users, threads: "LoginThreads") -> None:
         text = partial(config.text_for, listener)
         self._users = users
-        self.threads = threads
+        self._threads = threads
         self.delay_s = config.number("connection.failed.authentication.delay.ms") / 1000
         self.max_request_bytes = config.number("sasl.server.max.receive.size")
         self._max_session_ms = int(text("connections.max.reauth.ms"))
@@ -91,6 +119,9 @@ class Logins:
         if not names:
             raise InvalidSetting(f"listener {listener} has no way to log in: set sasl.enabled.mechanisms")
         self._mechanisms: dict[str, Callable[[], Mechanism]] = {name: self._prepare(name, text) for name in names}
+
+    def threads_for(self, login: Login) -> ThreadPoolExecutor:
+        return self._threads.waiting if login.waits else self._threads.working
 
     def begin(self) -> Login:
         """For a new connection."""

@@ -1,10 +1,13 @@
-"""What the broker can do: one line per API, with what its caller has to be allowed (`handler.Needs`).
+"""What the broker can do: one line per API, with what its caller has to be allowed (`handler.Needs`); and of those that
+change something, what tells the audit log what they changed (`changes.py`).
 
 ApiVersions is derived from this list and from nothing else. What a coordinator answers as it is has no file of its own
 in `handlers/`. The operations are those that Kafka's brokers ask for.
 """
 
-from headrace.broker.handler import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Handler, Needs, Run, authorized
+from headrace.broker import changes
+from headrace.broker.changes import Changes
+from headrace.broker.handler import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Handler, Needs, Run, audited, authorized
 from headrace.broker.handlers import (
     acls,
     api_versions,
@@ -147,9 +150,34 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.DESCRIBE_PRODUCERS: (partitions.describe_producers, Needs(each={TOPIC: READ})),
 }
 
-HANDLERS: dict[int, Handler] = {
-    key: Handler(authorized(run, needs, APIS[key].response), APIS[key].versions, needs)
-    for key, (run, needs) in _APIS.items()
+# Topics that Metadata makes are recorded where they are made: its answer does not tell.
+CHANGES: dict[ApiKey, Changes] = {
+    ApiKey.CREATE_TOPICS: changes.topics_created,
+    ApiKey.DELETE_TOPICS: changes.topics_deleted,
+    ApiKey.CREATE_PARTITIONS: changes.partitions_created,
+    ApiKey.DELETE_RECORDS: changes.records_deleted,
+    ApiKey.ALTER_CONFIGS: changes.settings_changed,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: changes.settings_changed,
+    ApiKey.ALTER_CLIENT_QUOTAS: changes.quotas_changed,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: changes.users_changed,
+    ApiKey.CREATE_ACLS: changes.acls_created,
+    ApiKey.DELETE_ACLS: changes.acls_deleted,
+    ApiKey.DELETE_GROUPS: changes.groups_deleted,
+    ApiKey.OFFSET_COMMIT: changes.offsets_committed,
+    ApiKey.OFFSET_DELETE: changes.offsets_deleted,
+    ApiKey.UPDATE_FEATURES: changes.features_updated,
+    ApiKey.WRITE_TXN_MARKERS: changes.markers_written,
 }
+
+
+def _handler_of(key: ApiKey, run: Run, needs: Needs) -> Handler:
+    needs = needs._replace(api=key.name)
+    run = authorized(run, needs, APIS[key].response)
+    if key in CHANGES:
+        run = audited(run, key.name, CHANGES[key])
+    return Handler(run, APIS[key].versions, needs)
+
+
+HANDLERS: dict[int, Handler] = {key: _handler_of(key, run, needs) for key, (run, needs) in _APIS.items()}
 
 SERVED: dict[int, range] = {key: handler.versions for key, handler in HANDLERS.items()}

@@ -38,6 +38,7 @@ from headrace.storage.filesystem import FileSystem, OsFileSystem
 from headrace.storage.group_commit import GroupCommit
 from headrace.storage.housekeeping import Housekeeper, Schedule
 from headrace.storage.log import Log
+from headrace.telemetry.audit import AuditLog
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -127,7 +128,12 @@ PRODUCER_CHECK_MS = 600_000  # Kafka's producer.id.expiration.check.interval.ms
 
 class Runtime:
     def __init__(
-        self, config: BrokerConfig, *, filesystem: FileSystem | None = None, clock: Clock | None = None
+        self,
+        config: BrokerConfig,
+        *,
+        filesystem: FileSystem | None = None,
+        clock: Clock | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self._given = config.settings
         self.config = config  # as it is now: some settings can be changed while the broker runs
@@ -186,6 +192,9 @@ class Runtime:
         )
         self._ledger = Ledger(lambda: self.metadata.image.quotas)
         self.quotas: Ledger | None = None  # as long as none are set, nobody looks for any
+        self.audit = audit or AuditLog()
+        self.on_users_removed: Callable[[], None] = lambda: None
+        self._removed_users = 0
         if self.authorizer:
             self.metadata.on_change = self.authorizer.forget
         self.groups = Groups(
@@ -245,6 +254,7 @@ class Runtime:
         self._housekeeper.stop()
         self._commit.close()
         self.directory.close()
+        self.audit.close()
 
     # --- settings
 
@@ -262,6 +272,9 @@ class Runtime:
             self.config = replace(self.config, settings=settings)
             self._housekeeper.reschedule(_schedule(self.config))
             self._threads.submit(self.topics.set_defaults, settings)
+        if self.metadata.image.removed_credentials != self._removed_users:
+            self._removed_users = self.metadata.image.removed_credentials
+            self.on_users_removed()
         self.quotas = self._ledger if self.metadata.image.quotas else None
         self.client_metrics.subscribe(self.metadata.image.configs(ConfigResource.CLIENT_METRICS))
         self.groups.settings_changed(group_settings(self.metadata.image.configs(ConfigResource.GROUP)))

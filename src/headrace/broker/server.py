@@ -1,10 +1,12 @@
 """The listening side: sockets, the connections they accept, and an orderly end."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from headrace.broker.throttling import now_ms
 from headrace.protocol.errors import ErrorCode
 from headrace.security.quotas import Ledger
 from headrace.storage.filesystem import FileSystem
+from headrace.telemetry.audit import AuditFile, AuditLog
 from headrace.telemetry.logs import RareLines, get_logger
 
 _log = get_logger(__name__)
@@ -29,22 +32,25 @@ _ACCEPT_AGAIN_S = 0.5  # after the system refused a connection: too many open fi
 _MAX_TURNED_AWAY = 1000  # sockets; beyond that they are closed at once
 _QUIET_S = 30.0
 _SWEEP_S = 30.0
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Server:
     """Accepts connections for a runtime, on the running event loop."""
 
-    def __init__(self, runtime: Runtime, listeners: tuple[Listener, ...]) -> None:
+    def __init__(self, runtime: Runtime, access: Access, endpoints: list[Endpoint]) -> None:
         self._runtime = runtime
+        self._access = access
         self._loop = asyncio.get_running_loop()
         self._shared = bytearray(SHARED_BUFFER_BYTES)
         self._connections: set[Connection] = set()
         self._turned_away: set[socket.socket] = set()  # those that are kept waiting before they are closed
         self._idle_s = runtime.config.number("connections.max.idle.ms") / 1000
         self._rare = RareLines(_log, _QUIET_S)
-        self._access = Access(runtime.config, runtime.find_credential)
-        self._endpoints = [Endpoint(listener, runtime.config, self._access) for listener in listeners]
-        self._sockets = open_listeners(listeners)
+        self._endpoints = endpoints
+        self._sockets = open_listeners(tuple(endpoint.listener for endpoint in endpoints))
+        access.open(runtime.find_credential, runtime.identity.secret)
+        runtime.on_users_removed = self._end_removed
         for sock, endpoint in zip(self._sockets, self._endpoints, strict=True):
             self._listen(sock, endpoint)
         self._sweep = self._loop.call_later(min(self._idle_s, _SWEEP_S), self._look_after_idle)
@@ -57,8 +63,17 @@ class Server:
     def reload(self) -> None:
         """Read again what may change while the broker runs: certificates and users."""
         self._access.file.reload()
+        self._end_removed()
         for endpoint in self._endpoints:
             endpoint.reload()
+
+    def _end_removed(self) -> None:
+        """Serve nothing more to users who could not log in any more: whoever is removed is out."""
+        for connection in tuple(self._connections):
+            user = connection.password_user
+            if user is not None and not self._access.has_user(user):
+                _log.info("login ended: the user was removed", client=repr(connection), user=user)
+                connection.end_login()
 
     def _listen(self, listener: socket.socket, endpoint: Endpoint) -> None:
         if listener.fileno() >= 0:  # else closed in the meantime
@@ -132,6 +147,7 @@ class Server:
                 connection.close()
             elif connection.last_active < now - _SWEEP_S / 2:
                 connection.rest()
+        self._runtime.audit.flush()
         self._sweep = self._loop.call_later(min(self._idle_s, _SWEEP_S), self._look_after_idle)
 
     def close(self) -> None:
@@ -176,10 +192,17 @@ class BrokerServer:
         self._stop_watching: Callable[[], None] = lambda: None
 
     def start(self) -> list[Address]:
-        """Open the data, then the doors; where it listens. To be called on a running event loop."""
-        runtime = Runtime(self.config, filesystem=self._filesystem)
+        """Open the data, then the doors; where it listens. To be called on a running event loop.
+
+        What of the settings may be wrong is looked at first: a mistake leaves no folder behind.
+        """
+        access = Access(self.config)
+        endpoints = [Endpoint(listener, self.config, access) for listener in self.config.listeners]
+        if self._filesystem is None:
+            _keep_from_others(self.config)
+        runtime = Runtime(self.config, filesystem=self._filesystem, audit=open_audit(self.config))
         try:
-            self.server = Server(runtime, self.config.listeners)
+            self.server = Server(runtime, access, endpoints)
         except BaseException:
             runtime.close()
             raise
@@ -205,6 +228,25 @@ class BrokerServer:
         if self.runtime:
             self.runtime.close()
         self.server = self.runtime = None
+
+
+def _keep_from_others(config: BrokerConfig) -> None:
+    """Where clients show who they are, other users of this machine do not get round that by reading files."""
+    is_secured = config.text("authorization") == "on" or any(map(config.authenticates, config.listeners))
+    with contextlib.suppress(OSError):  # it is not there yet, and is made so, or it is somebody else's
+        mode = stat.S_IMODE(os.stat(config.data_dir).st_mode)
+        if is_secured and mode & _OTHERS:
+            os.chmod(config.data_dir, mode & ~_OTHERS)
+            _log.warning("the data folder could be used by others: it is its owner's alone now", folder=config.data_dir)
+
+
+def open_audit(config: BrokerConfig) -> AuditLog:
+    """The audit log that is asked for; raises if its file cannot be written."""
+    path = config.text("audit.file")
+    if not path:
+        return AuditLog()
+    events = tuple(event.strip() for event in config.text("audit.events").split(",") if event.strip())
+    return AuditLog(AuditFile(path, config.number("audit.max.bytes"), config.number("audit.files")), events)
 
 
 STALL_S = 0.1

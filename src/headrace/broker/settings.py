@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from headrace.errors import HeadraceError, nearest
 from headrace.storage.config import LogConfig
+from headrace.telemetry.audit import AUDIT_BYTES, AUDIT_FILES, EVERY_EVENT, USUAL_EVENTS
 
 MAX_LONG = 2**63 - 1
 MIB = 1024 * 1024
@@ -299,6 +300,27 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "off",
                 "Whether ACLs decide who may do what (on); what none of them allows is denied.",
                 choices=("off", "on"),
+            ),
+            Setting(
+                "audit.events",
+                _LIST,
+                ",".join(USUAL_EVENTS),
+                "What the audit log records; logins are those that succeed.",
+                choices=EVERY_EVENT,
+            ),
+            Setting(
+                "audit.file",
+                _STRING,
+                "",
+                "A file for the audit log: who changed what, and who was denied something; empty for none.",
+            ),
+            Setting("audit.files", _INT, str(AUDIT_FILES), "How many files of the audit log are kept.", at_least=1),
+            Setting(
+                "audit.max.bytes",
+                _LONG,
+                str(AUDIT_BYTES),
+                "How large a file of the audit log grows before it is set aside.",
+                at_least=4096,
             ),
             Setting(
                 "auto.create.topics.enable",

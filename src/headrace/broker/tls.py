@@ -278,6 +278,7 @@ class TlsConnection(Connection):
             if user is None:
                 raise TlsFailed(f"no rule of ssl.principal.mapping.rules fits the certificate of {name!r}")
             self._principal = Principal(user)
+            self._record_login("TLS")
 
     def _read(self) -> None:
         super()._read()

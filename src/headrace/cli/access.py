@@ -10,6 +10,7 @@ import click
 from headrace.client.address import Address
 from headrace.serving.access import LOOPBACK, Access, TokensFile, users_of
 from headrace.serving.sessions import fresh_key
+from headrace.telemetry.audit import AUDIT_BYTES, AUDIT_FILES, AuditFile, AuditLog
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -39,13 +40,15 @@ def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
         tokens_file: Path | None,
         certificate: str,
         insecure: bool,
+        audit_file: Path | None,
         token: str | None = None,
         **others: Any,
     ) -> Any:
         tokens, users = TokensFile(tokens_file) if tokens_file else None, users_of(bootstrap)
         if others.get("allow_writes") and not (token or tokens or users):
             token = fresh_key()
-        access = Access(host, host_names, token, tokens, users, certificate, insecure)
+        audit = AuditLog(AuditFile(audit_file, AUDIT_BYTES, AUDIT_FILES) if audit_file else None)
+        access = Access(host, host_names, token, tokens, users, certificate, insecure, audit)
         return command(*args, bootstrap=bootstrap, access=access, **others)
 
     for decorate in reversed(
@@ -71,6 +74,13 @@ def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Speak TLS with the private key and the certificates in this PEM file.",
             ),
             click.option("--insecure", is_flag=True, help="Let anybody in who can reach a public address."),
+            click.option(
+                "--audit",
+                "audit_file",
+                type=_FILE,
+                metavar="FILE",
+                help="Record here who changed something, and who was not let in; headrace audit shows it.",
+            ),
         )
     ):
         run = decorate(run)

@@ -111,6 +111,7 @@ class MetadataImage:
     def __init__(self) -> None:
         self.acls = Acls()
         self.credentials: dict[tuple[str, str], ScramCredential] = {}  # by mechanism and user
+        self.removed_credentials = 0  # how many were, as far as the records tell
         self.quotas = Quotas()
         self._configs: dict[int, dict[str, dict[str, str]]] = {}
         self._take_in: dict[type[Message], Callable[[Any, Any], None]] = {
@@ -136,6 +137,7 @@ class MetadataImage:
         if mechanism is None:
             return  # of a later version, which can be told apart by nobody who logs in here
         if value is None:
+            self.removed_credentials += 1
             self.credentials.pop((mechanism, key.user), None)
         else:
             self.credentials[mechanism, key.user] = ScramCredential(

@@ -13,6 +13,7 @@ import hmac
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
@@ -43,6 +44,8 @@ class Mechanism(Protocol):
     """The broker's side of one exchange. A `HeadraceError` refuses; only a `LoginRefused` is told to the client."""
 
     is_slow: bool  # takes milliseconds of work, or waits for somebody: not for the event loop
+    waits: bool  # for somebody else, as long as that may take
+    claimed: str  # the name that the client says is its own, once it has
 
     def step(self, token: bytes, now_ms: int) -> Reply: ...
 
@@ -76,7 +79,8 @@ class Login:
         self._began_s = -math.inf
         self.state = State.BEGUN
         self.principal: Principal | None = None
-        self.expires_s = math.inf  # by the monotonic clock
+        self.claimed = ""  # by whoever was refused
+        self.expires_s = math.inf  # by the monotonic clock; whoever ends it sets it to the past
 
     @property
     def is_open(self) -> bool:
@@ -85,6 +89,16 @@ class Login:
     @property
     def is_slow(self) -> bool:
         return self._exchange is not None and self._exchange.is_slow
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next step may wait for somebody else."""
+        return self._exchange is not None and self._exchange.waits
+
+    @property
+    def mechanism(self) -> str:
+        """By which the client logs in, or has."""
+        return self._name
 
     def ask_versions(self) -> bool:
         """Whether ApiVersions may be answered: once, and first."""
@@ -155,6 +169,7 @@ class Login:
 
     def _refuse(self, told: str, reason: str) -> Outcome:
         self.state = State.REFUSED
+        self.claimed = self._exchange.claimed if self._exchange else ""
         self._exchange = None
         answer = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=told)
         return Outcome(answer, f"{self._name}: {reason}")
@@ -165,23 +180,27 @@ class Login:
 FindCredential = Callable[[str, str], ScramCredential | None]  # by mechanism and name
 
 
-class Users(NamedTuple):
+@dataclass(slots=True)
+class Users:
     """Who may log in by a password, and what hides who may not."""
 
     find: FindCredential
-    secret: bytes  # of this broker, for the salts of users who do not exist
+    secret: bytes = b""  # of this broker, for the salts of users who do not exist
 
     def credential(self, mechanism: str, name: str) -> ScramCredential:
         return self.find(mechanism, name) or stand_in(mechanism, name, self.secret)
 
 
 class Plain:
-    """RFC 4616: the password itself, held against what SCRAM keeps of it."""
+    """RFC 4616: the password itself, held against what SCRAM keeps of it, by each mechanism: how long that takes does
+    not tell by which of them a user has a password, or whether it has any."""
 
     is_slow = True
+    waits = False
 
     def __init__(self, users: Users) -> None:
         self._users = users
+        self.claimed = ""
 
     def step(self, token: bytes, now_ms: int) -> Reply:  # noqa: ARG002 - passwords have no end
         parts = token.split(b"\0")
@@ -194,8 +213,8 @@ class Plain:
             asked, name, password = (part.decode() for part in parts)
         except UnicodeDecodeError:
             raise InvalidLogin("the client's message is not UTF-8") from None
-        mechanism = next((each for each in reversed(HASHES) if self._users.find(each, name)), next(reversed(HASHES)))
-        if not self._users.credential(mechanism, name).fits(mechanism, password):
+        self.claimed = name
+        if not any([self._users.credential(each, name).fits(each, password) for each in HASHES]):  # noqa: C419 - all
             raise LoginRefused("Authentication failed: Invalid username or password")
         _check_authorization_id(asked, name)
         return Reply(user=name)
@@ -214,8 +233,10 @@ def _check_authorization_id(asked: str, name: str) -> None:
 
 class Scram:
     is_slow = False
+    waits = False
 
     def __init__(self, mechanism: str, users: Users, nonce: str) -> None:
+        self.claimed = ""
         self._mechanism = mechanism
         self._users = users
         self._nonce = nonce
@@ -225,6 +246,7 @@ class Scram:
     def step(self, token: bytes, now_ms: int) -> Reply:  # noqa: ARG002 - passwords have no end
         if self._first is None or self._server is None:
             self._first = first = ClientFirst.parse(token)
+            self.claimed = first.username
             _check_authorization_id(first.authorization_id, first.username)
             credential = self._users.credential(self._mechanism, first.username)
             self._server = ScramServer(self._mechanism, first, credential, self._nonce)
@@ -250,7 +272,9 @@ _END_OF_FAILURE = b"\x01"
 class OAuthBearer:
     """RFC 7628: a token that somebody else has signed; after one that is refused the client has a last word."""
 
-    is_slow = True  # the keys may have to be fetched
+    is_slow = True
+    waits = True  # the keys may have to be fetched
+    claimed = ""  # what a token says that is not valid is not even a claim
 
     def __init__(self, verify: Callable[[str, int], TokenUser]) -> None:
         """`verify` is given the token and the time; a `HeadraceError` refuses it."""

@@ -64,10 +64,20 @@ def salt_password(mechanism: str, password: str, salt: bytes, rounds: int) -> by
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, rounds)
 
 
+def derive_salt(mechanism: str, username: str, secret: bytes) -> bytes:
+    """Always the same for a user and a mechanism, and another for any other; the secret is the broker's."""
+    return _seed(mechanism, username, secret)[:SALT_BYTES]
+
+
+def _seed(mechanism: str, username: str, secret: bytes) -> bytes:
+    return hmac.digest(secret, f"{mechanism}\0{username}".encode(), "sha512")
+
+
 def stand_in(mechanism: str, username: str, secret: bytes) -> ScramCredential:
     """What a user has who does not exist: always the same salt, and a key that nobody has."""
-    seed = hmac.digest(secret, username.encode(), "sha512")
-    return ScramCredential(seed[:SALT_BYTES], FEWEST_ROUNDS, hmac.digest(seed, b"key", HASHES[mechanism]), seed)
+    seed = _seed(mechanism, username, secret)
+    salt = derive_salt(mechanism, username, secret)
+    return ScramCredential(salt, FEWEST_ROUNDS, hmac.digest(seed, b"key", HASHES[mechanism]), seed)
 
 
 # --- the broker's side

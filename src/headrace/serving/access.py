@@ -29,6 +29,7 @@ from headrace.security.acl import Operation
 from headrace.security.principal import is_public
 from headrace.security.scram import HASHES
 from headrace.serving.sessions import Role, fresh_key
+from headrace.telemetry.audit import AuditLog
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -207,6 +208,7 @@ class Access:
     users: Users | None = None
     certificate: str = ""  # a PEM file of a private key and its certificates
     is_insecure: bool = False
+    audit: AuditLog = field(default_factory=AuditLog, compare=False)  # who changed what, and who was not let in
 
     def __post_init__(self) -> None:
         if self.token is not None and len(self.token) < SHORTEST_TOKEN:

@@ -33,8 +33,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.errors import HeadraceError
+from headrace.security.principal import Principal
 from headrace.serving.access import Access, LoginRefused
 from headrace.serving.sessions import Attempts, Role, Session, Sessions, neighbourhood
+from headrace.telemetry import audit
+from headrace.telemetry.audit import Caller
 
 CSRF_FIELD: Final = "csrf"
 CSRF_HEADER: Final = "x-csrf-token"
@@ -48,7 +51,9 @@ _MOST_WAITING: Final = 32  # logins
 _LONGEST_NAME: Final = 256  # as much of one is remembered
 _SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _SESSION: Final = "headrace.session"  # in the scope of a request
+_CLAIMED: Final = "headrace.claimed"  # the name of whoever tries to log in; empty if he shows a token
 _ANYBODY: Final = Session("", Role.ADMIN)
+_NOT_LET_IN: Final = (401, 403, 429)
 # And nothing else: a library that puts an address together could take the rest of a `Host` header for a path.
 _HOST: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 
@@ -184,6 +189,7 @@ class Guard:
         self._site = site
         self._now_s = now_s
         self._cookie = cookie_name(port)
+        self._listener = f"http:{port}"
         own = (access.host, socket.gethostname()) if access.is_public else ()
         self._names = frozenset(name.lower() for name in (*own, *access.host_names))
         self._sessions = Sessions(SESSION_S, fixed=dict([session_by_token(access.token)]) if access.token else None)
@@ -198,15 +204,17 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        request = Request(scope)
+
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._record(request, message["status"])
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        request = Request(scope)
         try:
             answer, receive = await self._admit(request, receive)
         except Refusal as refusal:
@@ -251,6 +259,26 @@ class Guard:
             return self._leave(request), receive
         return None, receive
 
+    def _record(self, request: Request, status: int) -> None:
+        """Record what somebody changed, before he is answered, and who was not let in; of addresses, the path alone."""
+        session, path, record = session_of(request), request.scope["path"], self._access.audit
+        client = f"{request.client.host}:{request.client.port}" if request.client else ""
+        name = (session.user if session else "") or request.scope.get(_CLAIMED, "")
+        caller = Caller(str(Principal(name)) if name else "", client, None, self._listener)
+        facts = {"method": request.method, "path": path, "status": status}
+        if path == ENTER and request.method != "POST":
+            return  # the page to log in on, which says 401 to whoever has not
+        if status in _NOT_LET_IN:
+            is_login = session is None and request.scope.get(_CLAIMED) is not None
+            kind, event = (audit.FAILED_LOGINS, audit.LOGIN) if is_login else (audit.DENIALS, audit.HTTP)
+            key = (self._listener, name, _address(request), request.method, path, status)
+            record.record_often(kind, event, audit.DENIED, caller, key, **facts)
+        elif path == ENTER and request.method == "POST":
+            if record.wants(audit.LOGINS):
+                record.record(audit.LOGIN, audit.OK, caller, **facts)
+        elif session is not None and path != LEAVE and self._site.changes(request) and record.wants(audit.CHANGES):
+            record.record(audit.HTTP, audit.FAILED if status >= 400 else audit.OK, caller, **facts)
+
     # --- who it is
 
     async def _identify(self, request: Request) -> Session | None:
@@ -266,7 +294,7 @@ class Guard:
 
     def _bearer(self, request: Request, token: str) -> Session | None:
         if self._access.tokens and (found := self._access.tokens.find(token)):
-            return Session(found.name, found.role)
+            return Session(f"token {found.name}", found.role)  # there may be a user of the same name
         return _ANYBODY if self._is_token(request, token) else None
 
     async def _basic(self, request: Request, shown: str) -> Session:
@@ -282,6 +310,7 @@ class Guard:
     async def _ask_broker(self, request: Request, user: str, password: str, basic: str = "") -> Session:
         """The session of somebody whom the broker lets in; one is asked about at a time."""
         assert self._access.users is not None
+        request.scope[_CLAIMED] = user
         if self._waiting >= _MOST_WAITING:
             raise Refusal(429, "Too many log in at once: try again in a moment.", 1.0)
         self._waiting += 1
@@ -346,6 +375,7 @@ class Guard:
     async def _log_in(self, request: Request, form: dict[str, str]) -> Response:
         if self._access.users and "user" in form:
             return self._begin(request, await self._ask_broker(request, form["user"], form.get("password", "")))
+        request.scope[_CLAIMED] = ""
         self._check_tries(request)
         found = self._bearer(request, form.get(TOKEN_FIELD, "").strip())
         if found is None:

@@ -47,6 +47,11 @@ ACCESS_KEYS: Final = (  # of what answers HTTP
     Key("tokens", str, "A file of tokens for programs, which `headrace user token` writes."),
     Key("certificate", str, "A PEM file of a private key and its certificates, to speak TLS."),
     Key("insecure", bool, "Let anybody in who can reach another host than loopback.", False),
+    Key(
+        "audit",
+        str,
+        "A file to record in who changed something and who was not let in; with security on .headrace/audit/….log.",
+    ),
 )
 
 
@@ -55,7 +60,7 @@ def access_arguments(values: Mapping[str, Any]) -> list[str]:
     arguments = ["--host", values["host"]]
     for name in values.get("host_names", ()):
         arguments += ["--host-name", name]
-    for name in ("tokens", "certificate"):
+    for name in ("tokens", "certificate", "audit"):
         arguments += [f"--{name}", values[name]] if values.get(name) else []
     return arguments + (["--insecure"] if values["insecure"] else [])
 

@@ -204,7 +204,7 @@ class OsFileSystem:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)  # records, and what is kept of passwords, are nobody else's
 
     def remove_directory(self, path: str) -> None:
         os.rmdir(path)

@@ -10,12 +10,15 @@ import headrace.broker.handlers
 from headrace.broker.config import LOOPBACK
 from headrace.broker.errors import BrokerError
 from headrace.broker.handler import CLUSTER, GROUP, TOPIC, Context, Needs, authorized
+from headrace.broker.registry import CHANGES, HANDLERS
+from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from headrace.security.acl import Acl, Operation, PatternType, Permission
 from headrace.security.authorizer import Acls, Authorizer
 from headrace.security.principal import Principal
+from headrace.telemetry.audit import AuditLog
 
 # Where topics are looked up without asking what the client may do to them, and why that is right.
 LOOKED_UP_FREELY = {
@@ -40,7 +43,7 @@ def context(acls=()):
     for acl in acls:
         held.add(acl)
     authorizer = Authorizer(lambda: held, super_users=frozenset())
-    broker = SimpleNamespace(authorizer=authorizer, topic=lambda name, *_, **__: f"the topic {name}")
+    broker = SimpleNamespace(authorizer=authorizer, audit=AuditLog(), topic=lambda name, *_, **__: f"the topic {name}")
     return Context(broker, 0, None, {}, "127.0.0.1", LOOPBACK, Principal("alice"))
 
 
@@ -128,3 +131,36 @@ def _looks_up(node):
     if node.attr in ("by_name", "by_id"):
         return True
     return node.attr == "topic" and isinstance(node.value, ast.Attribute) and node.value.attr == "broker"
+
+
+# Those that change nothing which outlives the request, or what clients do all the time.
+NOT_AUDITED = {
+    "records and offsets as clients write and read them": {
+        ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.OFFSET_FETCH,
+        ApiKey.TXN_OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+    },
+    "members of groups, and clients as such": {
+        ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY,
+    },
+    "only looks; the topics that Metadata makes are recorded where they are made": {
+        ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_QUORUM, ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS,
+        ApiKey.DESCRIBE_PRODUCERS,
+    },
+    "can change nothing on a single node": {
+        ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UNREGISTER_BROKER,
+        ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    },
+}  # fmt: skip
+
+
+def test_every_api_is_recorded_or_has_a_reason_not_to_be():
+    without = set().union(*NOT_AUDITED.values())
+    assert not without & CHANGES.keys()
+    assert without | CHANGES.keys() == HANDLERS.keys()

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
-from headrace.security.login import Login, OAuthBearer, Plain, Scram, State, TokenUser, Users
+from headrace.security.login import Login, LoginRefused, OAuthBearer, Plain, Scram, State, TokenUser, Users
 from headrace.security.principal import Principal
 from headrace.security.scram import ScramCredential, ScramExchange
 
@@ -79,6 +79,22 @@ def test_who_does_not_exist_looks_like_who_gave_a_wrong_password(name):
     assert login.principal is None
     plain = begin("PLAIN").step(b"\0" + name.encode() + b"\0wrong", 0, 0)
     assert plain.response.error_message == "Authentication failed: Invalid username or password"
+
+
+@pytest.mark.parametrize("known", [(), ("SCRAM-SHA-256",), ("SCRAM-SHA-512",), ("SCRAM-SHA-256", "SCRAM-SHA-512")])
+def test_plain_does_the_same_work_whoever_asks(known, monkeypatch):
+    held = {name: ScramCredential.from_password(name, "right", b"salt", 4096) for name in known}
+    users = Users(lambda mechanism, _: held.get(mechanism), b"secret")
+    work = []
+    fits = ScramCredential.fits
+    monkeypatch.setattr(
+        ScramCredential, "fits", lambda self, how, text: work.append((how, self.rounds)) or fits(self, how, text)
+    )
+    with pytest.raises(LoginRefused):
+        Plain(users).step(b"\0alice\0wrong", 0)
+    assert work == [("SCRAM-SHA-256", 4096), ("SCRAM-SHA-512", 4096)]
+    if known:
+        assert Plain(users).step(b"\0alice\0right", 0).user == "alice"
 
 
 def test_the_salt_of_who_does_not_exist_is_always_the_same():

@@ -175,6 +175,10 @@ def test_the_environment_is_over_the_file_and_blamed_for_what_it_says() -> None:
         ("host = '0.0.0.0'\nsecurity = 'on'", "logins need TLS: set 'ssl.keystore.location' in settings"),
         ("bootstrap = 'kafka:9092'\nsecurity = 'on'", "security is for a broker of our own"),
         ("security = 'yes'", "security is 'yes'"),
+        (
+            "security = 'on'\nsettings = { 'users.file' = 'users' }",
+            "users.file is the stack's own with security on: add users with headrace user add",
+        ),
     ],
 )
 def test_a_broker_for_everybody_is_refused(lines, said):

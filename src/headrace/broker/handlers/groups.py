@@ -150,7 +150,7 @@ def list_groups(ctx: Context, request: ListGroupsRequest) -> Deferred[Message | 
 
     def restrict(response: Message | None) -> None:
         if isinstance(response, ListGroupsResponse):
-            response.groups = [group for group in response.groups if ctx.allows(GROUP, group.group_id)]
+            response.groups = [group for group in response.groups if ctx.sees(GROUP, group.group_id)]
 
     return ask_groups(ctx, request).after(restrict)
 
@@ -162,7 +162,7 @@ def heartbeat(ctx: Context, request: ConsumerGroupHeartbeatRequest) -> Answer:
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=str(denial(TOPIC))
         )
     return ctx.broker.groups.ask(
-        request, ctx.version, ctx.client_id, ctx.client_host, sees=lambda name: ctx.allows(TOPIC, name)
+        request, ctx.version, ctx.client_id, ctx.client_host, sees=lambda name: ctx.sees(TOPIC, name)
     )
 
 

@@ -7,6 +7,7 @@ the one that the client itself came by, unless another is configured, so that a 
 import asyncio
 from functools import lru_cache
 
+from headrace.broker.changes import Change
 from headrace.broker.errors import code_of
 from headrace.broker.handler import CLUSTER, TOPIC, Answer, Context, denial
 from headrace.broker.topics import MAX_PARTITIONS, Topic
@@ -49,14 +50,14 @@ def describe_topics(ctx: Context, request: MetadataRequest) -> Steps[Answer]:
     answers: list[MetadataResponseTopic] = []
     if asked is None or (ctx.version == 0 and not asked):
         for topic in list(topics.by_name.values()):
-            if ctx.allows(TOPIC, topic.name):
+            if ctx.sees(TOPIC, topic.name):
                 answers.append(_describe(ctx, request, topic))
             yield
         return _response(ctx, request, answers)
     missing = [
         name
         for name in (topic.name for topic in asked)
-        if name is not None and name not in topics.by_name and ctx.allows(TOPIC, name)
+        if name is not None and name not in topics.by_name and ctx.sees(TOPIC, name)
     ]
     if missing and request.allow_auto_topic_creation and ctx.broker.config.flag("auto.create.topics.enable"):
         return _create_and_answer(ctx, request, asked, missing)
@@ -79,9 +80,10 @@ async def _create_and_answer(
     for name in missing:
         try:
             if not (ctx.may(Operation.CREATE, CLUSTER) or ctx.may(Operation.CREATE, TOPIC, name)):
-                raise denial(TOPIC)
+                raise ctx.deny(Operation.CREATE, TOPIC, name)
             ctx.charge_mutations(partitions, strict=False)  # a client that asks for metadata is not refused for it
             await ctx.broker.in_thread(lambda name=name: create(name))  # type: ignore[misc]  # bound now, not later
+            ctx.record_changes("METADATA", [Change("topic", name, 0, {"partitions": partitions})])
         except HeadraceError as error:
             refused[name] = code_of(error)
     answers = []
@@ -163,7 +165,7 @@ def describe_topic_partitions(ctx: Context, request: DescribeTopicPartitionsRequ
     """A page of partitions, in the order of their topics' names, and where the next one begins."""
     topics = ctx.broker.topics.by_name
     asked = {topic.name for topic in request.topics}
-    names = sorted(name for name in asked or set(topics) if ctx.allows(TOPIC, name))
+    names = sorted(name for name in asked or set(topics) if ctx.sees(TOPIC, name))
     if request.cursor and not _is_valid(request, request.cursor):
         return DescribeTopicPartitionsResponse(
             next_cursor=None,

@@ -227,11 +227,11 @@ def _withhold_topics(ctx: Context, request: OffsetFetchRequest) -> Steps[Callabl
             group.topics = kept
 
     def restrict(response: OffsetFetchResponse) -> None:
-        response.topics = [topic for topic in response.topics if not refuse(topic.name)]
+        response.topics = [topic for topic in response.topics if topic.name and ctx.sees(TOPIC, topic.name)]
         if not response.error_code:
             response.topics += single
         for group in response.groups:
-            group.topics = [topic for topic in group.topics if not refuse(topic.name)]
+            group.topics = [topic for topic in group.topics if topic.name and ctx.sees(TOPIC, topic.name)]
             if not group.error_code:
                 group.topics += by_group.pop(group.group_id, [])
 

@@ -143,9 +143,9 @@ def _find_deletable(ctx: Context, state: DeleteTopicState, result: DeletableTopi
     """The topic; who may not delete it learns of it what he may know: its name, whether it exists, or nothing."""
     if state.name is None:
         topic = ctx.broker.topic("", state.topic_id, by_id=True)
-        if not ctx.allows(TOPIC, topic.name) and ctx.may(Operation.DESCRIBE, TOPIC, topic.name):
+        if not ctx.sees(TOPIC, topic.name) and ctx.may(Operation.DESCRIBE, TOPIC, topic.name):
             result.name = topic.name
-    elif not ctx.allows(TOPIC, state.name) and ctx.may(Operation.DESCRIBE, TOPIC, state.name):
+    elif not ctx.sees(TOPIC, state.name) and ctx.may(Operation.DESCRIBE, TOPIC, state.name):
         ctx.broker.topic(state.name)
     return ctx.topic(state.name or "", state.topic_id, by_id=state.name is None)
 

@@ -66,7 +66,7 @@ def init_producer_id(ctx: Context, request: InitProducerIdRequest) -> Answer:
         return ask_transactions(ctx, request)
     # Whoever may write to some topic may do so without doubles (KIP-679).
     if not ctx.may(Operation.IDEMPOTENT_WRITE, CLUSTER) and not ctx.may_some(Operation.WRITE, TOPIC):
-        return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return InitProducerIdResponse(error_code=ctx.deny(Operation.IDEMPOTENT_WRITE, CLUSTER).code)
     return _reserve_producer_id(ctx)
 
 
@@ -196,7 +196,7 @@ def describe_transactions(ctx: Context, request: DescribeTransactionsRequest) ->
     def restrict(response: Message | None) -> None:
         if isinstance(response, DescribeTransactionsResponse):
             for state in response.transaction_states:
-                state.topics = [topic for topic in state.topics if ctx.allows(TOPIC, topic.topic)]
+                state.topics = [topic for topic in state.topics if ctx.sees(TOPIC, topic.topic)]
             response.transaction_states += denied
 
     return _amend(ask_transactions(ctx, request), restrict)
@@ -206,7 +206,7 @@ def list_transactions(ctx: Context, request: ListTransactionsRequest) -> Answer:
     def restrict(response: Message | None) -> None:
         if isinstance(response, ListTransactionsResponse):
             response.transaction_states = [
-                state for state in response.transaction_states if ctx.allows(TRANSACTIONAL_ID, state.transactional_id)
+                state for state in response.transaction_states if ctx.sees(TRANSACTIONAL_ID, state.transactional_id)
             ]
 
     return _amend(ask_transactions(ctx, request), restrict)

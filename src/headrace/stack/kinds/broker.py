@@ -108,6 +108,13 @@ def _check_access(section: Section) -> Iterable[Complaint]:
             )
             yield ("security",), f"[{section.where}] {sentence}"
         return
+    settings = values.get("settings", {})
+    if is_secure and "users.file" in settings:
+        sentence = (
+            f"users.file is the stack's own with security on: add users with headrace user add, or as lines of "
+            f"{_SECRETS / _USERS}"
+        )
+        yield ("settings", "users.file"), f"[{section.where}] settings: {sentence}"
     host = values.get("host", "127.0.0.1")
     if not isinstance(host, str) or not is_public(host):
         return
@@ -147,6 +154,13 @@ def connection_environment(stack: Stack, bootstrap: str = "") -> dict[str, str]:
     return {}
 
 
+def with_audit(stack: Stack, name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The section of something that answers HTTP, with where it records who did what: by default, if logins are on."""
+    if (stack.one(NAME) or {}).get("security") != "on":
+        return values
+    return {"audit": str(stack.folder / _AUDIT / f"{name}.log"), **values}
+
+
 # --- the login of the stack's own parts
 
 _KEYSTORE: Final = "ssl.keystore.location"
@@ -154,6 +168,7 @@ _PROTOCOL_MAP: Final = "listener.security.protocol.map"
 _INTERNAL: Final = "INTERNAL"
 _OWN_USER: Final = "headrace"
 _SECRETS: Final = Path(".headrace/security")
+_AUDIT: Final = Path(".headrace/audit")
 _USERS, _CLIENT, _BROKER_SECRETS = "users", "client.properties", "broker.properties"
 
 
@@ -180,6 +195,7 @@ def _secure(folder: Path, given: Mapping[str, Any], settings: dict[str, str], nu
     login = _own_login(folder)
     write_private(folder / _SECRETS / _CLIENT, "".join(f"{name}={value}\n" for name, value in login.items()))
     settings.setdefault("authorization", "on")
+    settings.setdefault("audit.file", str(folder / _AUDIT / f"{NAME}.log"))
     settings["users.file"] = str(folder / _SECRETS / _USERS)
     settings["super.users"] = ";".join(filter(None, (f"User:{_OWN_USER}", settings.get("super.users", ""))))
     if _KEYSTORE not in settings:

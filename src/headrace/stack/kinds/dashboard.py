@@ -9,7 +9,7 @@ from headrace.serving.sessions import fresh_key
 from headrace.stack.keys import ACCESS_KEYS, Complaint, Key, access_arguments, check_access, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
 from headrace.stack.kinds.broker import NAME as BROKER
-from headrace.stack.kinds.broker import first_needs
+from headrace.stack.kinds.broker import first_needs, with_audit
 from headrace.stack.lines import read_server
 
 NAME: Final = "dashboard"
@@ -25,6 +25,7 @@ def _members(stack: Stack) -> Iterable[Member]:
     values = stack.one(NAME)
     if values is None:
         return
+    values = with_audit(stack, NAME, values)
     # Made here once, so that a dashboard which starts again still lets in who has it open.
     asks = values.get("tokens") or (stack.one(BROKER) or {}).get("security") == "on"
     token = values.get("token") or (fresh_key() if values["allow_writes"] and not asks else "")

@@ -7,6 +7,7 @@ from headrace import extras
 from headrace.errors import nearest
 from headrace.stack.keys import ACCESS_KEYS, Complaint, Key, access_arguments, check_access, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Names, Section, Stack
+from headrace.stack.kinds.broker import with_audit
 from headrace.stack.kinds.pipelines import NAME as PIPELINES
 from headrace.stack.kinds.pipelines import check_file, explore, read, spark_environment, spark_of, topics_read
 from headrace.stack.kinds.topics import needs
@@ -36,7 +37,8 @@ def _members(stack: Stack) -> Iterable[Member]:
 
     def serve(bootstrap: str) -> Command:
         arguments = ["view", "serve", values["file"], "--json", "--bootstrap", bootstrap]
-        return Command((*COMMAND, *arguments, "--port", str(values["port"]), *access_arguments(values)))
+        access = access_arguments(with_audit(stack, SERVER, values))
+        return Command((*COMMAND, *arguments, "--port", str(values["port"]), *access))
 
     if "kept_by" not in values:
         yield Member(KEEPER, NAME, keep, needs(stack), topics_read(stack.folder, values), may_end=True, read=read)
