@@ -171,8 +171,7 @@ CHANGES: dict[ApiKey, Changes] = {
 
 
 def _handler_of(key: ApiKey, run: Run, needs: Needs) -> Handler:
-    needs = needs._replace(api=key.name)
-    run = authorized(run, needs, APIS[key].response)
+    run = authorized(run, needs._replace(api=key.name), APIS[key].response)
     if key in CHANGES:
         run = audited(run, key.name, CHANGES[key])
     return Handler(run, APIS[key].versions, needs)

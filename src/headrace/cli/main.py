@@ -66,6 +66,7 @@ SUMMARIES = {
     "group": "Look at consumer groups, move them, delete them.",
     "user": "Add users who log in by a password, list them, remove them.",
     "acl": "Say who may do what on a broker with authorisation.",
+    "quota": "Say how much clients may use.",
     "audit": "Show who changed what, and who was denied something.",
     "log": "Look at a data directory on disk.",
     "pipeline": "Run pipelines: topics through PySpark to results.",

@@ -88,9 +88,14 @@ def _parse_ip(name: str | None) -> str | None:
         raise InvalidQuota(f"{name} is not an IP address: give the address instead of a host's name") from None
 
 
+def known_keys(entity: Entity) -> Mapping[str, int | None]:
+    """The quotas that an entity can have, each with the largest whole number that it may be, or None for any number."""
+    return _IP_KEYS if entity.ip != "" else _CLIENT_KEYS
+
+
 def check_quota(entity: Entity, key: str, value: float) -> None:
     """Refuse what cannot be a quota of the entity, with `InvalidQuota`."""
-    known = _IP_KEYS if entity.ip != "" else _CLIENT_KEYS
+    known = known_keys(entity)
     if key not in known:
         raise InvalidQuota(f"Invalid configuration key {key}: known for this entity are {', '.join(known)}")
     if not value > 0:  # nor is it what is not a number
