@@ -1,5 +1,6 @@
 """`headrace acl` against a broker that authorises: what it does, what it shows, and what it refuses."""
 
+import shlex
 from functools import partial
 
 import pytest
@@ -145,3 +146,49 @@ def test_a_host_that_is_nobodys_and_was_added_by_another_tool_is_pointed_out(hea
     assert listed.err == "warning: '10.0.0.0/8' is not the address of a client: what is said of it bears on nobody\n"
     assert headrace("acl", "remove", "alice", "--host", "10.0.0.0/8").code == 0
     assert headrace("acl", "list").err == ""
+
+
+# --- why
+
+
+def test_why_names_what_is_missing_and_the_command_helps(headrace):
+    asked = ("acl", "why", "alice", "read", "--topic", "orders", "--group", "billing")
+    headrace("acl", "add", "alice", "write", "--topic", "orders")
+    run = headrace(*asked)
+    assert run.code == 1
+    assert run.out.splitlines() == [
+        "User:alice may not read topic orders: no ACL allows it",
+        "  to change that: headrace acl add alice read --topic orders",
+        "  there is, but for something else: User:alice: allow write topic orders",
+        "User:alice may not read group billing: no ACL bears on it",
+        "  to change that: headrace acl add alice read --group billing",
+    ]
+    for answer in headrace(*asked, "--json").json:
+        for mend in answer["mend"]:
+            assert headrace(*shlex.split(mend)[1:]).code == 0
+    assert headrace(*asked).code == 0
+    assert headrace(*asked).out.splitlines()[1] == "  User:alice: allow read topic orders"
+
+
+def test_why_names_the_acl_that_denies_and_the_command_removes_it(headrace):
+    headrace("acl", "add", "*", "all", "--topic", "or", "--prefix", "--host", "10.0.0.7", "--deny")
+    headrace("acl", "add", "a b", "read", "--topic", "*")
+    asked = ("acl", "why", "a b", "read", "--topic", "orders")
+    anywhere = headrace(*asked)
+    assert anywhere.code == 0
+    assert "  from 10.0.0.7 it is denied: an ACL denies it, which outweighs all that allow" in anywhere.out
+    (answer,) = headrace(*asked, "--host", "10.0.0.7", "--json").json
+    assert (answer["allowed"], answer["deciding"][0]["principal"]) == (False, "User:*")
+    assert answer["mend"] == ["headrace acl remove '*' all --topic or --prefix --host 10.0.0.7 --deny"]
+    assert headrace(*shlex.split(answer["mend"][0])[1:]).code == 0
+    assert headrace(*asked, "--host", "10.0.0.7").code == 0
+
+
+def test_why_knows_super_users_and_a_broker_without_authorization(headrace, tmp_path):
+    run = headrace("acl", "why", "ANONYMOUS", "alter", "--cluster")
+    assert (run.code, run.out) == (0, "User:ANONYMOUS may alter cluster kafka-cluster: it is one of super.users\n")
+    assert_wrong_call(headrace("acl", "why", "alice", "read"), "name what it is about")
+    assert_wrong_call(headrace("acl", "why", "alice", "read", "--topic", "a", "--prefix"), "name one resource")
+    with Broker(tmp_path / "open") as open_to_all:
+        run = run_cli("acl", "why", "alice", "read", "--topic", "a", bootstrap=open_to_all.bootstrap_servers)
+    assert (run.code, run.out) == (0, "everything is allowed to everybody: the broker runs without authorization\n")

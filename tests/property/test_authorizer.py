@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.security.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
-from headrace.security.authorizer import Acls, Authorizer
+from headrace.security.authorizer import Acls, Action, Authorizer
+from headrace.security.explanation import Rules, explain, find_shadowed, hosts_that_differ
 from headrace.security.principal import Principal
 
 NAMES = ["a", "ab", "abc", "abd", "b", "*", "hardcode"]
@@ -145,3 +146,36 @@ def test_a_filter_that_asks_for_matches_lists_what_bears_on_the_resource(held, a
                 acl.pattern_type,
             )
         assert (acl in listed) is (fits and rest.matches(acl))
+
+
+@given(st.lists(acls, max_size=12), questions, st.booleans())
+def test_an_explanation_decides_as_the_authorizer_and_its_mends_help(rules, question, otherwise):
+    held = Acls()
+    for acl in rules:
+        held.add(acl)
+    authorizer = Authorizer(lambda: held, super_users=frozenset([SUPER]), allow_if_no_acl=otherwise)
+    action = Action(*question)
+    known = Rules(list(held), frozenset([SUPER]), otherwise)
+    found = explain(known, action)
+    assert found.is_allowed == authorizer.allows(*question)
+    assert all(acl.permission is (Permission.ALLOW if found.is_allowed else Permission.DENY) for acl in found.deciding)
+    if not found.is_allowed:
+        mended = [acl for acl in known.acls if acl not in found.deciding]
+        if found.needs_allowing:
+            pattern = (action.resource_type, action.name, PatternType.LITERAL)
+            mended.append(Acl(*pattern, str(action.principal), "*", action.operation, Permission.ALLOW))
+        assert explain(known._replace(acls=mended), action).is_allowed
+    for host, there in hosts_that_differ(known, action).items():
+        assert there.is_allowed != found.is_allowed
+        assert host != "*"
+
+
+@given(st.lists(acls, max_size=12), st.sampled_from(USERS), st.sampled_from(HOSTS), st.sampled_from(NAMES[:-2]))
+def test_what_is_shadowed_could_as_well_not_be_there(rules, user, host, name):
+    for allow, deny in find_shadowed(rules):
+        assert (allow.permission, deny.permission) == (Permission.ALLOW, Permission.DENY)
+        if allow.operation is Operation.ALL:
+            continue  # any operation would be
+        action = Action(user, host, allow.operation, allow.resource_type, name)
+        less = [acl for acl in rules if acl != allow]
+        assert explain(Rules(rules), action).is_allowed == explain(Rules(less), action).is_allowed

@@ -6,6 +6,7 @@ it has acknowledged it.
 
 from collections.abc import Sequence
 
+from headrace.client.admin import describe_broker_settings
 from headrace.client.cluster import Cluster
 from headrace.client.errors import Refused
 from headrace.protocol.errors import ErrorCode
@@ -13,6 +14,8 @@ from headrace.protocol.messages.create_acls import AclCreation, CreateAclsReques
 from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from headrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from headrace.security.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from headrace.security.explanation import Rules
+from headrace.security.principal import Principal
 
 
 def list_acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:
@@ -45,6 +48,28 @@ def list_acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:
         )
 
     return cluster.run_with_retries(ask)
+
+
+def read_rules(cluster: Cluster) -> Rules | None:
+    """What a broker decides by; None if it authorises nobody. Super users are among it if we may see settings."""
+    try:
+        acls = list_acls(cluster, AclFilter())
+    except Refused as refused:
+        if refused.code is ErrorCode.SECURITY_DISABLED:
+            return None
+        raise
+    try:
+        settings = describe_broker_settings(cluster)
+    except Refused:
+        return Rules(acls, None)
+    named = settings.get("super.users")
+    super_users = None if named is None else frozenset(Principal.parse(each) for each in split_list(named))
+    return Rules(acls, super_users, (settings.get("allow.everyone.if.no.acl.found") or "").lower() == "true")
+
+
+def split_list(text: str) -> list[str]:
+    """The principals in a text with `;` between them."""
+    return [each.strip() for each in text.split(";") if each.strip()]
 
 
 def add_acls(cluster: Cluster, acls: Sequence[Acl]) -> None:

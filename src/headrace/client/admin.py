@@ -45,7 +45,7 @@ BROKERS_CHOICE = -1  # as many partitions or replicas as the broker gives by def
 TIMEOUT_MS = 30_000
 _ANSWER_TIMEOUT_S = TIMEOUT_MS / 1000 + 5
 
-_TOPIC_RESOURCE = 2
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _SET, _UNSET = 0, 1
 _FROM_TOPIC = 1
 
@@ -190,6 +190,26 @@ def describe_configs(cluster: Cluster, name: str) -> list[Config]:
             ),
             key=lambda config: config.name,
         )
+
+    return cluster.run_with_retries(ask)
+
+
+def describe_broker_settings(cluster: Cluster) -> dict[str, str | None]:
+    """The settings in force on one of the brokers; the value of a secret one is not told."""
+
+    def ask() -> dict[str, str | None]:
+        node = min(cluster.brokers().addresses)
+        resource = DescribeConfigsResource(
+            resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=None
+        )
+        asked = DescribeConfigsRequest(resources=[resource])
+        response = cluster.broker(node).request(asked, DescribeConfigsResponse)
+        for result in response.results:
+            if result.error_code:
+                raise Refused(
+                    "cannot read the settings of the broker", ErrorCode.of(result.error_code), result.error_message
+                )
+        return {config.name: config.value for result in response.results for config in result.configs}
 
     return cluster.run_with_retries(ask)
 

@@ -131,7 +131,7 @@ class Acls:
         verdict: bool | None = None
         for acl in self.bearing_on(action.resource_type, action.name):
             verdict = verdict or False
-            if _concerns(acl, action.principal, action.host) and _covers(acl, action.operation):
+            if bears_on(acl, action):
                 if acl.permission is Permission.DENY:
                     return False
                 verdict = True
@@ -158,6 +158,11 @@ class Acls:
         return any(
             pattern == every or not (pattern in denied or _has_prefix_in(pattern[1], denied)) for pattern in allowed
         )
+
+
+def bears_on(acl: Acl, action: Action) -> bool:
+    """Whether an ACL of the resource says something of this user, host and operation."""
+    return _concerns(acl, action.principal, action.host) and _covers(acl, action.operation)
 
 
 def _has_prefix_in(name: str, denied: set[tuple[PatternType, str]]) -> bool:
