@@ -192,3 +192,15 @@ def test_why_knows_super_users_and_a_broker_without_authorization(headrace, tmp_
     with Broker(tmp_path / "open") as open_to_all:
         run = run_cli("acl", "why", "alice", "read", "--topic", "a", bootstrap=open_to_all.bootstrap_servers)
     assert (run.code, run.out) == (0, "everything is allowed to everybody: the broker runs without authorization\n")
+
+
+def test_the_doctor_looks_through_users_and_acls(headrace):
+    headrace("user", "add", "alice", stdin="geheim\n")
+    headrace("acl", "add", "alice", "read", "--topic", "orders")
+    headrace("acl", "add", "ghost", "read", "--topic", "orders")
+    found = {each["check"]: each for each in headrace("doctor", "--json").json}
+    assert found["acls"]["found"] == "2 ACLs, super users: User:ANONYMOUS"
+    assert (found["acl users"]["verdict"], found["acl users"]["found"]) == (
+        "note",
+        "users without a password: User:ghost",
+    )

@@ -22,8 +22,8 @@ import click
 from rich.text import Text
 
 from headrace.cli.output import human_bytes, json_option, print_json, print_table
-from headrace.cli.parameters import DEFAULT_BOOTSTRAP
-from headrace.client.address import Address
+from headrace.cli.parameters import DEFAULT_BOOTSTRAP, Parsed
+from headrace.client.address import Address, parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.errors import HeadraceError
@@ -71,12 +71,49 @@ _PACKAGES: Final = {
     default=Path(),
     help="Where the data will be: its disk is looked at. [default: here]",
 )
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Check the certificates and files that a broker with these settings would use.",
+)
+@click.option("--listen", "listeners", multiple=True, metavar="[NAME://]HOST:PORT", help="Where it listens.")
+@click.option(
+    "--advertise", "advertised", multiple=True, metavar="[NAME://]HOST:PORT", help="The address that clients are given."
+)
+@click.option(
+    "--authority",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A PEM file of the authorities that clients trust; by default those of this system.",
+)
+@click.option(
+    "--bootstrap",
+    type=Parsed("addresses", parse_bootstrap),
+    default=None,
+    metavar="HOST:PORT[,…]",
+    help="Look through the users and ACLs of the broker there, ours or any Kafka.",
+)
 @json_option
 @click.pass_context
-def doctor(context: click.Context, data_dir: Path, as_json: bool) -> None:
-    """Check this machine: Python, Java, Spark, the port, disk, memory.
+def doctor(
+    context: click.Context,
+    data_dir: Path,
+    config_file: Path | None,
+    listeners: tuple[str, ...],
+    advertised: tuple[str, ...],
+    authority: Path | None,
+    bootstrap: tuple[Address, ...] | None,
+    as_json: bool,
+) -> None:
+    """Check this machine: Python, Java, Spark, the port, disk, memory; and who may come in.
 
     What is missing is told with what helps. Ends with 1 if something is broken.
+
+    \b
+      headrace doctor
+      headrace doctor --config broker.properties --listen SASL_SSL://0.0.0.0:9093 \\
+          --advertise kafka.example:9093 --authority authority.pem
+      headrace doctor --bootstrap 127.0.0.1:9092
     """
     spark = installed_version("pyspark") is not None
     checks: list[Callable[[], Finding]] = [
@@ -91,6 +128,7 @@ def doctor(context: click.Context, data_dir: Path, as_json: bool) -> None:
         check_jars,
     ]
     findings = [check() for check in checks]
+    findings += _check_access(config_file, listeners, advertised, authority, bootstrap)
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -101,6 +139,28 @@ def doctor(context: click.Context, data_dir: Path, as_json: bool) -> None:
                 click.echo(f"{finding.check}: {finding.mend}")
     if any(finding.verdict is Verdict.BROKEN for finding in findings):
         context.exit(1)
+
+
+def _check_access(
+    config_file: Path | None,
+    listeners: tuple[str, ...],
+    advertised: tuple[str, ...],
+    authority: Path | None,
+    bootstrap: tuple[Address, ...] | None,
+) -> list[Finding]:
+    """Of a broker as it is set up, and of one that runs, as far as either is named."""
+    from headrace.broker.config import BrokerConfig, parse_listeners, read_properties
+    from headrace.cli.doctor_access import check_access, check_setup
+
+    findings: list[Finding] = []
+    if config_file or listeners:
+        settings = read_properties(config_file.read_text(), str(config_file)) if config_file else {}
+        where = parse_listeners(listeners or (DEFAULT_BOOTSTRAP,), advertised, settings)
+        config = BrokerConfig("", where, settings)
+        findings += check_setup(config, authority, config_file)
+    if bootstrap:
+        findings += check_access(bootstrap)
+    return findings
 
 
 def installed_version(package: str) -> str | None:

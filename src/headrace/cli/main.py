@@ -58,7 +58,7 @@ SUMMARIES = {
     "up": "Run the stack that headrace.toml describes.",
     "status": "Show how each part of the stack stands.",
     "top": "Show the stack live.",
-    "doctor": "Check this machine: Python, Java, Spark, disk, memory.",
+    "doctor": "Check this machine, certificates and ACLs.",
     "broker": "Run a broker that every Kafka client can talk to.",
     "topic": "Make topics, look at them, change them, delete them.",
     "produce": "Write records to a topic.",
