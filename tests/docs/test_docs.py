@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -85,15 +86,22 @@ def test_a_run_replaces_its_figures_and_no_others(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_every_example_runs(example: str, tmp_path: Path) -> None:
+def test_every_example_runs(example: str) -> None:
+    # Not in pytest's own folder, which every pytest that starts closes to others, such as those that examples start
+    # here: a PostgreSQL runs as its own user.
+    with TemporaryDirectory(prefix="headrace-example-") as folder:
+        run_example(example, Path(folder))
+
+
+def run_example(example: str, folder: Path) -> None:
     is_test = "\ndef test_" in f"\n{example}"
-    file = tmp_path / ("test_example.py" if is_test else "example.py")
+    file = folder / ("test_example.py" if is_test else "example.py")
     file.write_text(example)
     command = [
         sys.executable,
         *(["-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)] if is_test else [str(file)]),
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
