@@ -37,6 +37,7 @@ from headrace.schema_registry import RegistryUnavailable, SchemaRefused, SchemaR
 from headrace.testing.postgres import Postgres
 from tests.conformance.shared_kafka import shared_kafka
 from tests.integration.cdc_postgres_topics import wait_for
+from tests.reading import read_committed
 from tests.value_columns import value_columns
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _read_as_columns(servers: str, topic: str, registry: str) -> None:
         [("op", pa.string()), ("after", pa.struct([("id", pa.int64()), ("price", pa.decimal128(10, 2))]))]
     )
     with Cluster(parse_bootstrap(servers)) as cluster:
-        held = bounds(cluster, cluster.partitions(topic), committed=True)
+        held = bounds(cluster, cluster.partitions(topic))
         read = read_records(
             cluster,
             {where: bound.start for where, bound in held.items() if bound.end > bound.start},
@@ -236,6 +237,7 @@ def test_spark_reads_a_captured_topic(
         section = {"url": database.url, "tables": ["public.orders"], "format": "avro", "snapshot": "initial-only"}
         with capturing(broker.bootstrap_servers, section, "lake"):
             wait_for(lambda: "lake.public.orders" in {found.name for found in cluster.topics()})
+            wait_for(lambda: len(read_committed(broker.bootstrap_servers, "lake.public.orders")) == 200)
         drop_slots(orders)
         frame = (
             spark.read.format("headrace")

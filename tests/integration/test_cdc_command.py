@@ -20,7 +20,6 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.testing.postgres import Postgres
-from tests.reading import wait_for_markers
 
 ORDERS = "shop.public.orders"
 PATIENCE_S = 60.0
@@ -65,9 +64,8 @@ class Shop:
         return found
 
     def operations(self) -> list[str]:
-        wait_for_markers(self._environment["HEADRACE_BOOTSTRAP"], ORDERS)
         with Cluster(self._bootstrap) as cluster:
-            held = bounds(cluster, cluster.partitions(ORDERS), committed=True)
+            held = bounds(cluster, cluster.partitions(ORDERS))
             starts, ends = ({where: getattr(bound, end) for where, bound in held.items()} for end in ("start", "end"))
             read = read_records(cluster, starts, until=ends, options=FetchOptions(committed=True))
             return [json.loads(record.value)["op"] for records in read for _, record in records if record.value]

@@ -56,6 +56,9 @@ def test_rows_are_read_again_beside_changes(
     def records() -> Any:
         return read_topic(headrace_broker.bootstrap_servers, topic)
 
+    def count_read(found: Any) -> int:
+        return sum(value is not None and value["op"] == "r" for _, value in found)
+
     with Cluster(addresses) as cluster:
         running = make_runtime(capture, addresses, cluster)
         threads = [threading.Thread(target=running.run), threading.Thread(target=write)]
@@ -70,9 +73,9 @@ def test_rows_are_read_again_beside_changes(
                 capture.kind.read_anew(capture.source, ["x.y"])
             expected = dict(db.execute("SELECT id, n FROM items").fetchall())
             wait_for(lambda: {key: row["n"] for key, row in replica_of(records()).items()} == expected)
+            wait_for(lambda: count_read(records()) >= ROWS + 3 * (ROWS - TURNS))
         finally:
             running.stop()
             threads[0].join()
-    read = sum(value is not None and value["op"] == "r" for _, value in records())
-    assert read >= ROWS + 3 * (ROWS - TURNS)
+    assert {key: row["n"] for key, row in replica_of(records()).items()} == expected
     db.close()

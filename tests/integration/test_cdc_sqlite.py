@@ -374,7 +374,7 @@ def test_topics_hold_the_tables(path: Path) -> None:
 
 def _rows_of(cluster: Cluster, topic: str, *key: str) -> dict[tuple[Any, ...], Any]:
     try:
-        held = bounds(cluster, cluster.partitions(topic), committed=True)
+        held = bounds(cluster, cluster.partitions(topic))
     except UnknownTopic:
         return {}
     rows: dict[tuple[Any, ...], Any] = {}

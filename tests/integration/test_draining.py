@@ -44,7 +44,6 @@ from headrace.pipelines.spark import watermarks
 from headrace.pipelines.spark.draining import FINAL_WATERMARK_MS, Drained, Stage, drain, stage_of
 from headrace.pipelines.spark.watermarks import keep_input_watermarks
 from tests.integration.waiting import wait_until
-from tests.reading import wait_for_markers
 
 pytestmark = pytest.mark.java
 
@@ -273,7 +272,6 @@ class Shop:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         assert self.started(*arguments).wait(timeout=300) == code, self.said.read_text()
-        wait_for_markers(self.servers, "answered")
         return self.said.read_text()
 
     def killed_once(self, happened: Callable[[], bool], *arguments: str) -> None:
@@ -286,7 +284,7 @@ class Shop:
             running.wait()
 
     def answers(self) -> list[str]:
-        held = bounds(self.cluster, self.cluster.partitions("answered"), committed=True)
+        held = bounds(self.cluster, self.cluster.partitions("answered"))
         starts, ends = ({where: getattr(bound, end) for where, bound in held.items()} for end in ("start", "end"))
         read = read_records(self.cluster, starts, until=ends, options=FetchOptions(committed=True))
         return [(record.value or b"").decode() for records in read for _, record in records]

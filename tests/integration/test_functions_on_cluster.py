@@ -101,7 +101,7 @@ FILES = {
 
 
 def records(cluster: Cluster, topic: str) -> list[int]:
-    held = bounds(cluster, cluster.partitions(topic), committed=True)
+    held = bounds(cluster, cluster.partitions(topic))
     starts, ends = ({where: getattr(bound, end) for where, bound in held.items()} for end in ("start", "end"))
     groups = read_records(cluster, starts, until=ends, options=FetchOptions(committed=True))
     return sorted(int(record.value or b"") for records in groups for _, record in records)

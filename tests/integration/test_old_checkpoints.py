@@ -71,7 +71,7 @@ class Run:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def joined(self) -> set[str]:
-        held = bounds(self.cluster, self.cluster.partitions("joined"), committed=True)
+        held = bounds(self.cluster, self.cluster.partitions("joined"))
         starts, ends = ({where: getattr(bound, end) for where, bound in held.items()} for end in ("start", "end"))
         read = read_records(self.cluster, starts, until=ends, options=FetchOptions(committed=True))
         found = [f"{record.key.decode()} {record.value.decode()}" for records in read for _, record in records]

@@ -91,7 +91,7 @@ class Place:
         return done.out if code == 0 else done.err
 
     def doubled(self, topic: str = "doubled") -> list[int]:
-        held = bounds(self.cluster, self.cluster.partitions(topic), committed=True)
+        held = bounds(self.cluster, self.cluster.partitions(topic))
         starts, ends = ({where: getattr(bound, end) for where, bound in held.items()} for end in ("start", "end"))
         return sorted(
             int(record.value or b"")

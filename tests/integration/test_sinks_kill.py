@@ -39,7 +39,6 @@ from headrace.client.writer import NewRecord, Writer
 from tests.integration.sink_worker import INPUT, OUTPUT, PER_BATCH, STORES, change
 from tests.integration.table_sink_stores import PostgresServer
 from tests.ports import free_port
-from tests.reading import wait_for_markers
 
 pytestmark = [
     pytest.mark.java,
@@ -246,8 +245,7 @@ def check_topic(bootstrap: str, log: list[tuple[Any, ...]]) -> None:
     """A reader of committed records sees every result once, and no transaction is left open in its way."""
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
         assert Transactions(cluster).open_ids("headrace-sink-") == []
-        wait_for_markers(bootstrap, OUTPUT)
-        held = bounds(cluster, cluster.partitions(OUTPUT), committed=True)
+        held = bounds(cluster, cluster.partitions(OUTPUT))
         starts, ends = ({where: getattr(bound, end) for where, bound in held.items()} for end in ("start", "end"))
         found = []
         for records in read_records(cluster, starts, until=ends, options=FetchOptions(committed=True)):

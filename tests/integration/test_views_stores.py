@@ -141,7 +141,7 @@ class _Named:
 
 
 def _records(cluster: Cluster, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    held = bounds(cluster, cluster.partitions(topic), committed=True)
+    held = bounds(cluster, cluster.partitions(topic))
     starts = {where: found.start for where, found in held.items()}
     ends = {where: found.end for where, found in held.items()}
     found = read_records(cluster, starts, until=ends, options=FetchOptions(committed=True))

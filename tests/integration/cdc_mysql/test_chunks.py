@@ -23,6 +23,7 @@ from headrace.connect.mysql.signal_table import request_snapshot, stop_snapshot
 from tests.integration.cdc_mysql.shop import Cursor, Worker, assert_same, connect, follower_of, make_tables, settings_of
 from tests.integration.cdc_postgres_topics import read_topic, replica_of, wait_for
 from tests.integration.cdc_replica import Follower
+from tests.reading import wait_for_markers
 from tests.servers.mariadb import MariadbServer
 
 TABLES = ["shop.items", "shop.pairs", "shop.many"]
@@ -192,6 +193,7 @@ def test_a_capture_makes_its_topics_and_reads_anew_when_asked(server: MariadbSer
         finally:
             runtime.stop()
             thread.join()
+        wait_for_markers(broker.bootstrap_servers, "shop.shop.t")
         records = read_topic(broker.bootstrap_servers, "shop.shop.t")
         topics = {topic.name for topic in cluster.topics() if not topic.name.startswith("_")}
     assert replica_of(records) == {1: {"id": 1, "v": 1}, 2: {"id": 2, "v": 2}, 3: {"id": 3, "v": 4}}
