@@ -142,6 +142,13 @@ def test_every_page_is_in_the_navigation() -> None:
         assert str(page.relative_to(ROOT / "docs")) in navigation, f"{page} is missing in mkdocs.yml"
 
 
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    page = (ROOT / "docs" / "explanation" / "threat-model.md").read_text()
+    named = re.findall(r"`(tests/[^`]+)`", page)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
 def test_every_decision_is_listed() -> None:
     listing = (ROOT / "docs" / "decisions" / "README.md").read_text()
     for page in (ROOT / "docs" / "decisions").glob("0*.md"):
