@@ -14,6 +14,7 @@ from headrace.coordinator.group.events import Loaded, Request, TimerFired, Trans
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.streams.kind import StreamsGroups
 from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol import codec
@@ -26,7 +27,7 @@ class GroupShell:
     """One coordinator, asked as the broker asks it."""
 
     def __init__(self, settings=None, *, check_replay=True, topics=None):
-        """`topics` are partition counts by name: with them there are consumer groups, too."""
+        """`topics` are partition counts by name: with them there are consumer and streams groups, too."""
         self.settings = settings or GroupSettings(group_initial_rebalance_delay_ms=0)
         self.now_ms = START_MS
         self.log = []  # (key, value, producer id) of each record; (marker,) of each end of a transaction
@@ -41,7 +42,9 @@ class GroupShell:
         self._begin()
 
     def _new_coordinator(self):
-        return GroupCoordinator(self.settings, None if self.topics is None else ConsumerGroups(self.settings))
+        if self.topics is None:
+            return GroupCoordinator(self.settings)
+        return GroupCoordinator(self.settings, ConsumerGroups(self.settings), StreamsGroups(self.settings))
 
     def _begin(self):
         if self.topics is not None:
@@ -129,6 +132,7 @@ class GroupShell:
         replayed = self.replayed()
         assert offsets_of(replayed) == offsets_of(self.coordinator)
         assert consumers_of(replayed) == consumers_of(self.coordinator)
+        assert streams_of(replayed) == streams_of(self.coordinator)
         groups, stored = self.coordinator._classic._groups, replayed._classic._groups
         assert groups.keys() == stored.keys()
         for group_id, group in groups.items():
@@ -157,6 +161,10 @@ def consumers_of(coordinator):
     return {} if coordinator._consumer is None else coordinator._consumer._groups
 
 
+def streams_of(coordinator):
+    return {} if coordinator.streams is None else coordinator.streams._groups
+
+
 def state_of(coordinator):
-    groups = (coordinator._classic._groups, consumers_of(coordinator))
+    groups = (coordinator._classic._groups, consumers_of(coordinator), streams_of(coordinator))
     return *groups, *offsets_of(coordinator), coordinator._offsets._order

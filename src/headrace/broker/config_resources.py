@@ -174,32 +174,28 @@ def check_broker(changed: Settings, settings: Settings) -> None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
+_KINDS_OF_GROUPS = ("consumer", "streams")  # that have settings of their own
 _LIMITS = {
-    "consumer.heartbeat.interval.ms": (
-        "group.consumer.min.heartbeat.interval.ms",
-        "group.consumer.max.heartbeat.interval.ms",
-    ),
-    "consumer.session.timeout.ms": ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-}
+    f"{kind}.{name}": (f"group.{kind}.min.{name}", f"group.{kind}.max.{name}")
+    for kind in _KINDS_OF_GROUPS
+    for name in ("heartbeat.interval.ms", "session.timeout.ms")
+} | {"streams.num.standby.replicas": ("", "group.streams.max.standby.replicas")}
 
 
 def check_group(group: Settings, broker: Callable[[str], int]) -> None:
     """Refuse what a group cannot be set to; the broker has limits, and a member must be heard of in time."""
     check_settings(GROUP_SETTINGS, group)
     for name, value in group.items():
-        least, most = _LIMITS[name]
-        if not broker(least) <= int(value) <= broker(most):
-            raise InvalidSetting(
-                f"{name}={value} is out of the broker's limits: {least}={broker(least)}, {most}={broker(most)}"
-            )
-    interval_ms, session_ms = (
-        int(group.get(name) or broker(setting.broker_name)) for name, setting in GROUP_SETTINGS.items()
-    )
-    if session_ms <= interval_ms:
-        raise InvalidSetting(
-            f"consumer.session.timeout.ms={session_ms} must be greater than "
-            f"consumer.heartbeat.interval.ms={interval_ms}"
-        )
+        limits = {limit: broker(limit) for limit in _LIMITS.get(name, ()) if limit}
+        least, most = _LIMITS.get(name, ("", ""))
+        if int(value) < limits.get(least, int(value)) or int(value) > limits.get(most, int(value)):
+            told = ", ".join(f"{limit}={number}" for limit, number in limits.items())
+            raise InvalidSetting(f"{name}={value} is out of the broker's limits: {told}")
+    for kind in _KINDS_OF_GROUPS:
+        interval, session = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
+        interval_ms, session_ms = (int(group.get(name) or broker(f"group.{name}")) for name in (interval, session))
+        if session_ms <= interval_ms:
+            raise InvalidSetting(f"{session}={session_ms} must be greater than {interval}={interval_ms}")
 
 
 def check_client_metrics(subscription: Settings) -> None:

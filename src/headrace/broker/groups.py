@@ -17,10 +17,12 @@ from headrace.coordinator.group.events import Loaded, Request, TimerFired, Topic
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
+from headrace.coordinator.group.streams.kind import StreamsGroups
 from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest
+from headrace.protocol.messages.shared import TopicInfo
 from headrace.protocol.schema import Message, Uuid
 from headrace.records import BatchHeader, ControlType, control_type_of, header_at
 from headrace.storage.errors import StorageError
@@ -50,7 +52,7 @@ class Groups:
         self._is_forgetting = False
         self._settings = settings
         self._by_group: dict[str, GroupSettings] = {}  # of those that have settings of their own
-        self.coordinator = GroupCoordinator(settings, ConsumerGroups(settings))
+        self.coordinator = _make_coordinator(settings)
         self.log = CoordinatorLog(topics, OFFSETS_TOPIC, partitions=partitions, encode=encode, owner_of=_group_of)
         self._shell = CoordinatorShell(
             runtime,
@@ -65,7 +67,7 @@ class Groups:
 
     def load(self) -> None:
         """Take in what was written, and begin; or begin anew."""
-        self.coordinator = GroupCoordinator(self._settings, ConsumerGroups(self._settings))
+        self.coordinator = _make_coordinator(self._settings)
         self.log.note_cuts()
         for log in self.log.partitions():
             self._take_in(log)
@@ -125,6 +127,11 @@ class Groups:
             lambda token: Request(token, message, version, client_id or "", f"/{host}", fresh_id, sees)
         )
 
+    def missing_topics(self, group_id: str) -> tuple[TopicInfo, ...]:
+        """The topics that have yet to be made for the streams application of this group."""
+        streams = self.coordinator.streams
+        return streams.missing_topics(group_id) if streams is not None else ()
+
     def settings_changed(self, by_group: Mapping[str, Mapping[str, Any]]) -> None:
         """Have groups follow settings of their own, by the names of the broker's, wherever they have any."""
         before, self._by_group = (
@@ -177,6 +184,10 @@ class Groups:
 
     def close(self) -> None:
         self._shell.close()
+
+
+def _make_coordinator(settings: GroupSettings) -> GroupCoordinator:
+    return GroupCoordinator(settings, ConsumerGroups(settings), StreamsGroups(settings))
 
 
 def _tell_all(waiting: list[Deferred[StorageError | None]], error: StorageError | None) -> None:

@@ -402,6 +402,76 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "group.min.session.timeout.ms", _INT, "6000", "The shortest session a member may ask for.", at_least=1
             ),
             Setting(
+                "group.streams.heartbeat.interval.ms",
+                _INT,
+                "5000",
+                "How often members of streams groups are heard of.",
+                at_least=1,
+            ),
+            Setting(
+                "group.streams.initial.rebalance.delay.ms",
+                _INT,
+                "3000",
+                "How long a streams group that begins waits for more members.",
+                at_least=0,
+            ),
+            Setting(
+                "group.streams.max.heartbeat.interval.ms",
+                _INT,
+                "15000",
+                "The longest heartbeat interval that a streams group may be given.",
+                at_least=1,
+            ),
+            Setting(
+                "group.streams.max.session.timeout.ms",
+                _INT,
+                "60000",
+                "The longest session time-out that a streams group may be given.",
+                at_least=1,
+            ),
+            Setting(
+                "group.streams.max.size",
+                _INT,
+                "2147483647",
+                "How many members a streams group may have.",
+                at_least=1,
+            ),
+            Setting(
+                "group.streams.max.standby.replicas",
+                _INT,
+                "2",
+                "The most standby copies of a task that a streams group may be given.",
+                at_least=0,
+            ),
+            Setting(
+                "group.streams.min.heartbeat.interval.ms",
+                _INT,
+                "5000",
+                "The shortest heartbeat interval that a streams group may be given.",
+                at_least=1,
+            ),
+            Setting(
+                "group.streams.min.session.timeout.ms",
+                _INT,
+                "45000",
+                "The shortest session time-out that a streams group may be given.",
+                at_least=1,
+            ),
+            Setting(
+                "group.streams.num.standby.replicas",
+                _INT,
+                "0",
+                "How many standby copies a streams group has of a task with state.",
+                at_least=0,
+            ),
+            Setting(
+                "group.streams.session.timeout.ms",
+                _INT,
+                "45000",
+                "How long a member of a streams group may be silent.",
+                at_least=1,
+            ),
+            Setting(
                 "offset.metadata.max.bytes",
                 _INT,
                 "4096",
@@ -513,7 +583,14 @@ THROTTLES: dict[str, Setting] = {
 
 GROUP_SETTINGS: dict[str, Setting] = {
     name.removeprefix("group."): replace(BROKER_SETTINGS[name], name=name.removeprefix("group."), broker_name=name)
-    for name in ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
+    for name in (
+        "group.consumer.heartbeat.interval.ms",
+        "group.consumer.session.timeout.ms",
+        "group.streams.heartbeat.interval.ms",
+        "group.streams.initial.rebalance.delay.ms",
+        "group.streams.num.standby.replicas",
+        "group.streams.session.timeout.ms",
+    )
 }
 
 CLIENT_METRICS_SETTINGS: dict[str, Setting] = {

@@ -25,9 +25,12 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
 )
+from headrace.protocol.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
 from headrace.protocol.schema import Message
 
-RefusedGroup = DescribedGroup | DescribedConsumerGroup | DeletableGroupResult | OffsetFetchResponseGroup
+RefusedGroup = (
+    DescribedGroup | DescribedConsumerGroup | DescribedStreamsGroup | DeletableGroupResult | OffsetFetchResponseGroup
+)
 
 _GROUPS_A_STEP = 4
 

@@ -51,20 +51,26 @@ async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTop
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
             if topic.name not in HIDDEN_TOPICS and not ctx.allows(TOPIC, topic.name):
                 raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-            partitions = _partitions(ctx, topic)
-            settings = _settings(topic)
-            if topic.name not in ctx.broker.topics.by_name:
-                ctx.charge_mutations(partitions, strict=ctx.version >= _CREATE_STRICTLY_SINCE)
-            created = await ctx.broker.in_thread(
-                lambda name=topic.name, partitions=partitions, settings=settings: ctx.broker.topics.create(  # type: ignore[misc]
-                    name, partitions, settings, validate_only=request.validate_only
-                )
-            )
+            strict = ctx.version >= _CREATE_STRICTLY_SINCE
+            created, partitions = await make_topic(ctx, topic, strict=strict, validate_only=request.validate_only)
             _describe(ctx, result, created, partitions)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
             result.configs = None if ctx.version < 5 else []
     return response
+
+
+async def make_topic(
+    ctx: Context, topic: CreatableTopic, *, strict: bool, validate_only: bool = False
+) -> tuple[Topic, int]:
+    """Make one topic, or check whether it could be made; the topic, and how many partitions it has."""
+    partitions, settings = _partitions(ctx, topic), _settings(topic)
+    if topic.name not in ctx.broker.topics.by_name:
+        ctx.charge_mutations(partitions, strict=strict)
+    created = await ctx.broker.in_thread(
+        lambda: ctx.broker.topics.create(topic.name, partitions, settings, validate_only=validate_only)
+    )
+    return created, partitions
 
 
 def _settings(topic: CreatableTopic) -> dict[str, str]:

@@ -20,6 +20,7 @@ from headrace.coordinator.group.offsets.forgetting import ExpiryTimer
 from headrace.coordinator.group.offsets.store import OffsetStore, TransactionMarker
 from headrace.coordinator.group.record_formats import OffsetCommitKey, OffsetCommitValue
 from headrace.coordinator.group.settings import GroupSettings, SettingsChanged, SettingsKey
+from headrace.coordinator.group.streams.kind import StreamsGroups
 from headrace.coordinator.group.topics import Topics, TopicsChanged, TopicsKey
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.errors import ErrorCode
@@ -31,25 +32,34 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.join_group import JoinGroupRequest
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.protocol.messages.leave_group import LeaveGroupRequest
 from headrace.protocol.messages.list_groups import ListGroupsRequest
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest
 from headrace.protocol.messages.offset_delete import OffsetDeleteRequest
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest
-from headrace.protocol.messages.sync_group import SyncGroupRequest
+from headrace.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from headrace.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from headrace.protocol.schema import Message
 
 
 class GroupCoordinator:
     """The groups of one partition, of all kinds, and their offsets."""
 
-    def __init__(self, settings: GroupSettings, consumer: ConsumerGroups | None = None) -> None:
-        """`consumer` are the groups of KIP-848; without them their requests are refused."""
+    def __init__(
+        self, settings: GroupSettings, consumer: ConsumerGroups | None = None, streams: StreamsGroups | None = None
+    ) -> None:
+        """`consumer` are the groups of KIP-848, `streams` of KIP-1071; without them their requests are refused."""
         self._settings = settings
         self._classic = ClassicGroups(settings)
         self._consumer = consumer
-        self._beating: tuple[GroupKind, ...] = tuple(kind for kind in (consumer,) if kind is not None)
+        self.streams = streams
+        self._beating: tuple[GroupKind, ...] = tuple(kind for kind in (consumer, streams) if kind is not None)
         self._kinds: tuple[GroupKind, ...] = (self._classic, *self._beating)
         self._kind_of_record = {key: kind for kind in self._kinds for key in kind.record_keys}
         self._kind_of_timer = {key: kind for kind in self._kinds for key in kind.timer_keys}
@@ -119,7 +129,9 @@ class GroupCoordinator:
             case HeartbeatRequest() | JoinGroupRequest() | SyncGroupRequest() | LeaveGroupRequest():
                 return self._classic_request(request, asked.group_id, now_ms)
             case ConsumerGroupHeartbeatRequest():
-                return self._consumer_heartbeat(request, asked, now_ms)
+                return self._heartbeat(self._consumer, request, asked, ConsumerGroupHeartbeatResponse, now_ms)
+            case StreamsGroupHeartbeatRequest():
+                return self._heartbeat(self.streams, request, asked, StreamsGroupHeartbeatResponse, now_ms)
             case OffsetFetchRequest():
                 return fetch.fetch(store, self._kind_of, request, asked)
             case TxnOffsetCommitRequest():
@@ -135,35 +147,54 @@ class GroupCoordinator:
                 return description.delete_groups(store, self._kind_of, request, asked)
             case ConsumerGroupDescribeRequest() if self._consumer is not None:
                 return self._consumer.decide(request, now_ms)
+            case StreamsGroupDescribeRequest() if self.streams is not None:
+                return self.streams.decide(request, now_ms)
         raise TypeError(f"{type(asked).__name__} is not a request for the group coordinator")
 
-    # Where the kinds meet. A group without members changes its kind with whoever comes next; how one with members does,
-    # the consumer groups know.
+    # Where the kinds meet. A group without members changes its kind with whoever comes next, from classic to another
+    # or back, as in Kafka; how one with members does, the consumer groups know.
 
     def _classic_request(self, request: Request, group_id: str, now_ms: int) -> Decision:
-        consumer = self._consumer
-        if consumer is None or not consumer.holds(group_id):
+        former = self._kind_of(group_id)
+        if former is None or former is self._classic:
             return self._classic.decide(request, now_ms)
-        if not consumer.is_empty(group_id):
-            return consumer.decide(request, now_ms)
-        return _instead_of(consumer, group_id, self._classic.decide(request, now_ms))
+        if former.is_empty(group_id):
+            return _instead_of(former, group_id, self._classic.decide(request, now_ms))
+        if isinstance(former, ConsumerGroups):
+            return former.decide(request, now_ms)
+        error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        match request.message:
+            case JoinGroupRequest() as asked:
+                answer: Message = JoinGroupResponse(error_code=error, member_id=asked.member_id)
+            case SyncGroupRequest():
+                answer = SyncGroupResponse(error_code=error)
+            case _:
+                return self._classic.decide(request, now_ms)  # which does not know the member
+        return Decision((Answer(request.token, answer),))
 
-    def _consumer_heartbeat(self, request: Request, asked: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
-        consumer, group_id = self._consumer, asked.group_id
-        if consumer is None:
-            response = ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-            return Decision((Answer(request.token, response),))
-        if not self._classic.holds(group_id):
-            return consumer.decide(request, now_ms)
-        if not self._classic.is_empty(group_id):
-            upgraded = consumer.upgrade(request, self._classic.group(group_id), now_ms)
+    def _heartbeat(
+        self,
+        kind: GroupKind | None,
+        request: Request,
+        asked: ConsumerGroupHeartbeatRequest | StreamsGroupHeartbeatRequest,
+        response: type[ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse],
+        now_ms: int,
+    ) -> Decision:
+        group_id = asked.group_id
+        if kind is None:
+            return Decision((Answer(request.token, response(error_code=ErrorCode.UNSUPPORTED_VERSION)),))
+        former = self._kind_of(group_id)
+        if former is None or former is kind:
+            return kind.decide(request, now_ms)
+        if former is self._classic and former.is_empty(group_id):
+            return _instead_of(former, group_id, kind.decide(request, now_ms))
+        if former is self._classic and isinstance(kind, ConsumerGroups):
+            upgraded = kind.upgrade(request, self._classic.group(group_id), now_ms)
             if upgraded is not None:
                 return upgraded
-            response = ConsumerGroupHeartbeatResponse(
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=f"Group {group_id} is not a consumer group."
-            )
-            return Decision((Answer(request.token, response),))
-        return _instead_of(self._classic, group_id, consumer.decide(request, now_ms))
+        message = f"Group {group_id} is not a {kind.type_name} group."
+        answer = response(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
+        return Decision((Answer(request.token, answer),))
 
 
 def _instead_of(former: GroupKind, group_id: str, decision: Decision) -> Decision:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group import record_formats as formats
+from headrace.coordinator.group.streams import formats as streams
 from headrace.coordinator.record_types import RecordType, RecordTypes
 from headrace.protocol.schema import RawTag
 
@@ -25,6 +26,14 @@ RECORD_TYPES = (
         8, formats.ConsumerGroupCurrentMemberAssignmentKey, formats.ConsumerGroupCurrentMemberAssignmentValue, 0
     ),
     RecordType(16, formats.ConsumerGroupRegularExpressionKey, formats.ConsumerGroupRegularExpressionValue, 0),
+    RecordType(17, streams.StreamsGroupMetadataKey, streams.StreamsGroupMetadataValue, 0),
+    RecordType(19, streams.StreamsGroupMemberMetadataKey, streams.StreamsGroupMemberMetadataValue, 0),
+    RecordType(
+        20, streams.StreamsGroupTargetAssignmentMetadataKey, streams.StreamsGroupTargetAssignmentMetadataValue, 0
+    ),
+    RecordType(21, streams.StreamsGroupTargetAssignmentMemberKey, streams.StreamsGroupTargetAssignmentMemberValue, 0),
+    RecordType(22, streams.StreamsGroupCurrentMemberAssignmentKey, streams.StreamsGroupCurrentMemberAssignmentValue, 0),
+    RecordType(23, streams.StreamsGroupTopologyKey, streams.StreamsGroupTopologyValue, 0),
 )
 
 _TYPES = RecordTypes("__consumer_offsets", RECORD_TYPES, only_read=[_LEGACY_OFFSET_COMMIT])

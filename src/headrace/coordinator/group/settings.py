@@ -20,6 +20,12 @@ class GroupSettings:
     group_consumer_max_size: int = _MAX_INT32
     group_consumer_migration_policy: str = "bidirectional"
 
+    group_streams_session_timeout_ms: int = 45_000
+    group_streams_heartbeat_interval_ms: int = 5_000
+    group_streams_max_size: int = _MAX_INT32
+    group_streams_num_standby_replicas: int = 0
+    group_streams_initial_rebalance_delay_ms: int = 3_000
+
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000

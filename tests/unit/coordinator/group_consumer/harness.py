@@ -31,10 +31,12 @@ def topic_id(name: str) -> Uuid:
 
 
 class Shell:
+    groups = ConsumerGroups  # the kind of groups
+
     def __init__(self, settings: GroupSettings = SETTINGS, **topics: int) -> None:
         self.clock = FakeClock(1_000)
         self.settings = settings
-        self.kind = ConsumerGroups(settings)
+        self.kind = self.groups(settings)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.timers: dict[object, int] = {}
         self.last = Decision()
