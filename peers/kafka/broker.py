@@ -47,6 +47,8 @@ _DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "broker.heartbeat.interval.ms": "500",
         # Groups in tests are complete when they form: nothing is gained by waiting for more members.
         "group.initial.rebalance.delay.ms": "0",
+        "group.streams.initial.rebalance.delay.ms": "0",
+        "group.streams.assignment.interval.ms": "0",
         # 128 MiB by default, a quarter of the heap, though the cleaner here sees some thousand keys.
         "log.cleaner.dedupe.buffer.size": "8388608",
     }

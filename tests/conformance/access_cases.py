@@ -134,6 +134,28 @@ def begin(admin: Wire, w: World) -> None:
     assert wait_until(lambda: admin.ask(init).error_code, 0) == 0  # and loads it
 
 
+def streams_member(group: str, *sources: str, changelog: str = "") -> dict[str, Any]:
+    """The first heartbeat of a member of a streams group."""
+    changelogs = each([changelog]) if changelog else []
+    subtopology = {"subtopology_id": "0", "source_topics": list(sources), "state_changelog_topics": changelogs}
+    tasks: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+    topology = {"epoch": 0, "subtopologies": [subtopology]}
+    ids = {"group_id": group, "member_id": "m", "member_epoch": 0, "process_id": "p", "client_tags": []}
+    return {**ids, **tasks, "rebalance_timeout_ms": 10000, "topology": topology}
+
+
+def run_application(admin: Wire, w: World) -> None:
+    """A streams group with a member."""
+    joined = admin.ask(make(APIS[ApiKey.STREAMS_GROUP_HEARTBEAT].request, streams_member(w.group, w.topic)))
+    assert joined.error_code == 0, joined
+
+
+def whether_it_was_denied(answer: Any) -> Any:
+    """Of a streams group's heartbeat the error, and whether a status says that something was not allowed."""
+    details = [status["status_detail"] for status in answer["status"]]
+    return answer["error_code"], [("Unauthorized to CREATE" in detail) for detail in details]
+
+
 def each(names: Any, **rest: Any) -> list[dict[str, Any]]:
     return [{"name": name, **rest} for name in names]
 
@@ -638,6 +660,27 @@ CASES: tuple[Case, ...] = (
         K.CONSUMER_GROUP_DESCRIBE,
         lambda w: {"group_ids": [w.group, w.other], "include_authorized_operations": True},
         ((DESCRIBE, GROUP),),
+    ),
+    Case(
+        K.STREAMS_GROUP_HEARTBEAT,
+        lambda w: streams_member(w.group, w.topic, w.missing),
+        ((READ, GROUP), (DESCRIBE, TOPIC)),
+        only=errors_alone,
+    ),
+    Case(
+        K.STREAMS_GROUP_HEARTBEAT,
+        lambda w: streams_member(w.group, w.topic, changelog=f"{w.topics_tag}.changelog"),
+        ((READ, GROUP), (DESCRIBE, TOPIC)),
+        name="heartbeat_makes_topics",
+        has_own_topics=True,
+        variants={"create": ((READ, GROUP), (DESCRIBE, TOPIC), (CREATE, TOPIC))},
+        only=whether_it_was_denied,
+    ),
+    Case(
+        K.STREAMS_GROUP_DESCRIBE,
+        lambda w: {"group_ids": [w.group, w.other], "include_authorized_operations": True},
+        ((DESCRIBE, GROUP), (DESCRIBE, TOPIC)),
+        setup=run_application,
     ),
     Case(
         K.OFFSET_COMMIT,

@@ -29,6 +29,7 @@ SETTINGS = {
     "compression.gzip.level": "5",
     "log.retention.ms": "-1",  # old timestamps are data here
     "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "group.consumer.session.timeout.ms": "3000",
     "group.consumer.heartbeat.interval.ms": "200",

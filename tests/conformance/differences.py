@@ -28,14 +28,13 @@ NOT_SERVED = (
     *("SHARE_GROUP_HEARTBEAT", "SHARE_GROUP_DESCRIBE", "SHARE_FETCH", "SHARE_ACKNOWLEDGE"),
     *(f"{what}_SHARE_GROUP_OFFSETS" for what in ("DESCRIBE", "ALTER", "DELETE")),
     *(f"api {key}" for key in range(83, 88)),  # brokers among themselves, about the state of share groups
-    *("STREAMS_GROUP_HEARTBEAT", "STREAMS_GROUP_DESCRIBE"),
 )
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some APIs are not served",
-        "A client learns at its connect which APIs there are. Share groups and Kafka Streams' groups are on their way. "
-        "Delegation tokens are not planned.",
+        "A client learns at its connect which APIs there are. Share groups are on their way. Delegation tokens are not "
+        "planned.",
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
     ),
     Difference(
@@ -175,9 +174,20 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "A group's settings are those of its members' sessions",
-        "`consumer.session.timeout.ms` and `consumer.heartbeat.interval.ms`. Kafka also has "
-        "`consumer.assignment.interval.ms`, which puts off assignments, and those of share groups, which are "
-        "on their way, and of Kafka Streams' groups; here they are refused with INVALID_CONFIG.",
+        "`consumer.session.timeout.ms` and `consumer.heartbeat.interval.ms`, the same of `streams`, and "
+        "`streams.num.standby.replicas` and `streams.initial.rebalance.delay.ms`. Kafka also has "
+        "`consumer.assignment.interval.ms` and `streams.assignment.interval.ms`, which put off assignments, "
+        "`….assignor.offload.enable`, which moves them to another thread, and the settings of share groups, which are "
+        "on their way; here they are refused with INVALID_CONFIG.",
+        (),
+    ),
+    Difference(
+        "An application of Kafka Streams is told at once what became of its topics",
+        "The topics that a streams group needs (`group.protocol=streams`) are made before its heartbeat is answered; "
+        "why one could not be made is told in that answer, where Kafka tells it in the next. An answer that was lost "
+        "is given again with its tasks. Which of several even assignments is chosen need not be Kafka's choice: tasks "
+        "stay where they are, or go where a copy of their state is. As in Kafka 4.3 there are no warm-up tasks, no "
+        "static members, no sources by regular expression, and no new topology for a group that has one.",
         (),
     ),
     Difference(
@@ -250,11 +260,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Where Kafka runs into an exception of its own and answers UNKNOWN_SERVER_ERROR, the client is told what is "
         "wrong with its request: INVALID_REQUEST for an unknown operation on a setting, UNSUPPORTED_COMPRESSION_TYPE "
         "for a codec that does not exist, INVALID_RECORD for a produce without any records, which Kafka does not "
-        "answer at all.",
+        "answer at all, STREAMS_INVALID_TOPOLOGY for a Kafka Streams' topology that contradicts itself.",
         (
             _at("incremental_changes", "wire", "unknown operation[[]0]"),
             _at("refusals", "wire", "unknown codec.*"),
             _at("odd_producers", "wire", "no records"),
+            _at("odd_heartbeats", "wire", "a source that it does not have"),
+            _at("odd_heartbeats", "wire", "epoch below zero"),
+            _at("odd_heartbeats", "wire", "named twice"),
         ),
     ),
     Difference(

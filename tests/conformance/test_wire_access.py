@@ -49,6 +49,7 @@ pytestmark = pytest.mark.java
 BOTH = {
     "allow.everyone.if.no.acl.found": "true",
     "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
     "super.users": "User:root",
 }
 USERS, SECRET = ("alice", "bob", "root"), "not-a-word"

@@ -176,10 +176,18 @@ def check_broker(changed: Settings, settings: Settings) -> None:
 
 _KINDS_OF_GROUPS = ("consumer", "streams")  # that have settings of their own
 _LIMITS = {
-    f"{kind}.{name}": (f"group.{kind}.min.{name}", f"group.{kind}.max.{name}")
-    for kind in _KINDS_OF_GROUPS
-    for name in ("heartbeat.interval.ms", "session.timeout.ms")
-} | {"streams.num.standby.replicas": ("", "group.streams.max.standby.replicas")}
+    "consumer.heartbeat.interval.ms": (
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms",
+    ),
+    "consumer.session.timeout.ms": ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    "streams.heartbeat.interval.ms": (
+        "group.streams.min.heartbeat.interval.ms",
+        "group.streams.max.heartbeat.interval.ms",
+    ),
+    "streams.session.timeout.ms": ("group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms"),
+    "streams.num.standby.replicas": ("", "group.streams.max.standby.replicas"),
+}
 
 
 def check_group(group: Settings, broker: Callable[[str], int]) -> None:

@@ -33,7 +33,7 @@ LOOKED_UP_FREELY = {
     "partitions.describe_log_dirs": "needs the cluster",
     "partitions.move_logs": "needs the cluster",
     "topics._find_deletable": "for who may describe it, and then asks",
-    "topics.create_topics": "asks `allows` itself before",
+    "topics.make_topic": "asks `allows` itself before",
     "transactions._refuse_partition": "for another broker, which has asked",
 }
 

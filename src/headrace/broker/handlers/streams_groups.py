@@ -7,7 +7,7 @@ and it is tried again with every heartbeat.
 
 from collections.abc import Iterator
 
-from headrace.broker.errors import BrokerError
+from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import CLUSTER, TOPIC, Answer, Context
 from headrace.broker.handlers.groups import ask_group_by_group
 from headrace.broker.handlers.topics import make_topic
@@ -69,8 +69,6 @@ async def _make_topics(ctx: Context, topics: tuple[TopicInfo, ...]) -> str:
         return f"; Unauthorized to CREATE on topics {', '.join(denied)}."
     failed = []
     for topic in topics:
-        if topic.name in ctx.broker.topics.by_name:  # another member was first
-            continue
         wanted = CreatableTopic(
             name=topic.name,
             num_partitions=topic.partitions,
@@ -80,7 +78,8 @@ async def _make_topics(ctx: Context, topics: tuple[TopicInfo, ...]) -> str:
         try:
             await make_topic(ctx, wanted, strict=True)
         except HeadraceError as error:
-            failed.append(f"{topic.name} ({error})")
+            if code_of(error) != ErrorCode.TOPIC_ALREADY_EXISTS:  # another member was first
+                failed.append(f"{topic.name} ({error})")
     return f"; Creation failed: {', '.join(failed)}." if failed else ""
 
 

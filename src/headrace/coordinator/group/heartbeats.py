@@ -44,7 +44,7 @@ def invalid(message: str) -> Refusal:
 
 
 class MemberState(IntEnum):
-    """Where a member is on its way to the target assignment; the numbers are those of the log."""
+    """Where a member is on its way to the target assignment; the numbers are those of consumer groups' records."""
 
     STABLE = 0
     UNREVOKED = 1  # it has been told to give something up, and has not said yet that it did

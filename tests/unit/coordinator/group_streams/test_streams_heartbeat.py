@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
+from headrace.coordinator.group.streams.formats import StreamsGroupCurrentMemberAssignmentKey
 from headrace.coordinator.group.streams.group import GroupState
 from headrace.coordinator.group.streams.tasks import NO_TASKS, Tasks
 from headrace.coordinator.group.streams.topology import StatusCode
@@ -46,6 +47,20 @@ def test_tasks_move_once_their_owner_has_given_them_up():
     assert shell.beat("a", 2, Tasks(tasks(_0=[0, 1]))).member_epoch == 3
     assert told(shell.beat("b", 3)) == Tasks(tasks(_0=[2, 3]))
     assert shell.group.state is GroupState.STABLE
+
+
+def test_the_states_of_members_have_kafkas_numbers_in_the_log():
+    shell = StreamsShell(lines=2)
+
+    def states():
+        return [r.value.state for r in shell.last.records if isinstance(r.key, StreamsGroupCurrentMemberAssignmentKey)]
+
+    shell.join("a")
+    assert states() == [1]
+    shell.join("b")
+    assert states() == [3]
+    shell.beat("a", 2)
+    assert states() == [2]
 
 
 def test_a_member_that_does_not_give_up_its_tasks_is_removed():

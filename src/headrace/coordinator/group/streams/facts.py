@@ -10,22 +10,21 @@ from headrace.coordinator.group.streams.tasks import Task, Tasks, by_subtopology
 from headrace.protocol.messages.shared import Endpoint, KeyValue
 from headrace.protocol.messages.streams_group_heartbeat import Topology
 
+_FIRST_STATE = 1  # Kafka counts the states of these members from one, those of others from zero
+
 
 def group_epoch(
     group_id: str,
     epoch: int,
     metadata_hash: int,
     validated_topology_epoch: int,
-    assignment_configs: tuple[tuple[str, str], ...] | None,
+    assignment_configs: tuple[tuple[str, str], ...],
 ) -> CoordinatorRecord:
-    configs = (
-        None if assignment_configs is None else [KeyValue(key=name, value=text) for name, text in assignment_configs]
-    )
     value = log.StreamsGroupMetadataValue(
         epoch=epoch,
         metadata_hash=metadata_hash,
         validated_topology_epoch=validated_topology_epoch,
-        last_assignment_configs=configs,
+        last_assignment_configs=[KeyValue(key=name, value=text) for name, text in assignment_configs],
     )
     return CoordinatorRecord(log.StreamsGroupMetadataKey(group_id=group_id), value)
 
@@ -70,7 +69,7 @@ def member_holding(group_id: str, member_id: str, holding: Holding) -> Coordinat
     value = log.StreamsGroupCurrentMemberAssignmentValue(
         member_epoch=holding.epoch,
         previous_member_epoch=holding.previous_epoch,
-        state=int(holding.state),
+        state=_FIRST_STATE + holding.state,
         active_tasks=_list_held(assigned.active, holding.since),
         standby_tasks=_list_held(assigned.standby),
         warmup_tasks=_list_held(assigned.warmup),
@@ -134,7 +133,7 @@ def read_holding(value: log.StreamsGroupCurrentMemberAssignmentValue) -> Holding
     return Holding(
         value.member_epoch,
         value.previous_member_epoch,
-        MemberState(value.state),
+        MemberState(value.state - _FIRST_STATE),
         Tasks(read_tasks(value.active_tasks), read_tasks(value.standby_tasks), read_tasks(value.warmup_tasks)),
         Tasks(
             read_tasks(value.active_tasks_pending_revocation),

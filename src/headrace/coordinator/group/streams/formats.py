@@ -19,7 +19,7 @@ class StreamsGroupMetadataValue(wire.Message, versions=range(1), flexible_since=
     epoch: int = wire.int32()
     metadata_hash: int = wire.int64()
     validated_topology_epoch: int = wire.int32(tag=0, default=-1)
-    last_assignment_configs: list[KeyValue] | None = wire.nullable_array(KeyValue, tag=1, default=None)
+    last_assignment_configs: list[KeyValue] | None = wire.nullable_array(KeyValue, tag=1)
 
 
 class StreamsGroupTopologyKey(wire.Message, versions=range(1)):
@@ -82,7 +82,7 @@ class HeldTaskIds(wire.Struct):
 
     subtopology_id: str = wire.string()
     partitions: list[int] = wire.array(wire.INT32)
-    assignment_epochs: list[int] | None = wire.nullable_array(wire.INT32, tag=0, default=None)
+    assignment_epochs: list[int] | None = wire.nullable_array(wire.INT32, tag=0)
 
 
 class StreamsGroupCurrentMemberAssignmentValue(wire.Message, versions=range(1), flexible_since=0):

@@ -44,7 +44,7 @@ class StreamsGroup:
     epoch: int = 0
     metadata_hash: int = 0
     validated_topology_epoch: int = -1
-    assignment_configs: tuple[tuple[str, str], ...] | None = None  # what the last epoch was made with
+    assignment_configs: tuple[tuple[str, str], ...] = ()  # what the last epoch was made with
     topology: Topology | None = None
     assignment_epoch: int = 0
     members: dict[str, Member] = field(default_factory=dict)
@@ -133,8 +133,7 @@ class StreamsGroup:
                 self.epoch = value.epoch
                 self.metadata_hash = value.metadata_hash
                 self.validated_topology_epoch = value.validated_topology_epoch
-                configs = value.last_assignment_configs
-                self.assignment_configs = None if configs is None else tuple((each.key, each.value) for each in configs)
+                self.assignment_configs = tuple((each.key, each.value) for each in value.last_assignment_configs or ())
             case log.StreamsGroupTopologyKey(), log.StreamsGroupTopologyValue():
                 self.topology = Topology(epoch=value.epoch, subtopologies=value.subtopologies)
             case log.StreamsGroupTargetAssignmentMetadataKey(), log.StreamsGroupTargetAssignmentMetadataValue():
