@@ -7,6 +7,7 @@ and it is tried again with every heartbeat.
 
 from collections.abc import Iterator
 
+from headrace.broker.changes import Change
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import CLUSTER, TOPIC, Answer, Context
 from headrace.broker.handlers.groups import ask_group_by_group
@@ -66,6 +67,8 @@ async def _make_topics(ctx: Context, topics: tuple[TopicInfo, ...]) -> str:
     may_all = ctx.may(Operation.CREATE, CLUSTER)
     denied = [topic.name for topic in topics if not (may_all or ctx.may(Operation.CREATE, TOPIC, topic.name))]
     if denied:
+        for name in denied:
+            ctx.deny(Operation.CREATE, TOPIC, name)
         return f"; Unauthorized to CREATE on topics {', '.join(denied)}."
     failed = []
     for topic in topics:
@@ -77,6 +80,8 @@ async def _make_topics(ctx: Context, topics: tuple[TopicInfo, ...]) -> str:
         )
         try:
             await make_topic(ctx, wanted, strict=True)
+            change = Change("topic", topic.name, 0, {"partitions": topic.partitions})
+            ctx.record_changes("STREAMS_GROUP_HEARTBEAT", [change])
         except HeadraceError as error:
             if code_of(error) != ErrorCode.TOPIC_ALREADY_EXISTS:  # another member was first
                 failed.append(f"{topic.name} ({error})")
