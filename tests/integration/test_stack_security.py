@@ -88,6 +88,15 @@ def test_a_whole_stack_logs_in_to_its_own_broker(tmp_path, monkeypatch, has_tls)
         monkeypatch.setenv("HEADRACE_KAFKA", str(secrets / "client.properties"))
         assert "shop.main.orders" in run_cli("topic", "list", bootstrap=bootstrap).out
         assert run_cli("user", "add", "alice", bootstrap=bootstrap, stdin="geheim\n").code == 0
+        # Who did what is on record, by the broker and by the dashboard.
+        monkeypatch.chdir(tmp_path)
+        recorded = run_cli("audit", "--limit", "0", "--json").json_lines
+        assert ("User:headrace", "ALTER_USER_SCRAM_CREDENTIALS") in {
+            (event.get("principal"), event.get("api")) for event in recorded
+        }
+        assert ("http", "/api/topics", 401) in {
+            (event["event"], event.get("path"), event.get("status")) for event in recorded
+        }
     finally:
         assert stack.end() == 0
     for file in [stack.log, *(tmp_path / ".headrace").rglob("*.json"), *(tmp_path / ".headrace").rglob("*.log")]:
