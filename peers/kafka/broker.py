@@ -42,8 +42,6 @@ _DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
         "share.coordinator.state.topic.num.partitions": "1",
-        # A killed broker may register again only when its old session has run out; 9 s by default.
-        "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         # Groups in tests are complete when they form: nothing is gained by waiting for more members.
         "group.initial.rebalance.delay.ms": "0",

@@ -46,7 +46,8 @@ def test_the_shared_broker_serves_a_client(real_kafka):
 
 
 def test_a_broker_starts_again_on_its_data_and_its_tool_reads_them(kafka_jars, tmp_path):
-    with running_kafka(tmp_path) as kafka:
+    # A killed broker may register again only when its old session has run out; 9 s by default.
+    with running_kafka(tmp_path, properties={"broker.session.timeout.ms": "3000"}) as kafka:
         _create(kafka.bootstrap_servers, "kept")
         _produce(kafka.bootstrap_servers, "kept", [b"one", b"two"])
         address, before = kafka.bootstrap_servers, kafka.pid

@@ -12,7 +12,7 @@ from typing import Any
 from tests.integration.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "headrace.cli.main")
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class RunningStack:

@@ -22,7 +22,7 @@ from headrace.client.reader import read_records
 from headrace.testing.postgres import Postgres
 
 ORDERS = "shop.public.orders"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Shop:

@@ -18,7 +18,7 @@ from headrace.client.cluster import Cluster
 from tests.integration.waiting import wait_until
 from tests.servers.mariadb import DATABASE, PASSWORD, USER, MariadbServer
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 FILE = """
 [cdc.market]
 url = "${MARKET}"

@@ -520,10 +520,10 @@ def test_what_is_done_to_tables_without_a_key(server: CdcPostgres, url: str, sta
         follower.step(0.05)
         return {name: _copied(follower, name) for name in tables} == {name: _bag(url, name) for name in tables}
 
-    wait_until(is_in_step, f"{statement} is not followed", patience_s=30)
+    wait_until(is_in_step, f"{statement} is not followed")
     server.execute("update t set v = 'c' where id = 8", "insert into keyed values (7, 'y')")
     follower.crash()
-    wait_until(is_in_step, f"{statement} is not followed after a new start", patience_s=30)
+    wait_until(is_in_step, f"{statement} is not followed after a new start")
     follower.drain()
     assert is_in_step()
     follower.crash()

@@ -37,7 +37,7 @@ PARTITIONS = 4
 WORKERS = 2
 # Of the broker, and as many of workers, by the group's protocol.
 KILLS = [("classic", 4), ("consumer", 4), pytest.param("classic", 16, marks=pytest.mark.long)]
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Steps:

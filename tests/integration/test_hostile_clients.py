@@ -126,7 +126,7 @@ def beside_a_good_client(broker: Broker, *, meanwhile: int = 0) -> Iterator[None
         good.end()
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline

@@ -66,7 +66,7 @@ def test_a_target_is_whole_wherever_its_writer_dies(target: tuple[str, dict[str,
         calls = chance.randrange(1, most) if deaths < DEATHS else 0
         writer = context.Process(target=write, args=(name, options, calls))
         writer.start()
-        writer.join(60)
+        writer.join(240)
         assert writer.exitcode in (0, -9), f"HEADRACE_SEED={SEED}"
         done, rows = held(name, options)
         if writer.exitcode == 0:

@@ -137,7 +137,7 @@ def test_a_stack_from_its_start_to_its_end(stack: RunningStack) -> None:
     assert set(stack.members()) == {"broker", "topics", "sync.copy"}
     pids = stack.pids()
     stack.end(signal.SIGKILL)
-    wait_until(lambda: all(map(is_gone, pids)), "children outlive a supervisor that was killed", patience_s=30)
+    wait_until(lambda: all(map(is_gone, pids)), "children outlive a supervisor that was killed")
     down = stack.run("status")
     assert down.returncode == 1
     assert down.stdout.count(" down ") == 2

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], why: str, *, patience_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], why: str, *, patience_s: float = 90.0) -> None:
     """Look again and again; fail with `why` if it does not come true."""
     deadline = time.monotonic() + patience_s
     while not condition():

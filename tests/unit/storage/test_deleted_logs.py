@@ -96,10 +96,14 @@ def test_compaction_in_its_own_process_works_on_the_folder_it_was_given(tmp_path
     log.flush()
     folder = tmp_path / "data" / str(PARTITION)
     outcome = []
+    is_deleted = threading.Event()
+
+    def wait_for_the_deletion():  # or, by chance, all would be in place before it
+        assert is_deleted.wait(60)
 
     def compact():
         try:
-            clean(log, checkpoint=0, now_ms=EPOCH_MS)
+            clean(log, checkpoint=0, now_ms=EPOCH_MS, before_swap=wait_for_the_deletion)
         except HeadraceError as error:
             outcome.append(error)
 
@@ -109,6 +113,7 @@ def test_compaction_in_its_own_process_works_on_the_folder_it_was_given(tmp_path
         thread.join(0.001)
     directory.delete(PARTITION)
     keys = _fill(directory.create(PARTITION, config), first=1000)
+    is_deleted.set()
     thread.join()
     assert [type(error) for error in outcome] == [LogDeleted]
     assert not list(folder.glob("*.cleaned"))
