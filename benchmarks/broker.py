@@ -4,10 +4,10 @@ Options: `--quick` (one short round, to see that all works), `--only NAME` (sect
 be given several times), `--rounds N`, `--soak` (memory after 10 GB instead of 1), `--groups` (consumers that join a
 group too), `--markdown FILE` (a table for the README), `--json FILE` (every figure of every round).
 
-Sections: `produce`, `fetch`, `tls`, `requests`, `latency`, `clients`; `beside` (what producing loses beside 5,000
-offset commits a second, and beside transactions at Kafka's own rate), `transactions` (a second, of 1 and of 8
-producers), `loops` (transactions one after another from the Java client; `peers/fetch clients-39` adds that of Kafka
-3.9), `rebalance` (of 50 members, classic and KIP-848); `start`, `memory`.
+Sections: `produce`, `fetch`, `tls`, `authorization` (what asking ACLs costs), `requests`, `latency`, `clients`;
+`beside` (what producing loses beside 5,000 offset commits a second, and beside transactions at Kafka's own rate),
+`transactions` (a second, of 1 and of 8 producers), `loops` (transactions one after another from the Java client;
+`peers/fetch clients-39` adds that of Kafka 3.9), `rebalance` (of 50 members, classic and KIP-848); `start`, `memory`.
 
 Equal durability: ours with `durability = os` against Kafka as it comes, which waits for no disk; ours with `fsync`
 against Kafka with `flush.messages=1` on the topic. Data is on the project's disk and read from the page cache.
@@ -29,6 +29,7 @@ import broker_clients as clients
 import broker_coordinators as coordinators
 import broker_load as load
 import broker_report as report
+from broker_authorization import authorization_rows
 from broker_latency import end_to_end, one_by_one
 from broker_report import Figures, Row, Section
 from broker_wire import Batch, Wire, check_produced, make_batch, produce_frame
@@ -96,8 +97,9 @@ class Bench:
         self._warm: set[str] = set()
 
     def pair(self, durability: str) -> tuple[Contender, Contender]:
-        """Both brokers, running and warm; `tls` is as durable as `os`."""
-        pair = self._brokers.tls_pair() if durability == "tls" else self._brokers.pair(durability)
+        """Both brokers, running and warm; `tls`, and `acl` with an authorizer, are as durable as `os`."""
+        special = {"tls": self._brokers.tls_pair, "acl": self._brokers.authorizing_pair}
+        pair = special[durability]() if durability in special else self._brokers.pair(durability)
         for broker in pair:
             if broker.address not in self._warm:
                 self._warm.add(broker.address)
@@ -179,6 +181,9 @@ class Bench:
                     return found.figures(batch.records)
 
                 yield self.row(name, pair, fetch, report.TLS_GOALS)
+
+    def authorization(self) -> Iterator[Row]:
+        return authorization_rows(self)
 
     def requests(self) -> Iterator[Row]:
         for acks, durability in ((1, "os"), (-1, "fsync")):
@@ -308,6 +313,7 @@ SECTIONS = (
     Section("produce", "produce, prebuilt frames", (report.MB_PER_S, report.RECORDS_PER_S, report.CPU_PER_GB)),
     Section("fetch", "fetch, prebuilt frames", (report.MB_PER_S, report.CPU_PER_GB)),
     Section("tls", "produce and fetch under TLS, prebuilt frames", (report.MB_PER_S, report.CPU_PER_GB)),
+    Section("authorization", "what asking ACLs costs", (report.MORE_CPU, report.CPU_PER_GB)),
     Section("requests", "one at a time", (report.REQUESTS_PER_S, report.P50, report.P99)),
     Section("latency", "end to end", (report.P50, report.P99)),
     Section("clients", "real clients", (report.MB_PER_S, report.CPU_PER_GB)),

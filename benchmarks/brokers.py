@@ -198,6 +198,13 @@ class Brokers:
             Contender("kafka", self._process("kafka-tls"), self._folder / "kafka-tls" / "log", {}),
         )
 
+    def authorizing_pair(self) -> tuple[Contender, Contender]:
+        """Ours and Kafka with an authorizer, as durable as Kafka is by default; what no ACL bears on is allowed."""
+        return (
+            Contender("ours", self._process("ours-acl"), self._folder / "ours-acl", {}),
+            Contender("kafka", self._process("kafka-acl"), self._folder / "kafka-acl" / "log", {}),
+        )
+
     def _process(self, name: str) -> Process:
         if name not in self._running:
             process = new_process(name, self._folder / name)
@@ -208,7 +215,14 @@ class Brokers:
 
 
 def new_process(name: str, data_dir: Path, settings: dict[str, str] | None = None) -> Process:
-    """`kafka`, `ours-os` or `ours-fsync`, or with `-tls`, not started yet."""
+    """`kafka`, `ours-os` or `ours-fsync`, or with `-tls` or `-acl`, not started yet."""
+    if name.endswith("-acl"):
+        allowing = {"allow.everyone.if.no.acl.found": "true"}
+        if name == "ours-acl":
+            return OurBroker(data_dir, "os", allowing | {"authorization": "on"})
+        authorizer = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+        kept = {"log.segment.delete.delay.ms": "0"}
+        return KafkaBroker(data_dir, properties=allowing | authorizer | kept, heap=KAFKA_HEAP, flags=KAFKA_FLAGS)
     if name.endswith("-tls"):
         store = {"ssl.keystore.location": str(make_key_store(data_dir.parent)), "ssl.keystore.type": "PEM"}
         if name == "ours-tls":
