@@ -183,6 +183,12 @@ def test_what_is_wrong_does_not_help(stand, server, wrong):
 
 
 @pytest.mark.parametrize("server", SERVERS)
+def test_probes_need_no_login(stand, server):
+    for path in ("/healthz", "/readyz"):
+        assert ask(stand, server, path).status == 200
+
+
+@pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("user", ["reader", "admin"])
 def test_users_of_the_broker_look(stand, server, user):
     assert ask(stand, server, LOOKING[server], **basic(user)).status == 200

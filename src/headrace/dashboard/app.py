@@ -3,6 +3,7 @@
 import asyncio
 import importlib.resources
 import mimetypes
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp
 
 from headrace.dashboard.errors import DashboardError, NotThere
+from headrace.dashboard.metrics import collect
 from headrace.dashboard.page import Action, Asked, Desk, Model, Page, Show, Stream
 from headrace.dashboard.pages import PAGES
 from headrace.dashboard.rendering import Templates, as_json
@@ -23,8 +25,10 @@ from headrace.dashboard.settings import Settings
 from headrace.dashboard.stream import EventStream, LivePages
 from headrace.errors import HeadraceError
 from headrace.serving.guard import Guard, Refusal, Site, read_form, session_of
+from headrace.serving.probes import METRICS, PROBES, probe_routes
 from headrace.serving.server import AppServer, listening
 from headrace.serving.sessions import Role
+from headrace.telemetry.metrics import render
 
 _STATIC = importlib.resources.files("headrace.dashboard") / "static"
 _WAITING, _MISSING = "waiting.html", "missing.html"
@@ -53,6 +57,7 @@ class Dashboard:
         self.live = LivePages(self.desk.watch)
         self._templates = Templates(settings, pages)
         routes = [Route("/live", self._live), Route("/static/{name}", _static)]
+        routes += probe_routes(self._look_ready, metrics=self._metrics)
         for page in pages:
             routes += [Route(stream.path, self._stream(stream)) for stream in page.streams]
             routes += [Route(action.path, self._action(action), methods=["POST"]) for action in page.actions]
@@ -64,7 +69,7 @@ class Dashboard:
             lifespan=self._lifespan,
             exception_handlers={HTTPException: self._refuse, HeadraceError: self._fail},  # type: ignore[dict-item]
         )
-        site = Site(self._refuse_entry, self._login_page, ("/static/",), ("/api/", "/live"))
+        site = Site(self._refuse_entry, self._login_page, ("/static/", *PROBES), ("/api/", "/live", METRICS))
         self.app: ASGIApp = Guard(app, settings.access, settings.port, site)
 
     @asynccontextmanager
@@ -82,6 +87,17 @@ class Dashboard:
         """Tell every stream to end, from any thread: by themselves they never do."""
         if self._loop and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ending.set)
+
+    # --- watched
+
+    async def _look_ready(self) -> dict[str, str]:
+        state = self.desk.state
+        if state.problem:
+            return {"cluster": state.problem.sentence}
+        return {"cluster": "" if state.snapshot else "it was not seen yet"}
+
+    async def _metrics(self) -> str:
+        return render(collect(self.desk.state, int(time.time() * 1000)))
 
     # --- showing
 

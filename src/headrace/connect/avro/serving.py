@@ -23,6 +23,7 @@ from headrace.connect.errors import ConnectError
 from headrace.schema_registry import UnknownSchema
 from headrace.serving.access import ON_LOOPBACK, Access
 from headrace.serving.guard import Guard, Site
+from headrace.serving.probes import PROBES, probe_routes
 from headrace.serving.server import AppServer, listening
 
 _LARGEST_BYTES: Final = 1024 * 1024
@@ -51,9 +52,10 @@ class SchemaServer(AppServer):
         self._access = access
         bound = listening(access.host, port, ConnectError)
         self.port = int(bound.getsockname()[1])
-        app = Starlette(routes=[Route("/{path:path}", self._respond, methods=["GET", "POST"])])
+        anything = Route("/{path:path}", self._respond, methods=["GET", "POST"])
+        app = Starlette(routes=[*probe_routes(self._look_ready), anything])
         super().__init__(
-            Guard(app, access, self.port, Site(_refuse, changes=_registers)),
+            Guard(app, access, self.port, Site(_refuse, open_paths=PROBES, changes=_registers)),
             bound,
             name="headrace-schemas",
             connections=_MAX_CONNECTIONS,
@@ -63,6 +65,13 @@ class SchemaServer(AppServer):
     @property
     def url(self) -> str:
         return self._access.url(self.port)
+
+    async def _look_ready(self) -> dict[str, str]:
+        try:
+            await asyncio.to_thread(self.answer, ["subjects"], None)
+        except ClientError as error:
+            return {"cluster": str(error)}
+        return {"cluster": ""}
 
     async def _respond(self, request: Request) -> Response:
         try:

@@ -22,6 +22,7 @@ from headrace.pipelines.views.serving.live import EventStream, Follower, Live
 from headrace.pipelines.views.sink import ViewSink
 from headrace.serving.access import ON_LOOPBACK, Access
 from headrace.serving.guard import Guard, Site
+from headrace.serving.probes import PROBES, nothing_wrong, probe_routes
 from headrace.serving.server import AppServer, listening
 from headrace.status import EVERY_S, VIEWS, Status, StatusWriter
 from headrace.stores.errors import BadQuestion, NoSuchView, StoreAway, ViewError
@@ -50,7 +51,12 @@ class Service:
         self._pool = ThreadPoolExecutor(_READERS, "headrace-view-read")
         self._loop: asyncio.AbstractEventLoop | None = None
         self.app = Starlette(
-            routes=[Route("/", self._list), Route("/views", self._list), Route("/views/{rest:path}", self._one)],
+            routes=[
+                *probe_routes(nothing_wrong),
+                Route("/", self._list),
+                Route("/views", self._list),
+                Route("/views/{rest:path}", self._one),
+            ],
             lifespan=self._lifespan,
             exception_handlers={ViewError: _failed, HTTPException: _refused},  # type: ignore[dict-item]
         )
@@ -165,7 +171,7 @@ class ViewServer(AppServer):
         self._ended = threading.Event()
         self._access = access
         super().__init__(
-            Guard(self.service.app, access, self.port, Site(_refuse)),
+            Guard(self.service.app, access, self.port, Site(_refuse, open_paths=PROBES)),
             bound,
             name="headrace-views",
             connections=_MAX_CONNECTIONS,
