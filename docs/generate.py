@@ -1,5 +1,5 @@
-"""Write the reference pages from the code: commands, settings, protocol, pipelines, progress, operators, the broker in
-Python, `headrace.toml`; and the figures, with those of README, from what the benchmarks keep.
+"""Write the reference pages from the code: commands, settings, metrics, protocol, pipelines, progress, operators, the
+broker in Python, `headrace.toml`; and the figures, with those of README, from what the benchmarks keep.
 
 `make docs` runs it, and a test compares the pages with what it would write.
 """
@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from headrace.broker import monitoring
+from headrace.broker.metrics import Rejected
 from headrace.broker.registry import HANDLERS
 from headrace.broker.settings import (
     BROKER_SETTINGS,
@@ -22,6 +24,7 @@ from headrace.broker.settings import (
     Setting,
 )
 from headrace.cli.main import cli
+from headrace.dashboard import metrics as dashboard_metrics
 from headrace.pipelines import drain, job, live, session, topic
 from headrace.pipelines.columns.decoders import option_names
 from headrace.pipelines.sink import delta, duckdb, outbox, parquet, postgres, sqlite, webhook
@@ -30,6 +33,7 @@ from headrace.pipelines.source import columns as source_columns
 from headrace.pipelines.source import options as source_options
 from headrace.protocol.api import APIS
 from headrace.stores.batch import Settings, Target
+from headrace.telemetry.metrics import Family
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where a test runs this file
 import reference_figures
@@ -68,7 +72,8 @@ Those with a star beside their type can be changed while the broker runs, on the
 
 def settings() -> str:
     """Every setting with its default."""
-    lines = ["# Settings\n", NOTE, "Names and defaults are Kafka's, but for `durability`, which Kafka does not have.\n"]
+    lines = ["# Settings\n", NOTE, "Names and defaults are Kafka's, but for `durability`, `metrics.…` and"]
+    lines += ["`shutdown.drain.timeout.ms`, which Kafka does not have.\n"]
     lines += ["## Topics\n", *_table(TOPIC_SETTINGS.values(), with_broker=True)]
     lines += ["\n## Broker\n", CHANGED_LIVE, *_table(BROKER_SETTINGS.values(), with_broker=False)]
     lines += ["\n## Groups\n", *_table(GROUP_SETTINGS.values(), with_broker=True)]
@@ -89,6 +94,38 @@ def _table(rows: "Iterator[Setting] | object", *, with_broker: bool) -> list[str
         cells = f"| `{setting.name}` | {setting.type.name.lower()}{star} | `{setting.default}` |"
         lines.append(f"{cells}{broker if with_broker else ''} {setting.meaning} |")
     return lines
+
+
+METRICS = """\
+`GET /metrics` of a broker with `metrics.listener` ([how to](../how-to/operate-a-broker.md)) answers these, in
+Prometheus' text format. Times are in buckets from 0.1 ms to 10 s; a request that was answered within the first of them
+is counted as if it had been worked on all the time. Of names that clients choose, at most `metrics.series.max` are
+shown, the largest ones. What clients push of themselves (KIP-714) is beside it as `headrace_client_…`, under their own
+names.
+"""
+
+DASHBOARD_METRICS = """\
+## Of a dashboard
+
+`/metrics` of a [dashboard](../how-to/watch-in-a-browser.md) tells what it sees of a whole stack, on any Kafka; whoever
+asks logs in as everywhere else there. It also answers `/healthz` and `/readyz`, and so do the servers of views and
+schemas.
+"""
+
+
+def metrics() -> str:
+    """Every number that the broker tells."""
+    reasons = ", ".join(f"`{reason}`" for reason in Rejected)
+    lines = ["# Metrics\n", NOTE, METRICS, *_families(monitoring.FAMILIES)]
+    lines += [f"\nReasons of `{monitoring.REJECTED.name}`: {reasons}.\n", DASHBOARD_METRICS]
+    return "\n".join([*lines, *_families(dashboard_metrics.FAMILIES), ""])
+
+
+def _families(families: tuple[Family, ...]) -> Iterator[str]:
+    yield "| name | kind | labels | what it is |\n|---|---|---|---|"
+    for family in families:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        yield f"| `{family.name}` | {family.kind} | {labels} | {family.meaning} |"
 
 
 def protocol() -> str:
@@ -275,6 +312,7 @@ def _shown(default: object) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": commands,
     "settings.md": settings,
+    "metrics.md": metrics,
     "protocol.md": protocol,
     "pipelines.md": pipelines,
     "operators.md": lambda: reference_operators.page(NOTE),

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct
 
+from headrace.broker.metrics import QUICK_S, ApiStats
 from headrace.broker.turns import Deferred
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
 from headrace.storage.segment import FileSlice
@@ -36,14 +37,18 @@ Part = Sendable | FileSlice
 
 
 class Slot:
-    """An answer's place in the order of answers."""
+    """An answer's place in the order of answers, and when its request was received, begun and handled."""
 
-    __slots__ = ("is_ready", "parts", "promise")
+    __slots__ = ("began_s", "handled_s", "is_ready", "parts", "promise", "received_s", "stats")
 
     def __init__(self) -> None:
         self.is_ready = False
         self.parts: list[Part] = []
         self.promise: Deferred[object] | None = None  # who is told that nobody waits any more
+        self.stats: ApiStats | None = None  # where the times are counted, which are set with it
+        self.received_s: float
+        self.began_s: float
+        self.handled_s = 0.0  # when it was found that the answer has to wait, if it has
 
 
 class Channel:
@@ -109,7 +114,9 @@ class Channel:
     def next_frame(self) -> memoryview | None:
         """The next whole frame, without its size; None if there is none, or the client has to read or to wait first."""
         start = self._start + _SIZE.size
-        if start > self._end or self.is_full or self.is_muted:
+        if start > self._end or self.is_muted:
+            return None
+        if len(self._slots) >= self.max_under_way or self.unsent_bytes > MAX_UNSENT_BYTES:  # `is_full`, without a call
             return None
         buffer = self._own if self._own is not None else self._shared
         (size,) = _SIZE.unpack_from(buffer, self._start)
@@ -145,25 +152,45 @@ class Channel:
 
     # --- order
 
+    def has_slots(self, but: Callable[[Slot], bool]) -> bool:
+        """Whether answers are waited for, other than those that `but` names."""
+        return not all(but(slot) for slot in self._slots)
+
     def open_slot(self) -> Slot:
         """The place of the answer to the frame that was taken last."""
         slot = Slot()
         self._slots.append(slot)
         return slot
 
-    def fill(self, slot: Slot, parts: list[Part]) -> bool:
+    def fill(self, slot: Slot, parts: list[Part], now_s: float) -> bool:
         """Put an answer in its place; whether there is something to send that was not before."""
         slot.parts = parts
         slot.is_ready = True
         slot.promise = None
+        if slot.handled_s and slot.stats is not None:
+            slot.stats.wait.observe(now_s - slot.handled_s)
+        else:
+            slot.handled_s = now_s
         slots = self._slots
         if not slots or slots[0] is not slot:
             return False
         out = self._out
         while slots and slots[0].is_ready:
-            for part in slots.popleft().parts:
+            slot = slots.popleft()
+            size_bytes = 0
+            for part in slot.parts:
                 out.append(part)
-                self.unsent_bytes += len(part)
+                size_bytes += len(part)
+            self.unsent_bytes += size_bytes
+            stats = slot.stats
+            if stats is not None:
+                stats.response_bytes += size_bytes
+                took_s = now_s - slot.received_s
+                if took_s > QUICK_S:
+                    stats.finish(slot.received_s, slot.began_s, slot.handled_s, now_s)
+                else:
+                    stats.quick += 1
+                    stats.quick_s += took_s
         return True
 
     # --- out

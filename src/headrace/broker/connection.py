@@ -8,12 +8,14 @@ What always holds:
   up nobody else and costs no more memory; nor is one that has used more than its quota, for as long as that takes;
 - one connection holds the loop for a turn at most, whatever it has sent, and is never served within another's turn;
 - a client that has to log in is answered nothing before it has, and one request at a time until then;
+- once the broker ends, what was begun is answered and nothing is begun; then the client sees an orderly end;
 - whatever goes wrong while a request is handled, a malformed frame or a mistake of ours, closes this connection, with a
   log line, and touches nothing else.
 """
 
 import asyncio
 import math
+import socket
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -27,6 +29,7 @@ from headrace.broker.endpoint import Endpoint
 from headrace.broker.file_views import view_of
 from headrace.broker.handler import Answer, Context, Handled, Peer
 from headrace.broker.handlers.api_versions import fallback
+from headrace.broker.metrics import ApiStats, Rejected
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
 from headrace.broker.throttling import Meter
@@ -51,9 +54,16 @@ _log = get_logger(__name__)
 # A frame up to this size is decoded in one step: a few milliseconds, if it is nothing but tiny entries.
 _DECODED_AT_ONCE_BYTES = 16 * 1024
 
+_DISCARDED_BYTES = 64 * 1024  # at a time
+_LINGER_S = 0.5  # so long a client has to hang up, once it was told that nothing more comes
+
 _HANDSHAKE = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")  # how its frames begin
 _BY_PASSWORD = ("PLAIN", *HASHES)
 _TLS_BEGINS = 0x1603  # the first bytes of a TLS handshake, where a frame has its size
+
+
+def _waits_for_others(slot: Slot) -> bool:
+    return not slot.is_ready and slot.stats is not None and slot.stats.waits_for_others
 
 
 class Stream(Protocol):
@@ -64,10 +74,46 @@ class Stream(Protocol):
     def sendmsg(self, parts: list[Sendable], /) -> int: ...
     def getsockname(self) -> Any: ...
     def getpeername(self) -> Any: ...
+    def shutdown(self, how: int, /) -> None: ...
     def close(self) -> None: ...
 
 
 class Connection:
+    # Not for the memory: an object of more than thirty attributes loses CPython's quick look-ups, a tenth of a request.
+    __slots__ = (
+        "_advertised",
+        "_began_s",
+        "_channel",
+        "_client",
+        "_endpoint",
+        "_evaluated",
+        "_fd",
+        "_is_draining",
+        "_is_queued",
+        "_is_reading",
+        "_is_taking",
+        "_is_through",
+        "_is_writing",
+        "_login",
+        "_loop",
+        "_metrics",
+        "_muted",
+        "_on_close",
+        "_peer",
+        "_principal",
+        "_runtime",
+        "_setup",
+        "_socket",
+        "_stats",
+        "_steps",
+        "_tasks",
+        "_turns",
+        "_view_of",
+        "is_closed",
+        "last_active",
+        "listener",
+    )
+
     max_parts = MAX_PARTS  # in one call that sends
 
     def __init__(
@@ -92,7 +138,10 @@ class Connection:
         client, client_port = sock.getpeername()[:2]
         self._client = (str(client).removeprefix("::ffff:"), client_port)  # ACLs name an IPv4 host as such
         self._peer = Peer(client_port)
-        self._listener = endpoint.listener.name
+        self.listener = endpoint.listener.name
+        self._metrics = runtime.metrics
+        self._stats: ApiStats  # of the request that is being handled, and since when it is
+        self._began_s = 0.0
         self._principal = ANONYMOUS
         self._view_of = view_of
         self._login = self._begin_login(endpoint)
@@ -102,13 +151,17 @@ class Connection:
         self._is_writing = False
         self._is_taking = False  # frames, just now
         self._is_queued = False  # to take frames when our turn comes
+        self._is_draining = False  # the broker ends
+        self._is_through = False  # everything is answered, and the client knows that nothing more will come
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self.last_active = time.monotonic()
         self._muted: asyncio.TimerHandle | None = None
         self._setup: asyncio.TimerHandle | None = None
         if endpoint.listener.protocol != PLAINTEXT:
-            self._setup = loop.call_later(endpoint.setup_s, self._refuse, "TLS or the login took too long")
+            self._setup = loop.call_later(
+                endpoint.setup_s, self._refuse, "TLS or the login took too long", Rejected.SETUP_TIMEOUT
+            )
         self._read()
 
     def __repr__(self) -> str:
@@ -154,13 +207,14 @@ class Connection:
             self._take_frames()
 
     def _take_frames(self) -> None:
-        end = monotonic() + TURN_S
+        now_s = monotonic()
+        end = now_s + TURN_S
         channel = self._channel
         was_full = True
         while was_full and not channel.is_full:
             self._is_taking = True  # answers to what came together go together: one system call for all of them
             try:
-                is_through = self._handle_until(end)
+                is_through = self._handle_until(now_s, end)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is this client's alone
                 self._fail(error)
                 return
@@ -170,6 +224,8 @@ class Connection:
             self._is_taking = False
             if self.is_closed:
                 return
+            if was_full:
+                now_s = monotonic()  # type: ignore[unreachable]  # what was sent has made room
         channel.put_away()
         if channel.is_full:
             self._pause()
@@ -180,12 +236,14 @@ class Connection:
             self._pause()
         else:
             self._read()
+        if self._is_draining:
+            self._end_if_drained()
 
     def _take_later(self) -> None:
         self._is_queued = True
         self._turns.later(self._go_on)
 
-    def _handle_until(self, end: float) -> bool:
+    def _handle_until(self, now_s: float, end: float) -> bool:
         """Handle one frame after the other; whether all is done that can be done now."""
         channel = self._channel
         while not self.is_closed:
@@ -194,10 +252,12 @@ class Connection:
                 frame = channel.next_frame()
                 if frame is None:
                     return True
+                self._began_s = now_s
                 steps = self._handle(frame)
             if steps is not None:
                 self._steps = None if run_until(steps, end) else steps
-            if monotonic() >= end:
+            now_s = monotonic()
+            if now_s >= end:
                 return False
         return True
 
@@ -207,7 +267,7 @@ class Connection:
         """Handle a request; what of it is better done in steps is returned."""
         login = self._login
         if login is not None:
-            is_in = login.is_open and frame[:2] != _HANDSHAKE and monotonic() < login.expires_s
+            is_in = login.is_open and frame[:2] != _HANDSHAKE and self._began_s < login.expires_s
             if not is_in and not self._log_in(login, frame):
                 return None
         try:
@@ -221,6 +281,8 @@ class Connection:
                 raise
             # A client newer than us asks with the newest version it knows, and falls back on this (KIP-511).
             return self._answer(self._channel.open_slot(), fallback(SERVED), 0, error.correlation_id)
+        self._stats = stats = self._metrics.apis.get(api.key) or self._metrics.api(api.key)
+        stats.request_bytes += len(frame)
         context = Context(
             self._runtime,
             version,
@@ -229,7 +291,7 @@ class Connection:
             self._client[0],
             self._advertised,
             self._principal,
-            self._listener,
+            self.listener,
             self._peer,
         )
         run = handler.run
@@ -356,11 +418,17 @@ class Connection:
     def _take_answer(self, answer: Answer, header: RequestHeader) -> Steps[None] | None:
         """Send an answer that is there, or see that it is sent when it is."""
         if answer is None:
+            now_s = monotonic()
+            self._stats.finish(self.last_active, self._began_s, now_s, now_s)
             return None
         slot = self._channel.open_slot()
+        slot.stats = self._stats
+        slot.received_s = self.last_active
+        slot.began_s = self._began_s
         version, correlation_id = header.request_api_version, header.correlation_id
         if isinstance(answer, Message):
             return self._answer(slot, answer, version, correlation_id)
+        slot.handled_s = monotonic()
         if isinstance(answer, Deferred):
             slot.promise = answer  # type: ignore[assignment]  # of whatever, it can be abandoned
             answer.then(lambda message: self._answer_later(slot, message, version, correlation_id), self._fail)
@@ -406,6 +474,8 @@ class Connection:
     def _answer(self, slot: Slot, message: Message, version: int, correlation_id: int) -> Steps[None] | None:
         """Put an answer in its place, and send what can be sent; what is left of a long one is returned as steps."""
         parts: list[Any] = []
+        if slot.stats is not None:
+            slot.stats.count_errors(message)
         encoding = encoding_response_parts(message, version, correlation_id, parts)
         for _ in encoding:
             return self._answer_in_steps(slot, encoding, parts)
@@ -420,7 +490,7 @@ class Connection:
     def _fill(self, slot: Slot, parts: list[Any]) -> None:
         if self.is_closed:
             return
-        if self._channel.fill(slot, parts) and not self._is_writing and not self._is_taking:
+        if self._channel.fill(slot, parts, monotonic()) and not self._is_writing and not self._is_taking:
             self._send()
 
     def _send(self) -> None:
@@ -454,7 +524,7 @@ class Connection:
         within requests end where the stack does.
         """
         if not (self._is_taking or self._is_queued or self._is_reading or self._channel.is_full):
-            self._take_later()
+            self._take_later()  # where it ends, if the broker does
 
     def _mute(self, throttle_ms: int) -> None:
         """Take no more requests for a while: the client has used more than its quota."""
@@ -470,7 +540,7 @@ class Connection:
 
     def _unmute(self) -> None:
         self._muted = None
-        self._channel.is_muted = False
+        self._channel.is_muted = self._is_draining
         self._resume()
 
     def _wait_to_write(self) -> None:
@@ -487,14 +557,59 @@ class Connection:
         if self._steps is None:
             self._channel.release_buffer()
 
+    def drain(self) -> None:
+        """Begin no more requests, and close once those are answered that were begun; a silent client's at once."""
+        if self.is_closed:
+            return
+        self._is_draining = self._channel.is_muted = True
+        self._pause()
+        if self._is_under_way or self.last_active > monotonic() - _LINGER_S:
+            self._end_if_drained()
+        else:
+            self.close()
+
+    @property
+    def _is_under_way(self) -> bool:
+        """Whether something is still to be done for the client; what waits for other clients does not count."""
+        channel = self._channel
+        return self._steps is not None or channel.has_unsent or channel.has_slots(but=_waits_for_others)
+
+    def _end_if_drained(self) -> None:
+        """Say that nothing more comes, and wait for the client to hang up.
+
+        A socket that is closed while requests lie unread in it is reset, and answers on their way are lost with it.
+        """
+        if self._is_through or self.is_closed or self._is_under_way:
+            return
+        self._is_through = True
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.close()
+            return
+        self._loop.call_later(_LINGER_S, self.close)
+        self._is_reading = True
+        self._loop.add_reader(self._fd, self._discard)
+
+    def _discard(self) -> None:
+        try:
+            if self._socket.recv_into(memoryview(bytearray(_DISCARDED_BYTES))):
+                return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            pass
+        self.close()
+
     def _end_setup(self) -> None:
         if self._setup:
             self._setup.cancel()
             self._setup = None
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, kind: Rejected = Rejected.LOGIN) -> None:
         """Close on somebody who does not get in; there may be many of them, so not each has a line in the log."""
         if not self.is_closed:
+            self._metrics.rejected[kind] += 1
             listener = self._endpoint.listener.name
             self._endpoint.refusals.warning("connection refused", client=repr(self), listener=listener, reason=reason)
             self._record_refusal(reason)
@@ -514,7 +629,7 @@ class Connection:
             self._login.expires_s = -math.inf
 
     def _caller(self, principal: str) -> Caller:
-        return Caller(principal, str(Address(*self._client)), None, self._listener)
+        return Caller(principal, str(Address(*self._client)), None, self.listener)
 
     def _record_login(self, how: str) -> None:
         if self._runtime.audit.wants(audit.LOGINS):
@@ -524,7 +639,7 @@ class Connection:
         login = self._login
         name = (login.claimed or (login.principal.name if login.principal else "")) if login else ""
         caller = self._caller(str(Principal(name)) if name else "")
-        key = (name, self._client[0], self._listener, reason)
+        key = (name, self._client[0], self.listener, reason)
         record = self._runtime.audit.record_often
         record(audit.FAILED_LOGINS, audit.LOGIN, audit.DENIED, caller, key, reason=reason)
 
@@ -532,14 +647,19 @@ class Connection:
         """Close because of an error: the client's own, which it is told in the log, or a mistake of ours."""
         if self.is_closed:
             return
-        if isinstance(error, FrameTooLarge) and error.size >> 16 == _TLS_BEGINS:
+        is_tls = isinstance(error, FrameTooLarge) and error.size >> 16 == _TLS_BEGINS
+        if isinstance(error, HeadraceError) and self._login is not None and not self._login.is_open and not is_tls:
+            self._refuse(str(error))
+            return
+        is_large, is_ours = isinstance(error, FrameTooLarge), not isinstance(error, HeadraceError)
+        kind = Rejected.FRAME_TOO_LARGE if is_large else Rejected.FAILURE if is_ours else Rejected.INVALID_REQUEST
+        self._metrics.rejected[kind] += 1
+        if is_tls:
             self._endpoint.refusals.warning(
                 "connection closed: the client speaks TLS, and this listener does not",
                 client=repr(self),
                 hint="have it use the port of an SSL or SASL_SSL listener",
             )
-        elif isinstance(error, HeadraceError) and self._login is not None and not self._login.is_open:
-            self._refuse(str(error))
         elif isinstance(error, HeadraceError):
             _log.warning("connection closed", client=repr(self), reason=str(error))
         else:

@@ -172,6 +172,7 @@ class _Thread:
         finally:
             started.set()
         await self._stopping.wait()
+        await server.drain()
         server.stop()
 
     def delete_topics(self, prefix: str) -> None:

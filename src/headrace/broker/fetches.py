@@ -128,6 +128,7 @@ class Waiting:
         """`run` takes turns: an append that many wait for wakes them one after the other, and is not held up by it."""
         self._run = run
         self._wakes: dict[Log, dict[Wake, None]] = {}  # a dictionary for its order: first come, first served
+        self.is_over = False  # nobody is to wait any more: the broker ends
 
     def __len__(self) -> int:
         return sum(map(len, self._wakes.values()))
@@ -154,6 +155,12 @@ class Waiting:
                 wake()
         else:
             self._run(self._wake_in_steps(log, tuple(wakes)))
+
+    def end(self) -> None:
+        """Have everybody answer with what there is, now and from now on."""
+        self.is_over = True
+        for log in tuple(self._wakes):
+            self.appended(log)
 
     def _wake_in_steps(self, log: Log, wakes: tuple[Wake, ...]) -> Steps[None]:
         for wake in wakes:

@@ -17,6 +17,7 @@ from headrace.broker.fetches import FetchSessions, Waiting
 from headrace.broker.groups import Groups
 from headrace.broker.identity import Identity
 from headrace.broker.metadata_log import MetadataLog
+from headrace.broker.metrics import BrokerMetrics
 from headrace.broker.settings import BROKER_SETTINGS, InvalidSetting, log_config
 from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
 from headrace.broker.transactions import Transactions
@@ -172,7 +173,7 @@ class Runtime:
         self.syncs = config.text("durability") == "fsync"
         self.waiting = Waiting(lambda steps: self.turns.run(steps))
         self.sessions = FetchSessions(config.number("max.incremental.fetch.session.cache.slots"))
-        self._commit = GroupCommit()
+        self.commit = GroupCommit()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-admin")
         self._producer_ids = ThreadPoolExecutor(1, thread_name_prefix="headrace-ids")
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="headrace-reader")
@@ -180,6 +181,7 @@ class Runtime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
         self.client_metrics = ClientMetrics()
+        self.metrics = BrokerMetrics()
         self.metadata = MetadataLog(self, self.topics, self._apply_settings)
         self.authorizer = (
             Authorizer(
@@ -190,7 +192,7 @@ class Runtime:
             if config.text("authorization") == "on"
             else None  # and everybody may do everything
         )
-        self._ledger = Ledger(lambda: self.metadata.image.quotas)
+        self.ledger = Ledger(lambda: self.metadata.image.quotas)
         self.quotas: Ledger | None = None  # as long as none are set, nobody looks for any
         self.audit = audit or AuditLog()
         self.on_users_removed: Callable[[], None] = lambda: None
@@ -252,7 +254,7 @@ class Runtime:
         self._producer_ids.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._housekeeper.stop()
-        self._commit.close()
+        self.commit.close()
         self.directory.close()
         self.audit.close()
 
@@ -275,7 +277,7 @@ class Runtime:
         if self.metadata.image.removed_credentials != self._removed_users:
             self._removed_users = self.metadata.image.removed_credentials
             self.on_users_removed()
-        self.quotas = self._ledger if self.metadata.image.quotas else None
+        self.quotas = self.ledger if self.metadata.image.quotas else None
         self.client_metrics.subscribe(self.metadata.image.configs(ConfigResource.CLIENT_METRICS))
         self.groups.settings_changed(group_settings(self.metadata.image.configs(ConfigResource.GROUP)))
 
@@ -371,7 +373,7 @@ class Runtime:
         """Call `done` on the event loop once everything before `offset` is on the disk."""
         loop = self._loop
         assert loop is not None
-        self._commit.submit(log, offset, lambda error: _call_in(loop, done, error))
+        self.commit.submit(log, offset, lambda error: _call_in(loop, done, error))
 
 
 def _call_in(

@@ -9,6 +9,7 @@ import socket
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from headrace.broker.config import Address, BrokerConfig, Listener
 from headrace.broker.connection import Connection
 from headrace.broker.endpoint import Access, Endpoint
 from headrace.broker.errors import BrokerError
+from headrace.broker.metrics import Rejected
+from headrace.broker.monitoring import DRAINING, RUNNING, STARTING, Monitor
 from headrace.broker.runtime import Runtime
 from headrace.broker.throttling import now_ms
 from headrace.protocol.errors import ErrorCode
@@ -45,6 +48,7 @@ class Server:
         self._shared = bytearray(SHARED_BUFFER_BYTES)
         self._connections: set[Connection] = set()
         self._turned_away: set[socket.socket] = set()  # those that are kept waiting before they are closed
+        self._drained: asyncio.Future[None] | None = None  # who waits for the end of all connections
         self._idle_s = runtime.config.number("connections.max.idle.ms") / 1000
         self._rare = RareLines(_log, _QUIET_S)
         self._endpoints = endpoints
@@ -59,6 +63,10 @@ class Server:
     def addresses(self) -> list[Address]:
         """Where it listens, with the ports that were chosen."""
         return [Address(*sock.getsockname()[:2]) for sock in self._sockets]
+
+    def count_connections(self) -> Counter[str]:
+        """How many are open, by listener."""
+        return Counter(connection.listener for connection in self._connections)
 
     def reload(self) -> None:
         """Read again what may change while the broker runs: certificates and users."""
@@ -98,6 +106,7 @@ class Server:
                 sock.close()
                 continue
             self._connections.add(connection)
+            self._runtime.metrics.accepted[endpoint.listener.name] += 1
 
     def _keep_waiting(self, sock: socket.socket, host: str, quotas: Ledger) -> bool:
         """Whether an address has connected too often lately: it is served nothing, and closed after a while (KIP-612).
@@ -107,6 +116,7 @@ class Server:
         throttle_ms = quotas.charge_connection(host.removeprefix("::ffff:"), now_ms())
         if not throttle_ms:
             return False
+        self._runtime.metrics.rejected[Rejected.CONNECTION_RATE] += 1
         if len(self._turned_away) >= _MAX_TURNED_AWAY:
             sock.close()
             return True
@@ -119,7 +129,7 @@ class Server:
         sock.close()
 
     def _connect(self, sock: socket.socket, endpoint: Endpoint) -> Connection:
-        rest = (endpoint, self._runtime, self._loop, self._shared, self._connections.discard)
+        rest = (endpoint, self._runtime, self._loop, self._shared, self._disconnected)
         if endpoint.certificates is None:
             return Connection(sock, *rest)
         from headrace.broker.tls import TlsConnection, TlsSocket  # whoever serves in the open does not load OpenSSL
@@ -131,6 +141,7 @@ class Server:
 
         The listener stays readable, so the loop would come back here at once, again and again.
         """
+        self._runtime.metrics.rejected[Rejected.ACCEPT_FAILED] += 1
         self._loop.remove_reader(listener.fileno())
         self._loop.call_later(_ACCEPT_AGAIN_S, self._listen, listener, endpoint)
         self._rare.warning(
@@ -144,17 +155,48 @@ class Server:
         now = time.monotonic()
         for connection in tuple(self._connections):
             if connection.last_active < now - self._idle_s:
+                self._runtime.metrics.rejected[Rejected.IDLE] += 1
                 connection.close()
             elif connection.last_active < now - _SWEEP_S / 2:
                 connection.rest()
         self._runtime.audit.flush()
         self._sweep = self._loop.call_later(min(self._idle_s, _SWEEP_S), self._look_after_idle)
 
+    async def drain(self, timeout_s: float) -> None:
+        """Accept nobody, answer what was asked, and return when all have hung up or the time is over.
+
+        Requests that came and were not begun are not lost: whoever sent them connects to the next broker, and asks
+        again.
+        """
+        self._stop_accepting()
+        self._drained = drained = self._loop.create_future()
+        for connection in tuple(self._connections):
+            connection.drain()
+        self._runtime.waiting.end()
+        self._disconnected()
+        try:
+            await asyncio.wait_for(drained, timeout_s)
+        except TimeoutError:
+            _log.warning(
+                "time was up before everything was answered",
+                connections=len(self._connections),
+                hint="clients ask again; shutdown.drain.timeout.ms gives more time",
+            )
+
+    def _disconnected(self, connection: Connection | None = None) -> None:
+        self._connections.discard(connection)
+        if not self._connections and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _stop_accepting(self) -> None:
+        for sock in self._sockets:
+            if sock.fileno() >= 0:
+                self._loop.remove_reader(sock.fileno())
+                sock.close()
+
     def close(self) -> None:
         self._sweep.cancel()
-        for sock in self._sockets:
-            self._loop.remove_reader(sock.fileno())
-            sock.close()
+        self._stop_accepting()
         for connection in tuple(self._connections):
             connection.close()
         for sock in tuple(self._turned_away):
@@ -189,6 +231,8 @@ class BrokerServer:
         self._filesystem = filesystem
         self.runtime: Runtime | None = None
         self.server: Server | None = None
+        self.monitor: Monitor | None = None
+        self.phase = STARTING
         self._stop_watching: Callable[[], None] = lambda: None
 
     def start(self) -> list[Address]:
@@ -196,23 +240,24 @@ class BrokerServer:
 
         What of the settings may be wrong is looked at first: a mistake leaves no folder behind.
         """
-        access = Access(self.config)
-        endpoints = [Endpoint(listener, self.config, access) for listener in self.config.listeners]
-        if self._filesystem is None:
-            _keep_from_others(self.config)
-        runtime = Runtime(self.config, filesystem=self._filesystem, audit=open_audit(self.config))
         try:
-            self.server = Server(runtime, access, endpoints)
-        except BaseException:
-            runtime.close()
-            raise
-        self.runtime = runtime
-        try:
-            runtime.start()
+            return self._start()
         except BaseException:
             self.stop()
             raise
+
+    def _start(self) -> list[Address]:
+        access = Access(self.config)
+        endpoints = [Endpoint(listener, self.config, access) for listener in self.config.listeners]
+        if self.config.text("metrics.listener"):
+            self.monitor = Monitor(self, self.config)
+        if self._filesystem is None:
+            _keep_from_others(self.config)
+        self.runtime = runtime = Runtime(self.config, filesystem=self._filesystem, audit=open_audit(self.config))
+        self.server = Server(runtime, access, endpoints)
+        runtime.start()
         self._stop_watching = watch_loop(asyncio.get_running_loop())
+        self.phase = RUNNING
         return self.server.addresses
 
     def reload(self) -> None:
@@ -220,14 +265,26 @@ class BrokerServer:
         if self.server:
             self.server.reload()
 
+    async def drain(self) -> None:
+        """Answer what is under way, and take nothing more; `stop` is to follow."""
+        self.phase = DRAINING
+        if self.server and self.runtime:
+            await self.server.drain(self.runtime.config.number("shutdown.drain.timeout.ms") / 1000)
+
     def stop(self) -> None:
         """Close the doors, then the data: everything that was acknowledged is on disk."""
+        self.phase = DRAINING
         self._stop_watching()
-        if self.server:
-            self.server.close()
-        if self.runtime:
-            self.runtime.close()
-        self.server = self.runtime = None
+        server, runtime, monitor = self.server, self.runtime, self.monitor
+        self.server = self.runtime = self.monitor = None
+        try:
+            if server:
+                server.close()
+            if runtime:
+                runtime.close()
+        finally:
+            if monitor:
+                monitor.close()
 
 
 def _keep_from_others(config: BrokerConfig) -> None:

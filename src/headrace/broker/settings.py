@@ -517,6 +517,31 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "How many fetch sessions are kept.",
                 at_least=0,
             ),
+            Setting(
+                "metrics.certificate",
+                _STRING,
+                "",
+                "A PEM file of a private key and its certificates: metrics.listener speaks TLS with it.",
+            ),
+            Setting(
+                "metrics.listener",
+                _STRING,
+                "",
+                "Where /metrics, /healthz and /readyz are answered over HTTP, as 127.0.0.1:9404; nowhere if empty.",
+            ),
+            Setting(
+                "metrics.series.max",
+                _INT,
+                "500",
+                "How many topics, groups or series of clients /metrics names; the largest ones.",
+                at_least=0,
+            ),
+            Setting(
+                "metrics.tokens.file",
+                _STRING,
+                "",
+                "Whoever reads /metrics shows a token of this file, which headrace user token writes.",
+            ),
             Setting("node.id", _INT, "1", "The broker's number.", at_least=0),
             Setting("num.partitions", _INT, "1", "Partitions of a topic that does not say.", at_least=1),
             Setting(
@@ -543,6 +568,13 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "10000",
                 "How long a client may take for TLS and its login.",
                 at_least=1,
+            ),
+            Setting(
+                "shutdown.drain.timeout.ms",
+                _LONG,
+                "5000",
+                "How long a broker that ends answers what is under way, before it closes its connections.",
+                at_least=0,
             ),
             Setting("socket.request.max.bytes", _INT, "104857600", "The largest request that is read.", at_least=1),
             Setting(

@@ -25,6 +25,7 @@ from headrace.broker.channel import Sendable
 from headrace.broker.config import BrokerConfig, Listener
 from headrace.broker.connection import Connection
 from headrace.broker.file_views import read_slice
+from headrace.broker.metrics import Rejected
 from headrace.broker.settings import InvalidSetting
 from headrace.errors import HeadraceError
 from headrace.secret_files import check_private
@@ -141,6 +142,7 @@ class TlsSocket:
         self.fileno = sock.fileno
         self.getsockname, self.getpeername = sock.getsockname, sock.getpeername
         self.close = sock.close
+        self._is_shut = False
         self.is_secure = False
         self.on_secure: Callable[[], None] = lambda: None  # called before anything is decrypted; may refuse
         self.has_more = False  # decrypted or to be decrypted without another look at the socket
@@ -157,6 +159,8 @@ class TlsSocket:
 
     def recv_into(self, buffer: memoryview, /) -> int:
         """As a socket's; `BlockingIOError` also if what came does not make a whole record, or was the handshake's."""
+        if self._is_shut:
+            return self._socket.recv_into(buffer)
         if not self.has_more:
             data = self._socket.recv(CHUNK_BYTES)
             if not data:
@@ -180,6 +184,14 @@ class TlsSocket:
             raise TlsFailed(_describe(error)) from None
         self._flush_own()
         return filled
+
+    def shutdown(self, how: int, /) -> None:
+        """As a socket's, after saying so under TLS; what still comes is not decrypted any more."""
+        self._is_shut = True
+        with contextlib.suppress(ssl.SSLError):  # it wants the client's answer, which nobody waits for
+            self._tls.unwrap()
+        self._flush_own()
+        self._socket.shutdown(how)
 
     def _decrypt(self, buffer: memoryview) -> int:
         filled, size = 0, len(buffer)
@@ -255,6 +267,8 @@ def read_chunk(part: FileSlice) -> memoryview:
 
 
 class TlsConnection(Connection):
+    __slots__ = ("_is_waiting_for_more", "_tls")
+
     max_parts = 8
 
     def __init__(self, sock: TlsSocket, *rest: Any) -> None:
@@ -280,6 +294,10 @@ class TlsConnection(Connection):
             self._principal = Principal(user)
             self._record_login("TLS")
 
+    @property
+    def _is_under_way(self) -> bool:
+        return self._tls.has_unsent or super()._is_under_way
+
     def _read(self) -> None:
         super()._read()
         if self._tls.has_more and not self._is_waiting_for_more and not self.is_closed:
@@ -296,7 +314,7 @@ class TlsConnection(Connection):
         try:
             super()._on_readable()
         except TlsFailed as error:
-            self._refuse(str(error))
+            self._refuse(str(error), Rejected.TLS)
             return
         if self._tls.has_unsent and not self.is_closed:
             self._wait_to_write()

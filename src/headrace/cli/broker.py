@@ -15,6 +15,8 @@ from headrace.cli.output import json_option, print_json
 from headrace.secret_files import check_private
 from headrace.storage.filesystem import raise_open_files
 
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 @click.group()
 def broker() -> None:
@@ -101,18 +103,39 @@ def start(
 
 
 async def _serve(config: BrokerConfig, *, until_eof: bool, as_json: bool) -> None:
-    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    stopping, hurrying = asyncio.Event(), asyncio.Event()
+
+    def stop() -> None:
+        """The first signal ends the broker, the second what it still waits for, a third the process."""
+        if stopping.is_set():
+            hurrying.set()
+            for number in _ENDING_SIGNALS:
+                loop.remove_signal_handler(number)
+        stopping.set()
+
+    def read_input() -> None:
+        if not os.read(0, 1024):
+            loop.remove_reader(0)
+            stopping.set()
+
+    for number in _ENDING_SIGNALS:
+        loop.add_signal_handler(number, stop)
     if until_eof:
-        loop.add_reader(0, lambda: None if os.read(0, 1024) else stopping.set())
+        loop.add_reader(0, read_input)
     server = BrokerServer(config)
     loop.add_signal_handler(signal.SIGHUP, server.reload)
     addresses = [str(address) for address in server.start()]
+    url = server.monitor.url if server.monitor else None
     if as_json:
-        print_json({"listeners": addresses, "pid": os.getpid(), "data_dir": config.data_dir})
+        told = {"listeners": addresses, "pid": os.getpid(), "data_dir": config.data_dir}
+        print_json(told | ({"metrics": url} if url else {}))
     else:
-        click.echo(f"headrace broker ready on {', '.join(addresses)} (data in {config.data_dir}, pid {os.getpid()})")
+        facts = f"data in {config.data_dir}, {f'metrics at {url}, ' if url else ''}pid {os.getpid()}"
+        click.echo(f"headrace broker ready on {', '.join(addresses)} ({facts})")
     await stopping.wait()
+    draining = [asyncio.ensure_future(work) for work in (server.drain(), hurrying.wait())]
+    await asyncio.wait(draining, return_when=asyncio.FIRST_COMPLETED)
     server.stop()
+    for work in draining:
+        work.cancel()

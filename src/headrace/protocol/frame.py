@@ -5,11 +5,13 @@ in a stream is found by whoever reads it.
 """
 
 from collections.abc import Generator
+from functools import lru_cache
 from struct import Struct as Layout
 from typing import NamedTuple, TypeVar
 
 from headrace.protocol.api import APIS, Api
-from headrace.protocol.codec import decode_prefix, encode_parts, encoder_of, needs_no_copy
+from headrace.protocol.codec import decode_prefix, decoder_of, encode_parts, encoder_of, needs_no_copy
+from headrace.protocol.decoder import Decoder
 from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from headrace.protocol.schema import Buffer, Message, Struct, int16, int32, nullable_string
 
@@ -73,11 +75,18 @@ def decode_request_header(frame: Buffer) -> tuple[Api, RequestHeader, int]:
     if len(frame) < _REQUEST_START.size:
         raise MalformedMessage("RequestHeader: the bytes end here", len(frame))
     api_key, version, correlation_id = _REQUEST_START.unpack_from(frame)
-    api = APIS.get(api_key)
-    if api is None:
-        raise UnsupportedVersion(api_key, version, correlation_id)
-    header, position = decode_prefix(RequestHeader, request_header_version(api.request, version), frame)
+    try:
+        api, decode_header = _header_decoder(api_key, version)
+    except KeyError:
+        raise UnsupportedVersion(api_key, version, correlation_id) from None
+    header, position = decode_header(frame, 0)
     return api, header, position
+
+
+@lru_cache(maxsize=1024)  # more than there are; a client may name any version
+def _header_decoder(api_key: int, version: int) -> tuple[Api, Decoder]:
+    api = APIS[api_key]
+    return api, decoder_of(RequestHeader, request_header_version(api.request, version))
 
 
 def decode_request(frame: Buffer) -> Request:

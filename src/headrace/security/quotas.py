@@ -13,7 +13,7 @@ What always holds:
 """
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final, NamedTuple
@@ -184,6 +184,8 @@ class Ledger:
         self._quotas = quotas
         self._most = most
         self._buckets: OrderedDict[tuple[str, Entity], tuple[TokenBucket, int]] = OrderedDict()
+        self.throttled: Counter[str] = Counter()  # how often somebody had to wait, by kind of quota
+        self.throttled_ms: Counter[str] = Counter()  # and for how long
 
     def __len__(self) -> int:
         """How many clients it remembers something of, counted once for each kind of quota."""
@@ -199,7 +201,7 @@ class Ledger:
         bucket.take(amount)
         throttle_ms = bucket.throttle_ms(quota)
         # A request that took long is over: a longer wait would only make a client believe that the broker is gone.
-        return min(throttle_ms, MAX_SHORT_THROTTLE_MS) if key == REQUEST_PERCENTAGE else throttle_ms
+        return self._count(key, min(throttle_ms, MAX_SHORT_THROTTLE_MS) if key == REQUEST_PERCENTAGE else throttle_ms)
 
     def charge_fetch(self, user: str, client_id: str, size_bytes: int, now_ms: int) -> tuple[bool, int]:
         """Whether so much may be sent now, and how long the client has to wait; what is not sent is not counted.
@@ -217,7 +219,7 @@ class Ledger:
         may_send = is_full or not throttle_ms
         if not may_send:
             bucket.take(-size_bytes)
-        return may_send, throttle_ms
+        return may_send, self._count(FETCH_RATE, throttle_ms)
 
     def fetch_limit(self, user: str, client_id: str) -> float:
         """How many bytes can be sent at once without a wait for certain."""
@@ -236,9 +238,9 @@ class Ledger:
         bucket, _ = self._bucket(MUTATION_RATE, entity, quota, now_ms)
         throttle_ms = bucket.throttle_ms(quota)
         if strict and throttle_ms:
-            return False, throttle_ms
+            return False, self._count(MUTATION_RATE, throttle_ms)
         bucket.take(count)
-        return True, 0 if strict else bucket.throttle_ms(quota)
+        return True, 0 if strict else self._count(MUTATION_RATE, bucket.throttle_ms(quota))
 
     def charge_connection(self, ip: str, now_ms: int) -> int:
         """How long a connection from an address is kept waiting before it is closed; 0 if it is welcome."""
@@ -250,7 +252,13 @@ class Ledger:
         throttle_ms = bucket.throttle_ms(quota)
         if throttle_ms:
             bucket.take(-1)
-        return min(throttle_ms, MAX_SHORT_THROTTLE_MS)
+        return self._count(CONNECTION_RATE, min(throttle_ms, MAX_SHORT_THROTTLE_MS))
+
+    def _count(self, key: str, throttle_ms: int) -> int:
+        if throttle_ms:
+            self.throttled[key] += 1
+            self.throttled_ms[key] += throttle_ms
+        return throttle_ms
 
     def _bucket(self, key: str, entity: Entity, quota: float, now_ms: int) -> tuple[TokenBucket, bool]:
         """The bucket of an entity as it is now, and whether it is full; what was not used for long is forgotten."""

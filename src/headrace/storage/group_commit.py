@@ -7,11 +7,13 @@ the rate of syncs, and an append waits for two of them at most.
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import NamedTuple
 
 from headrace.storage.errors import NotDurable, StorageError, SyncFailed
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
+from headrace.telemetry.metrics import Histogram
 
 _log = get_logger(__name__)
 
@@ -39,6 +41,8 @@ class GroupCommit:
         self._lock = threading.Lock()
         # A log is here while a thread is at work for it.
         self._waiting: dict[Log, list[_Waiter]] = {}
+        self.times = Histogram()  # of syncs; one thread at a time counts
+        self.failures = 0
 
     def submit(self, log: Log, offset: int, done: Done) -> None:
         """Call `done` once everything before `offset` is on the disk, or with the error if that cannot be said.
@@ -85,7 +89,11 @@ class GroupCommit:
                     del self._waiting[log]
                     return
                 self._waiting[log] = []
+            began_s = monotonic()
             error = _flush(log)
+            with self._lock:
+                self.times.observe(monotonic() - began_s)
+                self.failures += error is not None
             for waiter in waiting:
                 try:
                     waiter.done(error or waiter.loss(log))

@@ -105,12 +105,12 @@ def test_a_size_that_cannot_be_is_refused_at_once() -> None:
 def test_answers_leave_in_the_order_of_their_slots() -> None:
     channel = Channel(bytearray(1000), LIMIT)
     slots = [channel.open_slot() for _ in range(4)]
-    assert not channel.fill(slots[2], [b"c"])
-    assert not channel.fill(slots[1], [b"b", b"b"])
+    assert not channel.fill(slots[2], [b"c"], 1.0)
+    assert not channel.fill(slots[1], [b"b", b"b"], 1.0)
     assert drain(channel) == b""
-    assert channel.fill(slots[0], [b"a"])
+    assert channel.fill(slots[0], [b"a"], 1.0)
     assert drain(channel, 2) == b"ab"  # and a socket that takes less leaves the rest in its place
-    assert channel.fill(slots[3], [b"d"])
+    assert channel.fill(slots[3], [b"d"], 1.0)
     assert drain(channel) == b"bcd"
     assert channel.unsent_bytes == 0
 
@@ -122,7 +122,7 @@ def test_within_one_read_no_more_is_taken_than_answers_may_be_under_way() -> Non
     assert len(slots) == MAX_UNDER_WAY
     channel.put_away()
     for slot in slots:
-        channel.fill(slot, [b"answer"])
+        channel.fill(slot, [b"answer"], 1.0)
     assert channel.next_frame() == b"ask"
 
 
@@ -131,7 +131,7 @@ def test_within_one_read_no_more_is_taken_than_the_client_reads() -> None:
     feed_without_taking(channel, framed(*[b"ask"] * 1000))
     answered = 0
     while channel.next_frame() is not None:
-        channel.fill(channel.open_slot(), [bytes(100_000)])
+        channel.fill(channel.open_slot(), [bytes(100_000)], 1.0)
         answered += 1
     assert answered == MAX_UNSENT_BYTES // 100_000 + 1
     channel.put_away()
@@ -151,9 +151,9 @@ def test_a_slice_of_a_file_that_was_cut_is_an_error_and_no_endless_loop() -> Non
     file = filesystem.open("/log", create=True)
     file.write_at([b"0123456789"], 0)
     channel = Channel(bytearray(1000), LIMIT)
-    channel.fill(channel.open_slot(), [b"head", FileSlice(file, 4, 6)])
+    channel.fill(channel.open_slot(), [b"head", FileSlice(file, 4, 6)], 1.0)
     assert drain(channel) == b"head456789"
-    channel.fill(channel.open_slot(), [b"head", FileSlice(file, 4, 6)])
+    channel.fill(channel.open_slot(), [b"head", FileSlice(file, 4, 6)], 1.0)
     file.truncate(4)
     with pytest.raises(OSError, match="was cut"):
         drain(channel)
@@ -167,8 +167,8 @@ def test_whoever_works_on_an_answer_is_told_that_the_client_left() -> None:
     for slot, promise in zip((first, second), promises, strict=True):
         promise.on_abandon(lambda: next(told) and None)
         slot.promise = promise
-    channel.fill(second, [b"answered"])
-    channel.fill(third, [b"answered"])
+    channel.fill(second, [b"answered"], 1.0)
+    channel.fill(third, [b"answered"], 1.0)
     channel.close()
     assert next(told) == 1
     assert not channel.has_unsent

@@ -89,7 +89,8 @@ class _Fetch:
 
     def answer_in_steps(self) -> Steps[Answer]:
         is_enough = yield from self._read_in_steps()
-        if is_enough or self._request.max_wait_ms <= 0 or not self._partitions:
+        is_in_a_hurry = self._request.max_wait_ms <= 0 or self._ctx.broker.waiting.is_over
+        if is_enough or is_in_a_hurry or not self._partitions:
             return (yield from self._respond_in_steps())
         return self._wait()
 
@@ -215,7 +216,8 @@ class _Fetch:
             while self._is_late and not self._answer.is_set:
                 self._is_late = False
                 is_enough = yield from self._read_in_steps()
-                if is_enough or not self._logs:  # enough, or nobody will wake it again
+                # Enough, or nobody will wake it again, or nobody is to wait.
+                if is_enough or not self._logs or self._ctx.broker.waiting.is_over:
                     self._stop_waiting()
                     self._answer.set((yield from self._respond_in_steps()))
         except Exception as error:  # noqa: BLE001 - the client that waits is hung up on; the one that appended is not

@@ -8,6 +8,9 @@ What always holds: a group id belongs to one kind of group at a time; an offset 
 records store it; a request that waits is known to the state, and is answered by the decision that ends the waiting.
 """
 
+from collections import Counter
+from collections.abc import Iterator
+
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, together
 from headrace.coordinator.group import description
 from headrace.coordinator.group.classic.kind import ClassicGroups
@@ -22,7 +25,7 @@ from headrace.coordinator.group.record_formats import OffsetCommitKey, OffsetCom
 from headrace.coordinator.group.settings import GroupSettings, SettingsChanged, SettingsKey
 from headrace.coordinator.group.streams.kind import StreamsGroups
 from headrace.coordinator.group.topics import Topics, TopicsChanged, TopicsKey
-from headrace.model import NO_PRODUCER_ID
+from headrace.model import NO_PRODUCER_ID, TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from headrace.protocol.messages.consumer_group_heartbeat import (
@@ -65,6 +68,18 @@ class GroupCoordinator:
         self._kind_of_timer = {key: kind for kind in self._kinds for key in kind.timer_keys}
         assert not any(issubclass(key, tuple) for key in self._kind_of_timer), "equal tuples would be one timer"
         self._offsets = OffsetStore()
+
+    # Questions that are no events:
+
+    def count_states(self) -> Counter[str]:
+        """How many groups there are in each state."""
+        return Counter(kind.listing(group_id).state for kind in self._kinds for group_id in kind.group_ids())
+
+    def committed(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """Every group with every partition that it has an offset of."""
+        for group_id, offsets in self._offsets.all_committed():
+            for partition, offset in offsets.items():
+                yield group_id, partition, offset.offset
 
     # The only mutation:
 

@@ -117,6 +117,9 @@ class OffsetStore:
     def committed(self, group_id: str) -> Offsets:
         return self._committed.get(group_id, _NONE)
 
+    def all_committed(self) -> Iterator[tuple[str, Offsets]]:
+        return iter(tuple(self._committed.items()))
+
     def current(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
         known = self.committed(group_id).get(partition)
         return None if known is None or self._is_outlived(partition, known) else known
