@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|test-long|test-peers|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|clean]
+# Usage: make [demo|test|test-fast|test-long|test-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -12,7 +12,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ test-mysql: setup .cache/peers/mysql/.resolved ## change capture on a real MySQL
 
 test-services: setup .cache/peers/opensearch/.resolved .cache/peers/apicurio/.resolved ## OpenSearch and a schema registry
 	HEADRACE_PEERS=1 $(BIN)/python -m pytest tests/peers
+
+fuzz: setup     ## a million requests of any kind and ten thousand damaged data directories (FUZZ="--seed 2" for others)
+	$(BIN)/python -m tests.fuzz.run $(FUZZ)
 
 # A session that ends writes an archive of the classes it had, and its loops are compiled: each of the many sessions of the
 # tests then starts in half the time. The shell waits for the JVM too, which writes after Python has ended.

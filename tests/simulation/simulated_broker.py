@@ -25,7 +25,16 @@ from tests.simulation.virtual_loop import VirtualLoop
 T = TypeVar("T")
 SETTINGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
 
-_NAMES_UUIDS = ("headrace.broker.groups.uuid4", "headrace.broker.identity.uuid4", "headrace.broker.topics.uuid4")
+_NAMES_UUIDS = tuple(
+    f"headrace.{module}.uuid4"
+    for module in (
+        "broker.groups",
+        "broker.handlers.client_metrics",
+        "broker.identity",
+        "broker.topics",
+        "storage.directory",
+    )
+)
 
 
 class Idle:
@@ -143,11 +152,13 @@ class SimulatedBroker:
         return await waiting
 
 
-def run_simulation(seed: int, simulate: Callable[[random.Random, FakeClock], Any]) -> Counter[str]:
+def run_simulation(
+    seed: int, simulate: Callable[[random.Random, FakeClock], Any], make_loop: type[VirtualLoop] = VirtualLoop
+) -> Counter[str]:
     """Run it to its end in virtual time; the same seed makes the same run."""
     print(f"HEADRACE_SEED={seed}")
     clock = FakeClock()
-    loop = VirtualLoop(clock)
+    loop = make_loop(clock)
     failures: list[BaseException] = []  # in what the loop calls by itself, timers above all
 
     def failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -200,7 +200,7 @@ class TopicCatalog:
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
         """Give a topic more partitions; keys may hash to others from then on."""
         with self._lock:
-            topic = self.by_name[name]
+            topic = self._published(name)
             if total <= len(topic.partitions):
                 raise BrokerError(
                     ErrorCode.INVALID_PARTITIONS,
@@ -218,7 +218,7 @@ class TopicCatalog:
             config = self.config_of(settings)
             if validate_only:
                 return
-            topic = self.by_name[name]
+            topic = self._published(name)
             self._write(name, self._file_of(topic)._replace(settings=dict(settings)))
             for log in topic.partitions:
                 log.config = config
@@ -236,7 +236,7 @@ class TopicCatalog:
     def delete(self, name: str, topic_id: bytes | None = None) -> None:
         """Remove a topic for good; `topic_id` says which one was meant, if the name may be another's by now."""
         with self._lock:
-            topic = self.by_name[name] if topic_id is None else self.by_id[topic_id]
+            topic = self._published(name, topic_id)
             try:
                 self._write(name, self._file_of(topic)._replace(settings={}, deleted=True))
             except StorageError:
@@ -249,6 +249,13 @@ class TopicCatalog:
                 raise
             self._withdraw(topic)
             self._remove(name)
+
+    def _published(self, name: str, topic_id: bytes | None = None) -> Topic:
+        """The topic as it is now: since somebody looked it up, another request may have removed it."""
+        topic = self.by_name.get(name) if topic_id is None else self.by_id.get(topic_id)
+        if topic is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' was deleted by another request.")
+        return topic
 
     def _withdraw(self, topic: Topic) -> None:
         del self.by_name[topic.name], self.by_id[topic.id]

@@ -42,7 +42,7 @@ def read_offsets(filesystem: FileSystem, path: str) -> dict[TopicPartition, int]
             topic, partition, offset = line.split(" ")
             offsets[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError:
-            raise CorruptCheckpoint(path, number, f"{line!r} is not 'topic partition offset'") from None
+            raise CorruptCheckpoint(path, number, f"{line[:80]!r} is not 'topic partition offset'") from None
     return offsets
 
 
@@ -58,7 +58,7 @@ def read_lines(filesystem: FileSystem, path: str) -> list[str]:
     lines = filesystem.read(path).decode("utf-8", "replace").splitlines()
     if not lines or lines[0] != str(_VERSION):
         raise CorruptCheckpoint(
-            path, 1, f"expected version {_VERSION}, found {lines[0] if lines else 'an empty file'!r}"
+            path, 1, f"expected version {_VERSION}, found {lines[0][:80] if lines else 'an empty file'!r}"
         )
     if len(lines) < 2 or not lines[1].isdecimal() or int(lines[1]) != len(lines) - 2:
         raise CorruptCheckpoint(path, 2, "the number of entries does not match")
@@ -101,9 +101,9 @@ def read_damage(filesystem: FileSystem, directory: str) -> list[Damage]:
         try:
             entry = Damage(*map(int, numbers.split(" ")))
         except (TypeError, ValueError):
-            raise CorruptCheckpoint(path, number, f"{line!r} is not six numbers") from None
+            raise CorruptCheckpoint(path, number, f"{line[:80]!r} is not six numbers") from None
         if checksum != str(crc32c(numbers.encode())):
-            raise CorruptCheckpoint(path, number, f"the checksum of {line!r} does not match")
+            raise CorruptCheckpoint(path, number, f"the checksum of {line[:80]!r} does not match")
         damage.append(entry)
     return damage
 
@@ -147,7 +147,7 @@ class LeaderEpochs:
             try:
                 epoch, offset = map(int, line.split(" "))
             except ValueError:
-                raise CorruptCheckpoint(self._path, number, f"{line!r} is not 'epoch offset'") from None
+                raise CorruptCheckpoint(self._path, number, f"{line[:80]!r} is not 'epoch offset'") from None
             self._entries.append(EpochStart(epoch, offset))
         self._saved = self._entries
 

@@ -445,7 +445,7 @@ def _decode_id(path: str, text: str) -> UUID:
     try:
         return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
     except ValueError:
-        raise StorageError(f"{path}: {text!r} is not a topic id: restore the file from the topic's list") from None
+        raise StorageError(f"{path}: {text[:60]!r} is not a topic id: restore the file from the topic's list") from None
 
 
 @contextmanager

@@ -12,7 +12,8 @@ missing, the files are a Kafka broker's and are trusted as far as they make sens
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from operator import le, lt
 from struct import Struct
@@ -21,9 +22,10 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from headrace.model import NO_TIMESTAMP
-from headrace.records import BatchHeader
+from headrace.records import BatchHeader, CorruptBatch
 from headrace.storage.atomic_file import write_atomically
 from headrace.storage.checkpoint import CorruptCheckpoint, read_lines, write_lines
+from headrace.storage.config import MAX_INT
 from headrace.storage.filesystem import FileSystem
 from headrace.storage.names import INDEX_SUMS, INDEXES, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_name
 
@@ -254,9 +256,13 @@ class Built(NamedTuple):
 
 
 def build(base_offset: int, headers: Iterable[tuple[int, BatchHeader]], interval_bytes: int) -> Built:
+    """Make the indexes of the batches up to the first damage, if there is any.
+
+    Whoever looks for what is behind it comes upon it from the entry before; what is before it is served.
+    """
     indexes = Indexes(base_offset)
     largest, largest_at, first, since_entry = NO_TIMESTAMP, base_offset, None, 0
-    for position, header in headers:
+    for position, header in _up_to_damage(base_offset, headers):
         # A batch that compaction left empty has no say: the index would name a time that no record has.
         if header.record_count and header.max_timestamp > largest:
             largest, largest_at = header.max_timestamp, header.last_offset
@@ -270,6 +276,14 @@ def build(base_offset: int, headers: Iterable[tuple[int, BatchHeader]], interval
     if largest >= 0:
         indexes.times.append(largest, largest_at)
     return Built(indexes, largest, largest_at, first, since_entry)
+
+
+def _up_to_damage(base_offset: int, headers: Iterable[tuple[int, BatchHeader]]) -> Iterator[tuple[int, BatchHeader]]:
+    with suppress(CorruptBatch):
+        for position, header in headers:
+            if not 0 <= header.last_offset - base_offset <= MAX_INT:
+                return  # a segment holds no such offset: another file's batches, or a damaged offset
+            yield position, header
 
 
 class IndexFiles:

@@ -1,7 +1,8 @@
 """Opening a partition's folder: finishing what a crash interrupted, and cutting off what it tore.
 
-After a clean shutdown nothing is read but names and sizes, unless that little cannot be read. After a crash, or then,
-everything behind the recovery point is checked batch by batch, by length and checksum:
+After a clean shutdown nothing is read but names, sizes and the last batch, unless that little cannot be read or the log
+does not end where it was closed. After a crash, or then, everything behind the recovery point is checked batch by
+batch, by length and checksum:
 - what is behind the recovery point and not whole was never acknowledged as durable: it is cut off, with all behind it,
   and so is what follows a hole between two segments, which a crash leaves where the earlier file lost its end;
 - what is before the recovery point was durable once, so it is damage: it is reported with file and position, kept, and
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from headrace.model import TopicPartition
 from headrace.records import BatchHeader, CorruptBatch
 from headrace.storage.checkpoint import CorruptCheckpoint, Damage, LeaderEpochs, read_damage, write_damage
-from headrace.storage.config import MAX_LONG, LogConfig
+from headrace.storage.config import MAX_INT, MAX_LONG, LogConfig
 from headrace.storage.errors import InconsistentStart
 from headrace.storage.fence import Fence
 from headrace.storage.filesystem import FileSystem
@@ -71,6 +72,7 @@ def open_log(
     try:
         if first == len(segments):
             end_offset = segments[-1].end_offset
+            loader.check_end(segments[-1], recovery_point)
             producers = replay(filesystem, directory, segments, end_offset)
     except CorruptBatch:  # it was whole when it was closed, so this is damage
         first = 0
@@ -201,6 +203,16 @@ class _Loader:
                 return index
         return len(segments)
 
+    def check_end(self, last: Segment, recovery_point: int | None) -> None:
+        """Raise `CorruptBatch` unless the log ends where it was closed.
+
+        Its end is read from its last batch's offset, which no checksum covers: what is appended behind a wrong one is
+        cut off as torn at the next opening.
+        """
+        end = last.end_offset
+        if end < last.base_offset or (recovery_point is not None and end != recovery_point):
+            raise CorruptBatch(f"the log ends at offset {end}, and was closed at {recovery_point}", last.size)
+
     # --- recovering
 
     def recover(self, segments: list[Segment], first: int) -> tuple[list[Segment], ProducerState, int]:
@@ -274,11 +286,15 @@ class _Loader:
         """Whether a batch cannot be where it stands; no checksum covers its offset.
 
         Compaction leaves holes between batches, so an offset that is too large is judged by what follows: a batch, or
-        an end, that would fit if there were no hole.
+        an end, that would fit if there were no hole. So is a batch that reaches over the recovery point, where one
+        ended: what follows it was durable, and would be cut off.
         """
-        if header.base_offset == expected and (behind is None or header.next_offset <= behind):
+        reaches_over = expected < self._recovery_point < header.next_offset
+        if header.base_offset == expected and (behind is None or header.next_offset <= behind) and not reaches_over:
             return False
         if header.base_offset < expected or (behind is not None and header.next_offset > behind):
+            return True
+        if header.last_offset - segment.base_offset > MAX_INT:  # Kafka begins another segment before that
             return True
         following = batch_at(segment.file, at + header.size, segment.size, expected, MAX_LONG)
         if following:

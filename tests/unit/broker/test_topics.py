@@ -9,6 +9,7 @@ from headrace.broker.errors import BrokerError
 from headrace.broker.topics import TopicCatalog, TopicFile, read_topic_files
 from headrace.coordinator.metadata import METADATA_TOPIC
 from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
 from headrace.storage.atomic_file import make_folder
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import StorageError
@@ -213,12 +214,29 @@ def test_a_deleted_topic_that_cannot_be_removed_does_not_stop_a_start():
     assert list(directory.logs) == [TopicPartition("kept", 0)]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda catalog: catalog.add_partitions("t", 3),
+        lambda catalog: catalog.alter("t", {"retention.ms": "1"}),
+        lambda catalog: catalog.delete("t"),
+    ],
+)
+def test_a_topic_that_is_deleted_while_a_change_of_it_waits_is_unknown(change):
+    catalog, _ = _open(MemoryFileSystem())
+    catalog.create("t", 1, {})
+    catalog.delete("t")
+    with pytest.raises(BrokerError, match="'t' was deleted") as refused:
+        change(catalog)
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_the_topic_that_was_meant_is_deleted_and_not_its_successor():
     catalog, _ = _open(MemoryFileSystem())
     first = catalog.create("orders", 1, {})
     catalog.delete("orders", first.id)
     second = catalog.create("orders", 1, {})
-    with pytest.raises(KeyError):
+    with pytest.raises(BrokerError, match="'orders' was deleted"):
         catalog.delete("orders", first.id)
     assert catalog.by_name["orders"].id == second.id
 

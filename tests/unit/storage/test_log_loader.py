@@ -1,8 +1,10 @@
 """Opening a log: what is taken as it is, what is checked, what is cut, and what the report says."""
 
+from itertools import islice
+
 import pytest
 
-from headrace.records import ControlType, build_batch
+from headrace.records import ControlType, CorruptBatch, build_batch, crc_of
 from headrace.storage.checkpoint import Damage
 from headrace.storage.compaction.cleaner import clean
 from headrace.storage.config import LogConfig
@@ -132,6 +134,73 @@ def test_damage_that_a_clean_shutdown_hides_does_not_keep_the_log_from_being_ope
     assert log.end_offset == 22
     append(log, some_records(2, first=22))
     assert [header.base_offset for header, _ in batches_from(log, 22)] == [22]
+
+
+@pytest.mark.parametrize("offset", [b"\0" * 8, b"\xff" * 8, b"\0\0\0\0\0\0\0\xff", b"\x7f" + b"\xff" * 7])
+def test_a_log_that_does_not_end_where_it_was_closed_is_checked(offset):
+    """No checksum covers an offset: what is appended behind a wrong one would be cut off at the next opening."""
+    filesystem, _ = _write()
+    log, _ = _open(filesystem)
+    log.close()
+    filesystem.corrupt(log.segments[-1].path, log.segments[-1].size - SIZE, offset)
+    log, recovery = _open(filesystem, recovery_point=20, was_clean=True)
+    assert [(damage.first_offset, damage.next_offset) for damage in recovery.damage] == [(18, 20)]
+    append(log, some_records(2, first=20))
+    log.flush()
+    log, _ = _open(filesystem.crash(mode="keep_everything"), recovery_point=20)
+    assert [header.base_offset for header, _ in batches_from(log, 20)] == [20]
+
+
+def test_a_file_of_another_segment_in_place_of_the_last_is_noticed():
+    filesystem, _ = _write()
+    log, _ = _open(filesystem)
+    log.close()
+    first, last = log.segments[0].path, log.segments[-1].path
+    filesystem.remove(last)
+    file = filesystem.open(last, create=True)
+    file.write_at([filesystem.read(first)], 0)
+    log, _ = _open(filesystem, recovery_point=20, was_clean=True)
+    assert log.end_offset == 20
+    assert [header.base_offset for header, _ in islice(batches_from(log), 9)] == list(range(0, 18, 2))
+
+
+def test_what_is_dropped_behind_a_tear_may_hold_offsets_of_any_other_segment():
+    filesystem, written = _write()
+    torn, dropped = written.segments[0].path, written.segments[1].path
+    filesystem.corrupt(torn, SIZE, b"\xff" * 8)
+    content = filesystem.read(torn)
+    filesystem.remove(dropped)
+    filesystem.remove(dropped.replace(".log", ".index"))
+    filesystem.open(dropped, create=True).write_at([content], 0)
+    log, recovery = _open(filesystem)
+    assert (log.end_offset, recovery.removed_segments) == (2, len(written.segments) - 1)
+
+
+def test_a_batch_that_claims_what_follows_it_takes_nothing_of_it_along():
+    """Its checksum fits, so it is not a disk's doing; what was durable behind it is served all the same."""
+    filesystem, written = _write(batches=2)
+    path = written.segments[0].path
+    batch = bytearray(filesystem.read(path)[:SIZE])
+    batch[23:27] = (2**30).to_bytes(4, "big")  # its last offset, counted from its first
+    batch[17:21] = crc_of(batch).to_bytes(4, "big")
+    filesystem.corrupt(path, 0, bytes(batch))
+    log, recovery = _open(filesystem, recovery_point=4)
+    assert [(damage.first_offset, damage.next_offset) for damage in recovery.damage] == [(0, 2)]
+    assert [record.offset for record in records_from(log, 2)] == [2, 3]
+
+
+def test_what_is_before_damage_is_served_though_the_indexes_are_lost():
+    filesystem, _ = _write()
+    log, _ = _open(filesystem)
+    log.close()
+    path = log.segments[0].path
+    filesystem.corrupt(path, 2 * SIZE + 8, b"\x7f")  # the length of the third batch
+    filesystem.corrupt(path.replace(".log", ".timeindex"), 0, b"\xff")
+    log, _ = _open(filesystem, recovery_point=20, was_clean=True)
+    assert [header.base_offset for header, _ in islice(batches_from(log, max_bytes=SIZE), 2)] == [0, 2]
+    with pytest.raises(CorruptBatch):
+        log.read(4, 1000)
+    assert next(header.base_offset for header, _ in batches_from(log, 8)) == 8
 
 
 def test_missing_indexes_are_made_anew_even_after_a_clean_shutdown():

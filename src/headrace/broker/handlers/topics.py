@@ -140,8 +140,6 @@ async def delete_topics(ctx: Context, request: DeleteTopicsRequest) -> DeleteTop
             await ctx.broker.delete_topic(topic)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), str(error)
-        except KeyError:  # another request removed it first
-            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return response
 
 
