@@ -3,7 +3,7 @@
 import base64
 import json
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from threading import Lock
 from uuid import uuid4
 
@@ -16,6 +16,8 @@ from headrace.storage.filesystem import FileSystem
 
 _FILE = "broker.json"
 _META = "meta.properties"
+_HIDDEN = "broker.secret"  # in a file of its own: earlier versions refuse a `broker.json` with more in it
+_HIDDEN_BYTES = 32
 _BLOCK = 1000  # producer ids reserved at a time, so that giving one out seldom waits for the disk
 
 
@@ -25,7 +27,6 @@ class _State:
     directory_id: str
     starts: int = 0
     next_producer_id: int = 0
-    secret: str = ""  # of this broker's; those of earlier releases have none
 
 
 class Identity:
@@ -36,7 +37,8 @@ class Identity:
         self._filesystem = filesystem
         self._path = f"{data_dir}/{_FILE}"
         state = self._read() or _State(_random_id(), _random_id())
-        self._write(replace(state, starts=state.starts + 1, secret=state.secret or secrets.token_hex(32)))
+        self._write(replace(state, starts=state.starts + 1))
+        self.secret = self._read_secret(f"{data_dir}/{_HIDDEN}")
         self._next_producer_id = self._reserved_to = self._state.next_producer_id
         meta = f"version=1\nnode.id={node_id}\ncluster.id={self.cluster_id}\ndirectory.id={self._state.directory_id}\n"
         write_atomically(filesystem, f"{data_dir}/{_META}", meta.encode())
@@ -45,11 +47,6 @@ class Identity:
     def cluster_id(self) -> str:
         """The cluster's id, made once."""
         return self._state.cluster_id
-
-    @property
-    def secret(self) -> bytes:
-        """Known to this broker alone, and the same after a restart: what hides which users there are is made of it."""
-        return bytes.fromhex(self._state.secret)
 
     @property
     def directory_id(self) -> Uuid:
@@ -78,13 +75,30 @@ class Identity:
         if not self._filesystem.exists(self._path):
             return None
         try:
-            return _State(**json.loads(self._filesystem.read(self._path)))
+            content = json.loads(self._filesystem.read(self._path))
+            # A later version may have written more, which is nothing to this one.
+            state = _State(**{field.name: content[field.name] for field in fields(_State) if field.name in content})
+            base64.urlsafe_b64decode(state.directory_id + "==")
+            if not (type(state.cluster_id) is str and state.starts >= 0 and state.next_producer_id >= 0):
+                raise ValueError("its values cannot be")
+            return state
         except (ValueError, TypeError) as error:
             raise BrokerError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{self._path} is damaged ({error}): restore it from a copy of the data directory; it holds which "
                 "producer ids were given out",
             ) from error
+
+    def _read_secret(self, path: str) -> bytes:
+        """Known to this broker alone, and the same after a restart: what hides which users there are is made of it.
+
+        One that is lost or damaged is made anew, and nothing else depends on it.
+        """
+        if self._filesystem.exists(path) and len(kept := self._filesystem.read(path)) == _HIDDEN_BYTES:
+            return kept
+        made = secrets.token_bytes(_HIDDEN_BYTES)
+        write_atomically(self._filesystem, path, made)
+        return made
 
     def _write(self, state: _State) -> None:
         write_atomically(self._filesystem, self._path, json.dumps(asdict(state)).encode())
