@@ -11,6 +11,7 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.errors import AuthenticationFailed
 from headrace.client.security import settings_from
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -49,6 +50,7 @@ from headrace.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from headrace.records import Record, build_batch
 from headrace.telemetry.audit import read_events
 from tests.integration.cli_runs import assert_one_sentence, run_cli
 from tests.integration.waiting import wait_until
@@ -276,6 +278,42 @@ def test_the_command_filters_and_shows(broker, tmp_path):
     assert "topic orders" in rows[0]
     assert_one_sentence(run_cli("audit", tmp_path / "none.log"), "there is no audit log", "check the name")
     assert json.loads(run("--json").out.splitlines()[0])["time"].endswith("Z")
+
+
+def test_a_topic_of_the_brokers_own_keeps_it_too(tmp_path):
+    settings = {"authorization": "on", "super.users": ADMIN, "audit.topic": "true"}
+    for number in range(2):
+        with Broker(tmp_path / "data", settings=settings) as broker:
+            run = partial(run_cli, bootstrap=broker.bootstrap_servers)
+            assert run("topic", "create", f"orders-{number}").code == 0
+            wanted = ["orders-0", "orders-1"][: number + 1]
+            # Readers see what is durable: the answer to the request does not wait for that.
+            wait_until(lambda run=run, wanted=wanted: topics_made(run) == wanted, f"{wanted} are not recorded")
+            with Wire(broker.bootstrap_servers) as wire:
+                batch = build_batch([Record(0, 1, None, b'{"event":"forged"}')])
+                assert wire.produce("__headrace_audit", batch)[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert "forged" not in run("audit", "--json").out
+
+
+def topics_made(run):
+    events = run("audit", "--api", "create_topics", "--json").json_lines
+    return [event["resources"][0]["name"] for event in events]
+
+
+def test_the_topic_is_made_again_and_what_was_lost_meanwhile_is_counted(tmp_path):
+    with Broker(tmp_path / "data", settings={"audit.topic": "true"}) as broker:
+        run = partial(run_cli, bootstrap=broker.bootstrap_servers)
+        assert run("topic", "delete", "__headrace_audit", "--yes").code == 0
+
+        def is_recorded():
+            run("topic", "create", "later")  # once it is there that fails, which is recorded too
+            return "later" in run("audit", "--json").out
+
+        wait_until(is_recorded, "the topic is not made again")
+        assert "lost" in {event["event"] for event in run("audit", "--json").json_lines}
+    with Broker(tmp_path / "data") as without:
+        assert run_cli("topic", "delete", "__headrace_audit", "--yes", bootstrap=without.bootstrap_servers).code == 0
+        assert_one_sentence(run_cli("audit", bootstrap=without.bootstrap_servers), "start it with audit.topic=true")
 
 
 def test_a_file_that_cannot_be_written_is_refused_and_leaves_no_data_folder(tmp_path):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from typing import Final, TypeVar
 
+from headrace.broker.auditing import AuditTopic
 from headrace.broker.client_metrics import ClientMetrics
 from headrace.broker.config import BrokerConfig
 from headrace.broker.config_resources import ConfigResource, group_settings, usable
@@ -225,6 +226,8 @@ class Runtime:
                 "everything is denied to everybody: authorization is on, and there are neither ACLs nor super users",
                 hint="name who may add ACLs in super.users, as User:admin",
             )
+        if self.config.flag("audit.topic"):
+            self.audit.add(AuditTopic(self, self.topics))
         self.groups.load()
         self.transactions.load()
         self.topics.on_change(self._topics_changed)
@@ -247,6 +250,7 @@ class Runtime:
 
     def close(self) -> None:
         """Finish what is under way, make everything durable, and let go of the directory."""
+        self.audit.close()
         self.metadata.close()
         self.groups.close()
         self.transactions.close()
@@ -256,7 +260,6 @@ class Runtime:
         self._housekeeper.stop()
         self.commit.close()
         self.directory.close()
-        self.audit.close()
 
     # --- settings
 
@@ -360,6 +363,10 @@ class Runtime:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do what changes topics or waits for the disk in the one thread for it, in order."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def run_later(self, work: Callable[[], object]) -> None:
+        """Do what changes topics, in order, with nobody waiting for it."""
+        self._threads.submit(work)
 
     async def look_up(self, work: Callable[[], T]) -> T:
         """Do what reads logs, and may wait for the disk, in a thread of its own; whoever changes topics waits not."""

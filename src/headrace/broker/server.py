@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from headrace.broker.auditing import open_audit
 from headrace.broker.channel import SHARED_BUFFER_BYTES
 from headrace.broker.config import Address, BrokerConfig, Listener
 from headrace.broker.connection import Connection
@@ -25,7 +26,6 @@ from headrace.broker.throttling import now_ms
 from headrace.protocol.errors import ErrorCode
 from headrace.security.quotas import Ledger
 from headrace.storage.filesystem import FileSystem
-from headrace.telemetry.audit import AuditFile, AuditLog
 from headrace.telemetry.logs import RareLines, get_logger
 
 _log = get_logger(__name__)
@@ -295,15 +295,6 @@ def _keep_from_others(config: BrokerConfig) -> None:
         if is_secured and mode & _OTHERS:
             os.chmod(config.data_dir, mode & ~_OTHERS)
             _log.warning("the data folder could be used by others: it is its owner's alone now", folder=config.data_dir)
-
-
-def open_audit(config: BrokerConfig) -> AuditLog:
-    """The audit log that is asked for; raises if its file cannot be written."""
-    path = config.text("audit.file")
-    if not path:
-        return AuditLog()
-    events = tuple(event.strip() for event in config.text("audit.events").split(",") if event.strip())
-    return AuditLog(AuditFile(path, config.number("audit.max.bytes"), config.number("audit.files")), events)
 
 
 STALL_S = 0.1

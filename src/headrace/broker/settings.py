@@ -323,6 +323,12 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 at_least=4096,
             ),
             Setting(
+                "audit.topic",
+                _BOOLEAN,
+                "false",
+                "Whether the audit log is kept in the topic __headrace_audit, too or instead of a file.",
+            ),
+            Setting(
                 "auto.create.topics.enable",
                 _BOOLEAN,
                 "true",

@@ -47,7 +47,8 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+AUDIT_TOPIC = "__headrace_audit"
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC)
 
 # What the broker keeps to itself: in neither `by_name` nor `by_id`, so that no API reaches it, and `owned` by name. Its
 # id is fixed, as Kafka's is for its own: a topic of the name with another one was made by a client, of an earlier

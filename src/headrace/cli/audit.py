@@ -1,7 +1,7 @@
 """`headrace audit`: who did what, from the files that a broker and the servers over HTTP wrote."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import merge
 from pathlib import Path
 from typing import Any, Final
@@ -9,11 +9,28 @@ from typing import Any, Final
 import click
 
 from headrace.cli.output import json_option, print_json, print_table
-from headrace.cli.parameters import TIMESTAMP
+from headrace.cli.parameters import TIMESTAMP, Parsed, connect
+from headrace.client.address import Address, parse_bootstrap
+from headrace.client.errors import UnknownTopic
+from headrace.client.offsets import bounds
+from headrace.client.reader import read_records
 from headrace.errors import HeadraceError
-from headrace.telemetry.audit import CHANGE, DENIAL, DENIED, FAILED, HTTP, LOGIN, OK, UNKNOWN, format_time, read_events
+from headrace.telemetry.audit import (
+    CHANGE,
+    DENIAL,
+    DENIED,
+    FAILED,
+    HTTP,
+    LOGIN,
+    OK,
+    UNKNOWN,
+    format_time,
+    parse_events,
+    read_events,
+)
 
 _OF_STACK: Final = Path(".headrace/audit")
+_TOPIC: Final = "__headrace_audit"
 _DEFAULT_LIMIT: Final = 100
 
 
@@ -44,6 +61,13 @@ class _NothingRecorded(HeadraceError):
     show_default=True,
     help="At most the last so many; 0 for all.",
 )
+@click.option(
+    "--bootstrap",
+    type=Parsed("addresses", parse_bootstrap),
+    default=None,
+    metavar="HOST:PORT[,…]",
+    help="Read the topic of the broker there, which keeps one with audit.topic=true.",
+)
 @json_option
 def audit(
     files: tuple[Path, ...],
@@ -56,22 +80,27 @@ def audit(
     api: str | None,
     resource: str | None,
     limit: int,
+    bootstrap: tuple[Address, ...] | None,
     as_json: bool,
 ) -> None:
     """Show who changed what, and who was denied something, from the audit log.
 
     FILES are those of the broker's setting audit.file, and of --audit of what answers HTTP; without any, those of the
-    stack in this folder. Files that were set aside are read too.
+    stack in this folder. Files that were set aside are read too. With --bootstrap it is read from the broker's topic,
+    which takes the permission to read __headrace_audit.
 
     \b
       headrace audit
       headrace audit audit.log --since 2h --outcome denied
       headrace audit audit.log --resource orders --json
+      headrace audit --bootstrap 127.0.0.1:9092 --event change
     """
+    if bootstrap and files:
+        raise click.UsageError("give either files or --bootstrap")
     chosen = files or tuple(sorted(_OF_STACK.glob("*.log")))
-    if not chosen:
+    if not chosen and not bootstrap:
         raise _NothingRecorded(f"there is no audit log in {_OF_STACK}: name a file, or set audit.file on the broker")
-    for path in chosen:
+    for path in files:
         if not path.exists():
             raise _NothingRecorded(f"there is no audit log {path}: check the name, and audit.file of the broker")
     user = principal if principal is None or ":" in principal else f"User:{principal}"
@@ -88,7 +117,8 @@ def audit(
             and (resource is None or resource in _names(event))
         )
 
-    found = merge(*(read_events(path, wanted) for path in chosen), key=lambda event: _text(event, "time"))
+    read = [_read_topic(bootstrap, wanted)] if bootstrap else [read_events(path, wanted) for path in chosen]
+    found = merge(*read, key=lambda event: _text(event, "time"))
     shown = deque(found, maxlen=limit or None)
     if as_json:
         for event in shown:
@@ -98,6 +128,18 @@ def audit(
     else:
         columns = ["time", "event", "outcome", "principal", "client", "what", "on"]
         print_table(columns, [[cell(event) for cell in _CELLS] for event in shown])
+
+
+def _read_topic(bootstrap: tuple[Address, ...], wanted: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
+    with connect(bootstrap) as cluster:
+        try:
+            held = bounds(cluster, cluster.partitions(_TOPIC))
+        except UnknownTopic:
+            raise _NothingRecorded(f"{cluster} keeps no audit log in a topic: start it with audit.topic=true") from None
+        starts = {partition: bound.start for partition, bound in held.items()}
+        ends = {partition: bound.end for partition, bound in held.items()}
+        for records in read_records(cluster, starts, until=ends):
+            yield from parse_events((each.record.value or b"" for each in records), wanted)
 
 
 def _text(event: dict[str, Any], name: str) -> str:

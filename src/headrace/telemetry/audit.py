@@ -1,4 +1,4 @@
-"""The audit log: who did what, a JSON object a line, in a file that nobody but its owner can read.
+"""The audit log: who did what, a JSON object a line, in a file that nobody but its owner can read; or elsewhere too.
 
 Whoever records an event does so before the client is answered, so what was answered is in the file even if the process
 is killed then; it is not synced to the disk.
@@ -7,16 +7,16 @@ What always holds:
 - an event never holds a secret: whoever records names what was changed, and leaves out values that may be secret;
 - what others can cause without end (denials, failed logins) gets few lines: one for each that differs, the rest of them
   counted, and so many in all; so a flood neither fills the disk nor pushes the changes out of the files that are kept;
-- a file that cannot be written stops nobody: the log says so, and how many events were lost is the next line.
+- a place that cannot be written stops nobody: the log says so, and how many events were lost is the next line.
 """
 
 import json
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
@@ -101,6 +101,15 @@ class Repeats:
             yield None, count
 
 
+class Place(Protocol):
+    """Where lines go."""
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Raises `OSError`; then nothing of it counts as written."""
+
+    def close(self) -> None: ...
+
+
 class AuditFile:
     """A file of lines that is set aside when it is full: `audit.log`, then `audit.log.1` and so on, the oldest last."""
 
@@ -127,13 +136,13 @@ class AuditFile:
         self._size = os.fstat(self._fd).st_size
         self._is_torn = self._size > 0 and os.pread(self._fd, 1, self._size - 1) != b"\n"
 
-    def write(self, lines: bytes) -> None:
-        """Raises `OSError`; then nothing of it counts as written."""
+    def write(self, lines: Sequence[str]) -> None:
         if self._fd < 0:
             self._open()
-        if self._size and self._size + len(lines) > self._max_bytes:
+        data = "".join(f"{line}\n" for line in lines).encode()
+        if self._size and self._size + len(data) > self._max_bytes:
             self._set_aside()
-        data = b"\n" + lines if self._is_torn else lines
+        data = b"\n" + data if self._is_torn else data
         written = os.write(self._fd, data)
         self._size += written
         self._is_torn = written < len(data)
@@ -158,27 +167,30 @@ class AuditFile:
 
 
 class AuditLog:
-    """Records events; without a file it counts them and nothing else."""
+    """Records events; without a place for them it counts them and nothing else."""
 
     def __init__(
-        self, file: AuditFile | None = None, events: tuple[str, ...] = USUAL_EVENTS, clock: Clock | None = None
+        self, place: Place | None = None, events: tuple[str, ...] = USUAL_EVENTS, clock: Clock | None = None
     ) -> None:
-        self._file = file
+        self._lost: dict[Place, int] = {place: 0} if place is not None else {}  # events, by the place that lacks them
         self._events = frozenset(events)
         self._clock = clock or SystemClock()
         self._repeats = {kind: Repeats() for kind in events}
         self._rare = RareLines(get_logger(__name__), _QUIET_S)
-        self._lost = 0
         self.counts: Counter[tuple[str, str]] = Counter()  # by event and outcome, whether it is written or not
+
+    def add(self, place: Place) -> None:
+        """Write to this place too, from now on."""
+        self._lost[place] = 0
 
     def wants(self, kind: str) -> bool:
         """Whether events of this kind, one of `EVERY_EVENT`, are written."""
-        return self._file is not None and kind in self._events
+        return bool(self._lost) and kind in self._events
 
     def record(self, event: str, outcome: str, caller: Caller, **facts: Any) -> None:
         """Write an event, whatever `wants` says."""
         self.counts[event, outcome] += 1
-        if self._file is not None:
+        if self._lost:
             self._write([_line(self._clock.now_ms(), event, outcome, caller, facts)])
 
     def record_resources(
@@ -186,7 +198,7 @@ class AuditLog:
     ) -> None:
         """Write an event of many resources, in lines that are not too long."""
         self.counts[event, outcome] += 1
-        if self._file is not None:
+        if self._lost:
             now_ms = self._clock.now_ms()
             parts = [resources[at : at + RESOURCES_A_LINE] for at in range(0, len(resources), RESOURCES_A_LINE)]
             self._write([_line(now_ms, event, outcome, caller, {**facts, "resources": part}) for part in parts])
@@ -218,22 +230,21 @@ class AuditLog:
             self._write(lines)
 
     def _write(self, lines: list[str]) -> None:
-        assert self._file is not None
-        if self._lost:
-            lines.insert(0, _line(self._clock.now_ms(), LOST, UNKNOWN, None, {"count": self._lost}))
-        try:
-            self._file.write("".join(lines).encode())
-        except OSError as error:
-            self._lost += len(lines) - bool(self._lost)
-            self._rare.warning("audit log not written", reason=error.strerror, lost=self._lost)
-        else:
-            self._lost = 0
+        for place, lost in self._lost.items():
+            before = [_line(self._clock.now_ms(), LOST, UNKNOWN, None, {"count": lost})] if lost else []
+            try:
+                place.write(before + lines)
+            except OSError as error:
+                self._lost[place] = lost + len(lines)
+                self._rare.warning("audit log not written", reason=error.strerror or str(error), lost=lost + len(lines))
+            else:
+                self._lost[place] = 0
 
     def close(self) -> None:
-        if self._file is not None:
-            self.flush(is_end=True)
-            self._file.close()
-            self._file = None
+        self.flush(is_end=True)
+        for place in self._lost:
+            place.close()
+        self._lost = {}
 
 
 def _repeated(now_ms: int, kind: str, facts: dict[str, Any] | None, count: int) -> str:
@@ -250,7 +261,7 @@ def format_time(at_ms: int) -> str:
 
 def _line(now_ms: int, event: str, outcome: str, caller: Caller | None, facts: Mapping[str, Any]) -> str:
     who = {name: value for name, value in caller._asdict().items() if value} if caller else {}
-    return json.dumps(_cut({"time": format_time(now_ms), "event": event, "outcome": outcome, **who, **facts})) + "\n"
+    return json.dumps(_cut({"time": format_time(now_ms), "event": event, "outcome": outcome, **who, **facts}))
 
 
 def _cut(value: Any) -> Any:
@@ -271,10 +282,14 @@ def read_events(path: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _:
     aside.sort(key=lambda found: -int(found.name[len(path.name) + 1 :]))
     for each in [*aside, *([path] if path.exists() else [])]:
         with each.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(event, dict) and wanted(event):
-                    yield event
+            yield from parse_events(lines, wanted)
+
+
+def parse_events(lines: Iterable[str | bytes], wanted: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and wanted(event):
+            yield event
