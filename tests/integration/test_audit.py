@@ -1,6 +1,8 @@
 """Who did what, as the broker records it: every change, every denial, every login that fails; and who reads it."""
 
 import json
+import os
+import signal
 from functools import partial
 from types import SimpleNamespace
 
@@ -253,6 +255,17 @@ def test_who_leaves_before_the_answer_is_recorded_too(broker):
     assert recorded == set(names)
     left = {event["outcome"] for event in events(broker, api="CREATE_TOPICS")}
     assert left in ({"unknown"}, {"ok"})  # it was answered, if the broker was quicker than the socket's end
+
+
+def test_what_was_answered_is_on_record_after_a_kill(tmp_path):
+    path = tmp_path / "audit.log"
+    with (
+        Broker(tmp_path / "data", own_process=True, settings={"audit.file": str(path)}) as running,
+        Wire(running.bootstrap_servers) as wire,
+    ):
+        wire.create("orders")
+        os.kill(running.pid, signal.SIGKILL)
+    assert [resources(event) for event in read_events(path)] == [[("topic", "orders")]]
 
 
 def test_the_command_filters_and_shows(broker, tmp_path):

@@ -123,7 +123,10 @@ def list_all(bootstrap: tuple[Address, ...], as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def remove(name: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
-    """Remove the user NAME: its password, and with it the way in. Connections that it has stay."""
+    """Remove the user NAME: its password, and with it the way in.
+
+    Our broker serves nothing more on connections that it has; a Kafka does until they have to log in again.
+    """
     with connect(bootstrap) as cluster:
         users = list_users(cluster, [name])
         if name not in users:
