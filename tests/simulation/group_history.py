@@ -18,11 +18,12 @@ class Picture(NamedTuple):
 
     classic: ClassicGroup | None
     consumer: object
+    streams: object
     committed: object
     pending: object
 
 
-NOTHING = Picture(None, None, {}, {})
+NOTHING = Picture(None, None, None, {}, {})
 Pictures = dict[str, Picture]
 
 
@@ -81,7 +82,9 @@ class GroupHistory:
     def _picture(self, groups: Groups, group: str) -> Picture:
         coordinator = groups.coordinator
         assert coordinator._consumer is not None
+        assert coordinator.streams is not None
         consumer = coordinator._consumer._groups.get(group)
+        streams = coordinator.streams._groups.get(group)
         store = coordinator._offsets
         pending = {
             producer: {where: offset for where, offset in offsets.items() if where.group_id == group}
@@ -90,6 +93,7 @@ class GroupHistory:
         return Picture(
             self._stored.get(group),
             consumer and consumer.copy(),
+            streams and streams.copy(),
             dict(store.committed(group)),
             {producer: offsets for producer, offsets in pending.items() if offsets},
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.coordinator.group.consumer.embedded import EmbeddedAssignment, EmbeddedSubscription, NamedPartitions
+from headrace.coordinator.group.streams.tasks import NO_TASKS, list_tasks
 from headrace.model import TopicPartition
 from headrace.protocol import codec
 from headrace.protocol.errors import ErrorCode
@@ -12,12 +13,15 @@ from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHea
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from headrace.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headrace.protocol.schema import Message
 from tests.property.test_consumer_group_simulation import REFUSED, Client
+from tests.property.test_streams_group_simulation import Client as Thread
 from tests.simulation.group_world import PARTITIONS, SESSION_MS, TOPICS, GroupWorld, assigned_in
 from tests.simulation.offset_committer import Claim, OffsetCommitter
 from tests.unit.coordinator.group_consumer.harness import reported
+from tests.unit.coordinator.group_streams.harness import word_count
 
 BEAT_S = 0.5
 _STALLS_S = (0.2, 1.0, SESSION_MS / 1000 + 1.5)  # the last one is longer than a session
@@ -264,6 +268,78 @@ class ConsumerMember(Member):
             answer = await self._world.ask(self._request(-2 if for_a_while else -1), 1)
             if answer.error_code == 0 and not for_a_while:
                 self._world.left(self._group, self._client.member_id)
+
+
+class StreamsMember(Member):
+    """A thread of a streams application, one of two in its process; otherwise it lives as a consumer does."""
+
+    def __init__(self, world: GroupWorld, group: str, name: str, instance_id: str | None) -> None:
+        super().__init__(world, group, name, instance_id)
+        threads = world.threads[group]
+        self._thread = Thread(f"{name}-{len(threads)}", f"process-{world.chance.randrange(2)}")
+        threads.append(self._thread)
+
+    async def live(self) -> None:
+        """Be a member, until somebody cancels it."""
+        thread = self._thread
+        try:
+            while True:
+                try:
+                    await self._beat()
+                    await asyncio.sleep(BEAT_S)
+                    if thread.epoch > 0:
+                        await self._be_busy(Claim(thread.member_id, thread.epoch, None), self._partitions())
+                except ConnectionError:
+                    thread.must_tell_all = True
+                    self._world.steps["connected again"] += 1
+                if self._world.is_quiet or self._chance.random() < 0.6:
+                    thread.has = thread.told
+        finally:
+            thread.has = NO_TASKS
+
+    def _partitions(self) -> list[TopicPartition]:
+        return [TopicPartition("orders", number) for name, number in sorted(self._thread.has.active) if name == "0"]
+
+    async def _beat(self) -> None:
+        thread = self._thread
+        fields: dict[str, Any] = {}
+        if thread.epoch == 0 or thread.must_tell_all:
+            fields = {"rebalance_timeout_ms": 4000, "process_id": thread.process_id}
+        if thread.epoch == 0:
+            thread.has = NO_TASKS
+            fields["topology"] = self._topology()
+        lists = zip(("active_tasks", "standby_tasks", "warmup_tasks"), map(list_tasks, thread.has), strict=True)
+        answer = await self._world.ask(self._request(thread.epoch, **dict(lists), **fields), 0)
+        if answer.error_code in REFUSED:
+            self._world.steps[f"StreamsGroupHeartbeat {ErrorCode(answer.error_code).name}"] += 1
+            thread.start_over()
+            return
+        assert answer.error_code == 0, (ErrorCode(answer.error_code), answer.error_message)
+        thread.must_tell_all = False
+        thread.hear(answer)
+        self._world.heard(self._group, thread.member_id, thread.epoch, self._partitions())
+        self._world.steps["worked" if thread.has.active else "waited"] += 1
+
+    def _topology(self) -> Topology:
+        """Orders are repartitioned and counted; the topics for that are made by the broker."""
+        names = {name: f"{self._group}.{name}" for name in ("words", "counts")}
+        topology = word_count("orders")
+        split, count = topology.subtopologies
+        split.repartition_sink_topics = [names["words"]]
+        count.repartition_source_topics[0].name = names["words"]
+        count.state_changelog_topics[0].name = names["counts"]
+        return topology
+
+    def _request(self, epoch: int, **fields: Any) -> Message:
+        ids = {"group_id": self._group, "member_id": self._thread.member_id}
+        return StreamsGroupHeartbeatRequest(**ids, member_epoch=epoch, **fields)
+
+    async def leave(self) -> None:
+        """Say goodbye; it may go unheard."""
+        if self._thread.epoch > 0:
+            answer = await self._world.ask(self._request(-1), 0)
+            if answer.error_code == 0:
+                self._world.left(self._group, self._thread.member_id)
 
 
 async def sit(world: GroupWorld, group: str, seat: int, kind: Callable[..., Member]) -> None:

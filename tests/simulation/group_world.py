@@ -2,7 +2,8 @@
 
 - A partition has one owner among the members of a consumer group, and none of them reads what the broker does not
   know it to have; in a classic group nobody is assigned what another one is in the same generation.
-  Where both kinds are in one group, it changes its kind with them, and both hold to that.
+  Where both kinds are in one group, it changes its kind with them, and both hold to that. A task of a streams group is
+  active with one member, and no process has it twice.
 - Nobody commits in a generation that is over, nor in an epoch before the last one in which it did not have the
   partition (KIP-1251).
 - Offsets: see `group_commits`. What a crash leaves: see `group_history`.
@@ -16,10 +17,13 @@ from headrace.coordinator.decision import Decision
 from headrace.coordinator.group.classic.state import Phase
 from headrace.coordinator.group.consumer.embedded import EmbeddedAssignment
 from headrace.coordinator.group.consumer.state import ConsumerGroup
+from headrace.coordinator.group.streams.group import StreamsGroup
+from headrace.coordinator.group.streams.tasks import Task
 from headrace.model import TopicPartition
 from headrace.protocol import codec
 from headrace.testing.clock import FakeClock
 from tests.property.test_consumer_group_simulation import Client
+from tests.property.test_streams_group_simulation import Client as Thread
 from tests.simulation.group_commits import CommitBook
 from tests.simulation.group_history import GroupHistory
 from tests.simulation.simulated_broker import SETTINGS, SimulatedBroker
@@ -33,6 +37,9 @@ _SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": str(SESSION_MS),
     "group.consumer.heartbeat.interval.ms": "500",
+    "group.streams.session.timeout.ms": str(SESSION_MS),
+    "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.initial.rebalance.delay.ms": "200",
 }
 
 
@@ -46,6 +53,7 @@ class GroupWorld(SimulatedBroker):
         self.commits = CommitBook()
         self.is_quiet = False
         self.consumers: dict[str, list[Client]] = {group: [] for group in groups}
+        self.threads: dict[str, list[Thread]] = {group: [] for group in groups}
         self._history = GroupHistory(groups)
         self._assigned: dict[tuple[str, int], dict[TopicPartition, str]] = {}
         self._synced: Counter[str] = Counter()  # the latest generation of which somebody has its assignment
@@ -142,6 +150,8 @@ class GroupWorld(SimulatedBroker):
         for group in self.groups:
             if found := self.consumer_group(group):
                 self._check_consumer_group(found)
+            elif streams := self.streams_group(group):
+                self._check_streams_group(streams)
             else:
                 self._check_classic_group(group)
 
@@ -150,6 +160,28 @@ class GroupWorld(SimulatedBroker):
         kind = self.broker.groups.coordinator._consumer
         assert kind is not None
         return kind.group(group) if kind.holds(group) else None
+
+    def streams_group(self, group: str) -> StreamsGroup | None:
+        kind = self.broker.groups.coordinator.streams
+        assert kind is not None
+        return kind.group(group) if kind.holds(group) else None
+
+    def _check_streams_group(self, group: StreamsGroup) -> None:
+        owners: dict[Task, str] = {}
+        copies: Counter[tuple[str, Task]] = Counter()
+        for member_id, member in group.members.items():
+            for tasks in (member.holding.assigned, member.holding.revoking):
+                copies.update((member.profile.process_id, task) for task in tasks.each())
+                for task in tasks.active:
+                    other = owners.setdefault(task, member_id)
+                    assert other == member_id, f"{group.group_id}: both {other} and {member_id} have {task}"
+        assert owners == group.owners
+        assert copies == group.copies
+        assert all(count == 1 for count in copies.values()), f"{group.group_id}: {copies}"
+        for thread in self.threads[group.group_id]:
+            if thread.member_id in group.members:
+                for task in thread.has.active:
+                    assert owners.get(task) == thread.member_id, f"{thread.member_id} works on {task}: {owners}"
 
     def _check_consumer_group(self, group: ConsumerGroup) -> None:
         owners: dict[tuple[bytes, int], str] = {}
@@ -180,7 +212,7 @@ class GroupWorld(SimulatedBroker):
     def _check_promises(self) -> None:
         """What members were told of their groups is still so, or has gone on."""
         for group_id in self.groups:
-            group = self.consumer_group(group_id)
+            group = self.consumer_group(group_id) or self.streams_group(group_id)
             for member_id, member in group.members.items() if group else ():
                 told = self._epochs.get((group_id, member_id), 0)
                 assert (group_id, member_id) not in self._left, f"{member_id} has left, and is back"
@@ -204,6 +236,13 @@ class GroupWorld(SimulatedBroker):
                 ids = {name: self.broker.topics.by_name[name].id for name in TOPICS}
                 assert sorted(read) == sorted((ids[name], number) for name, number in PARTITIONS), group_id
                 assert {client.epoch for client in clients} == {group.epoch}
+            elif streams := self.streams_group(group_id):
+                assert streams.state.value == "Stable", f"{group_id} is {streams.state}: {streams}"
+                threads = [thread for thread in self.threads[group_id] if thread.member_id in streams.members]
+                assert len(threads) == len(streams.members), f"{group_id} has members that are nobody"
+                work = sorted(task for thread in threads for task in thread.has.active)
+                assert work == [Task(name, number) for name in "01" for number in range(TOPICS["orders"])], group_id
+                assert {thread.epoch for thread in threads} == {streams.epoch}
             else:
                 classic = self.broker.groups.coordinator._classic.group(group_id)
                 assert classic.phase is Phase.STABLE, f"{group_id} is {classic.phase}"

@@ -1,9 +1,9 @@
 """Consumer groups over power cuts, in virtual time: members come, go, vanish, stall and time out, and all commit.
 
-Classic groups, those of KIP-848, and one that is both, side by side, on a disk that fails at times; each seat is taken
-by one member after the other. What always holds is checked after every decision of the coordinator (`group_world`); in
-the end, when nobody disturbs any more, every group settles. The seed is printed, and replays a run:
-`HEADRACE_SEED=… pytest tests/simulation/test_group_simulation.py`.
+Classic groups, those of KIP-848, one that is both, and one of Kafka Streams, side by side, on a disk that fails at
+times; each seat is taken by one member after the other. What always holds is checked after every decision of the
+coordinator (`group_world`); in the end, when nobody disturbs any more, every group settles. The seed is printed, and
+replays a run: `HEADRACE_SEED=… pytest tests/simulation/test_group_simulation.py`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 
 from headrace.testing.clock import FakeClock
-from tests.simulation.group_members import ClassicMember, ConsumerMember, Member, sit
+from tests.simulation.group_members import ClassicMember, ConsumerMember, Member, StreamsMember, sit
 from tests.simulation.group_world import PARTITIONS, GroupWorld
 from tests.simulation.offset_committer import OffsetCommitter
 from tests.simulation.simulated_broker import run_simulation
@@ -24,6 +24,7 @@ KINDS: dict[str, list[type[Member]]] = {
     "classic-b": [ClassicMember] * 3,
     "consumer-a": [ConsumerMember] * 3,
     "consumer-b": [ConsumerMember] * 3,
+    "streams": [StreamsMember] * 3,
     "mixed": [ConsumerMember, ClassicMember, ConsumerMember, ClassicMember],
 }
 CRASHES = 24
@@ -66,5 +67,14 @@ async def simulate(chance: random.Random, clock: FakeClock) -> Counter[str]:
 @pytest.mark.parametrize("seed", [int(os.environ["HEADRACE_SEED"])] if "HEADRACE_SEED" in os.environ else SEEDS)
 def test_groups_survive_power_cuts(seed: int) -> None:
     steps = run_simulation(seed, simulate)
-    for what in ("synced", "beaten", "committed", "committed in a transaction", "left", "vanished", "stalled"):
+    for what in (
+        "synced",
+        "beaten",
+        "committed",
+        "committed in a transaction",
+        "left",
+        "vanished",
+        "stalled",
+        "worked",
+    ):
         assert steps[what], f"nobody has {what}"

@@ -32,6 +32,7 @@ _FEATURES = "org.apache.kafka.tools.FeatureCommand"
 _CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 _CLUSTER = "org.apache.kafka.tools.ClusterTool"
 _GROUPS = "org.apache.kafka.tools.GroupsCommand"
+_STREAMS_GROUPS = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 _TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 _API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 
@@ -133,6 +134,9 @@ class Java:
 
     def cluster(self, command: str, *args: str) -> Said:
         return self._run(_CLUSTER, *args, command=command)
+
+    def streams_groups(self, *args: str) -> Said:
+        return self._run(_STREAMS_GROUPS, *args, "--timeout", "20000")
 
     def groups(self, *args: str) -> Said:
         return self._run(_GROUPS, *args)

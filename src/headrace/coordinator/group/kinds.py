@@ -1,4 +1,4 @@
-"""The seam between the coordinator and the kinds of groups: classic ones, and those of KIP-848.
+"""The seam between the coordinator and the kinds of groups: classic ones, those of KIP-848, and of Kafka Streams.
 
 A kind keeps the groups of its protocol and decides about their members. Offsets belong to no kind: one store serves
 all groups, and asks the group's kind who may commit and what may expire. A group id belongs to one kind at a time.
@@ -52,7 +52,7 @@ class GroupKind(Protocol):
 
     @property
     def type_name(self) -> str:
-        """The kind as ListGroups tells and filters it: `classic`, `consumer`."""
+        """The kind as ListGroups tells and filters it: `classic`, `consumer`, `streams`."""
         ...
 
     @property
