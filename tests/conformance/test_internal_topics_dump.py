@@ -30,21 +30,29 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from headrace.protocol.messages.shared import Endpoint, KeyValue
+from headrace.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from peers.kafka.tools import dump_files
 from tests.integration.transaction_wire import NEW, OLD, WireProducer, is_stable
 from tests.integration.waiting import wait_until
 from tests.integration.wire import Wire
+from tests.unit.coordinator.group_streams.harness import word_count
 
 pytestmark = pytest.mark.java
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "2",
 }
 # The types of the records: what Kafka calls the api keys of its coordinators' records.
 OFFSET, CLASSIC_GROUP, GROUP, MEMBER, TARGET, TARGET_OF_MEMBER, CURRENT = "1", "2", "3", "5", "6", "7", "8"
+STREAMS = {"group": "17", "member": "19", "target": "20", "target of member": "21", "current": "22", "topology": "23"}
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 SUBSCRIPTION = b"\0\1" + codec.encode(EmbeddedSubscription(topics=["orders"]), 1)
 
@@ -143,6 +151,27 @@ def _be_a_consumer(wire: Wire, group: str, member_id: str, **fields: object) -> 
     )
 
 
+def _run_an_application(wire: Wire, group: str) -> None:
+    """An application whose two members share the tasks; one of them leaves."""
+    for member_id in ("one", "two"):
+        request = StreamsGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            rebalance_timeout_ms=5000,
+            topology=word_count("orders"),
+            process_id=f"process {member_id}",
+            user_endpoint=Endpoint(host="there", port=65_535),
+            client_tags=[KeyValue(key="zone", value="a")],
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        assert wire.ask(request, StreamsGroupHeartbeatResponse, 0).error_code == 0
+    for member_id, epoch in (("one", 2), ("two", -1)):
+        request = StreamsGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=epoch)
+        assert wire.ask(request, StreamsGroupHeartbeatResponse, 0).error_code == 0
+
+
 def _transact(wire: Wire) -> None:
     payer = WireProducer(wire, "payer", version=NEW)
     assert payer.send("orders", b"paid") == 0
@@ -186,6 +215,7 @@ def written(kafka_jars, tmp_path_factory) -> Written:
         _beat(wire, "leavers", "gone", -1, instance_id="one")
         _be_a_consumer(wire, "mixed", "first")
         voice_id = _join(wire, "mixed").member_id
+        _run_an_application(wire, "counters")
         _commit(wire, "deleted", "", -1, 3, "")
         deleted = wire.ask(DeleteGroupsRequest(groups_names=["deleted"]), DeleteGroupsResponse, 2)
         assert deleted.results[0].error_code == 0, deleted
@@ -209,7 +239,30 @@ def test_kafkas_decoders_read_every_record(written):
         TARGET,
         TARGET_OF_MEMBER,
         CURRENT,
+        *STREAMS.values(),
     }
+
+
+def test_a_streams_group_is_shown_with_its_topology_and_its_members(written):
+    shown = written.offsets
+    groups = shown.of(STREAMS["group"], groupId="counters")
+    assert [group["epoch"] for group in groups] == sorted({group["epoch"] for group in groups})
+    assert groups[-1]["lastAssignmentConfigs"] == [{"key": "num.standby.replicas", "value": "0"}]
+    assert groups[-1]["validatedTopologyEpoch"] == 0
+    (topology,) = shown.of(STREAMS["topology"], groupId="counters")
+    split, count = topology["subtopologies"]
+    assert (split["sourceTopics"], split["repartitionSinkTopics"]) == (["orders"], ["words"])
+    assert [topic["name"] for topic in count["stateChangelogTopics"]] == ["counts"]
+    (member,) = shown.of(STREAMS["member"], groupId="counters", memberId="one")
+    assert (member["processId"], member["userEndpoint"]) == ("process one", {"host": "there", "port": 65_535})
+    assert member["clientTags"] == [{"key": "zone", "value": "a"}]
+    current = shown.of(STREAMS["current"], groupId="counters", memberId="one")[-1]
+    held = {task["subtopologyId"]: task["partitions"] for task in current["activeTasks"]}
+    target = shown.of(STREAMS["target of member"], groupId="counters", memberId="one")[-1]
+    assert held == {task["subtopologyId"]: task["partitions"] for task in target["activeTasks"]}
+    assert (current["state"], current["activeTasks"][0]["assignmentEpochs"]) == (1, [current["memberEpoch"]])
+    for kind in ("member", "target of member", "current"):
+        assert shown.of(STREAMS[kind], groupId="counters", memberId="two")[-1] is None
 
 
 def test_committed_offsets_are_shown(written):

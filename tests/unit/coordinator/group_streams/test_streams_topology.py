@@ -115,6 +115,15 @@ def test_a_task_goes_where_a_copy_of_its_state_is():
     assert shared["new"].active == {Task("0", 2)}
 
 
+def test_everybody_gets_tasks_of_every_subtopology():
+    workers = {name: Worker(f"process of {name}") for name in "ab"}
+    shared = assign_tasks(workers, {"0": 2, "1": 2}, ["1"], 0)
+    assert [sorted(task.subtopology_id for task in each.active) for each in shared.values()] == [["0", "1"]] * 2
+    alone = assign_tasks({"a": Worker("p")}, {"0": 2, "1": 2}, ["1"], 0)
+    again = assign_tasks({"a": Worker("p", alone["a"]), "b": Worker("q")}, {"0": 2, "1": 2}, ["1"], 0)
+    assert [sorted(task.subtopology_id for task in each.active) for each in again.values()] == [["0", "1"]] * 2
+
+
 def test_many_tasks_are_shared_by_many_members():
     workers = {f"m{number}": Worker(f"p{number // 4}") for number in range(200)}
     shared = assign_tasks(workers, {str(name): 50 for name in range(100)}, map(str, range(100)), 1)

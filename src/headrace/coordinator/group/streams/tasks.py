@@ -153,7 +153,7 @@ def _assign_active(workers: Mapping[str, Worker], tasks: list[Task]) -> dict[str
         holders = _holders(workers, role)
         tasks = [task for task in tasks if not any(take(member_id, task) for member_id in holders.get(task, ()))]
     loads = _Loads(workers, {member_id: len(owned) for member_id, owned in assigned.items()})
-    for task in tasks:
+    for task in sorted(tasks):  # and here subtopology by subtopology, so that everybody gets some of each
         chosen = loads.least()
         assert chosen is not None
         assigned[chosen].add(task)
