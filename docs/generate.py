@@ -72,7 +72,7 @@ Those with a star beside their type can be changed while the broker runs, on the
 
 def settings() -> str:
     """Every setting with its default."""
-    lines = ["# Settings\n", NOTE, "Names and defaults are Kafka's, but for `durability`, `metrics.…` and"]
+    lines = ["# Settings\n", NOTE, "Names and defaults are Kafka's, but for `durability`, `metrics.…`, `otel.…` and"]
     lines += ["`shutdown.drain.timeout.ms`, which Kafka does not have.\n"]
     lines += ["## Topics\n", *_table(TOPIC_SETTINGS.values(), with_broker=True)]
     lines += ["\n## Broker\n", CHANGED_LIVE, *_table(BROKER_SETTINGS.values(), with_broker=False)]

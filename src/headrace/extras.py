@@ -35,6 +35,7 @@ EXTRA_OF: Mapping[str, str] = {
     "uvicorn": "dashboard",
     "jinja2": "dashboard",
     "jwt": "oauth",
+    "opentelemetry": "otel",
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.schema import Message, Struct
 from headrace.telemetry.metrics import BOUNDS_S, Histogram
+from headrace.telemetry.traces import RequestTraces
 
 # Answered when other clients have done something: how long that takes is not up to the broker.
 _WAITING_FOR_OTHERS: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
@@ -32,8 +33,11 @@ class ApiStats:
 
     __slots__ = (
         "_local",
+        "_name",
         "_queue",
         "_total",
+        "_traces",
+        "_waits",
         "count_errors",
         "errors",
         "quick",
@@ -44,7 +48,10 @@ class ApiStats:
         "waits_for_others",
     )
 
-    def __init__(self, api_key: ApiKey) -> None:
+    def __init__(self, api_key: ApiKey, traces: RequestTraces | None = None) -> None:
+        self._name = api_key.name
+        self._traces = traces
+        self._waits = api_key in _WAITING_FOR_OTHERS or api_key is ApiKey.FETCH
         self.request_bytes = 0
         self.response_bytes = 0
         self.quick = 0  # requests that took no longer than `QUICK_S`
@@ -62,6 +69,8 @@ class ApiStats:
         self._queue.observe(began_s - received_s)
         self._local.observe(handled_s - began_s)
         self._total.observe(now_s - received_s)
+        if self._traces is not None:
+            self._traces.request(self._name, received_s, began_s, handled_s, now_s, waits=self._waits)
 
     @property
     def answered(self) -> int:
@@ -100,14 +109,19 @@ class Rejected(StrEnum):
 class BrokerMetrics:
     """All that is counted, of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, traces: RequestTraces | None = None) -> None:
+        self._traces = traces
         self.apis: dict[ApiKey, ApiStats] = {}  # those that were asked for
         self.accepted: Counter[str] = Counter()  # connections, by listener
         self.rejected: Counter[str] = Counter()  # connections that were closed, by the reason
 
     def api(self, api_key: ApiKey) -> ApiStats:
-        stats = self.apis[api_key] = ApiStats(api_key)
+        stats = self.apis[api_key] = ApiStats(api_key, self._traces)
         return stats
+
+    def close(self) -> None:
+        if self._traces is not None:
+            self._traces.close()
 
 
 def _compile_error_count(response: type[Message], into: Counter[int]) -> Callable[[Any], None]:

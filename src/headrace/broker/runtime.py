@@ -42,6 +42,7 @@ from headrace.storage.housekeeping import Housekeeper, Schedule
 from headrace.storage.log import Log
 from headrace.telemetry.audit import AuditLog
 from headrace.telemetry.logs import get_logger
+from headrace.telemetry.traces import RequestTraces
 
 _log = get_logger(__name__)
 _DISK_ERRORS: Final = (DiskFull, WriteFailed, SyncFailed)
@@ -114,6 +115,25 @@ def _super_users(config: BrokerConfig) -> frozenset[Principal]:
         raise InvalidSetting(f"super.users: {error}") from None
 
 
+def _open_traces(config: BrokerConfig) -> RequestTraces | None:
+    endpoint = config.text("otel.traces.endpoint")
+    if not endpoint:
+        return None
+    share = float(config.text("otel.sample.ratio"))
+    if not endpoint.startswith(("http://", "https://")) or not 0 <= share <= 1:
+        raise InvalidSetting(
+            f"otel.traces.endpoint={endpoint!r} and otel.sample.ratio={share:g} must be the URL of an OTLP collector, "
+            "as http://127.0.0.1:4318/v1/traces, and a share from 0 to 1"
+        )
+    return RequestTraces(
+        endpoint,
+        service="headrace-broker",
+        instance=config.text("node.id"),
+        slow_s=config.number("otel.slow.ms") / 1000,
+        share=share,
+    )
+
+
 def _schedule(config: BrokerConfig) -> Schedule:
     expiration_ms = config.number("producer.id.expiration.ms")
     return Schedule(
@@ -139,7 +159,7 @@ class Runtime:
     ) -> None:
         self._given = config.settings
         self.config = config  # as it is now: some settings can be changed while the broker runs
-        super_users = _super_users(config)
+        super_users, traces = _super_users(config), _open_traces(config)  # before anything is opened: they may be wrong
         self.clock = clock or SystemClock()
         self.disk = DiskWatch(self.clock)
         self._filesystem = filesystem or OsFileSystem()
@@ -182,7 +202,7 @@ class Runtime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
         self.client_metrics = ClientMetrics()
-        self.metrics = BrokerMetrics()
+        self.metrics = BrokerMetrics(traces)
         self.metadata = MetadataLog(self, self.topics, self._apply_settings)
         self.authorizer = (
             Authorizer(
@@ -260,6 +280,7 @@ class Runtime:
         self._housekeeper.stop()
         self.commit.close()
         self.directory.close()
+        self.metrics.close()
 
     # --- settings
 

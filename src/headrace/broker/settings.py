@@ -551,6 +551,26 @@ BROKER_SETTINGS: dict[str, Setting] = (
             Setting("node.id", _INT, "1", "The broker's number.", at_least=0),
             Setting("num.partitions", _INT, "1", "Partitions of a topic that does not say.", at_least=1),
             Setting(
+                "otel.sample.ratio",
+                _DOUBLE,
+                "0",
+                "The share of requests that are traced although they are not slow, of those that take over 0.1 ms.",
+                at_least=0,
+            ),
+            Setting(
+                "otel.slow.ms",
+                _LONG,
+                "100",
+                "A request that takes longer is traced; waiting to fetch is not counted.",
+                at_least=0,
+            ),
+            Setting(
+                "otel.traces.endpoint",
+                _STRING,
+                "",
+                "The OTLP collector that gets traces over HTTP, as http://127.0.0.1:4318/v1/traces; none if empty.",
+            ),
+            Setting(
                 "producer.id.expiration.ms",
                 _INT,
                 "86400000",
