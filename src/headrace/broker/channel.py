@@ -9,15 +9,20 @@ What always holds:
   come waits where it is, and the shell reads no more;
 - all channels receive into one shared buffer, which is nobody's between two reads: `put_away` moves what is left of
   one client's bytes to a buffer of its own before another client's come;
-- that buffer grows with what has come, not with what a length announces, and goes when it is no longer needed;
+- that buffer grows with what has come, not with what a length announces, and goes when it is no longer needed; what
+  all channels hold in theirs is bounded (`load.py`), and a channel that may hold no more has no room;
+- a frame of more than `KEPT_BUFFER_BYTES` comes into memory of its own size that the system hands out page by page as
+  it is filled: nothing of it is copied on the way;
 - a frame of more than `SHARED_BUFFER_BYTES` lies in the channel's own buffer, and stays there as it is until the next
   frame is asked for.
 """
 
+import mmap
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
 
+from headrace.broker.load import FLOOR_BYTES, Share
 from headrace.broker.metrics import QUICK_S, ApiStats
 from headrace.broker.turns import Deferred
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
@@ -27,9 +32,14 @@ SHARED_BUFFER_BYTES = 256 * 1024
 MAX_UNDER_WAY = 128  # requests of one connection; Kafka's clients have five
 MAX_UNSENT_BYTES = 1024 * 1024
 KEPT_BUFFER_BYTES = 4 * 1024 * 1024  # a larger one is made for a single frame, and goes with it
-_FIRST_BUFFER_BYTES = 16 * 1024
+MAX_UNDER_WAY_BYTES = 1024 * 1024  # of requests of one connection; a larger one is under way alone
+MAX_OTHER_BYTES = 16 * 1024 * 1024  # of a request that produces nothing: 50,000 of the longest names
+_SMALL_BYTES = 4 * 1024  # a request up to this is only counted
+_MAPPED_STEP_BYTES = 1024 * 1024  # so much of a large frame is held at a time
 MAX_PARTS = 64  # in one call of sendmsg
+MAX_GATHERED_BYTES = 4 * 1024 * 1024  # more than a socket takes at a time need not be mapped
 
+_MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _SIZE = Struct(">i")
 
 Sendable = bytes | bytearray | memoryview
@@ -39,10 +49,22 @@ Part = Sendable | FileSlice
 class Slot:
     """An answer's place in the order of answers, and when its request was received, begun and handled."""
 
-    __slots__ = ("began_s", "handled_s", "is_ready", "parts", "promise", "received_s", "stats")
+    __slots__ = (
+        "began_s",
+        "handled_s",
+        "is_ready",
+        "parts",
+        "promise",
+        "received_s",
+        "request_bytes",
+        "size_bytes",
+        "stats",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, request_bytes: int) -> None:
         self.is_ready = False
+        self.request_bytes = request_bytes
+        self.size_bytes = 0  # of the answer
         self.parts: list[Part] = []
         self.promise: Deferred[object] | None = None  # who is told that nobody waits any more
         self.stats: ApiStats | None = None  # where the times are counted, which are set with it
@@ -51,41 +73,61 @@ class Slot:
         self.handled_s = 0.0  # when it was found that the answer has to wait, if it has
 
 
+def _in_memory(parts: Iterable[Part]) -> int:
+    """How many bytes are ours, and not a file's."""
+    return sum(len(part) for part in parts if not isinstance(part, FileSlice))
+
+
 class Channel:
     """What has come from a client and is not served yet, and what is to go to it."""
 
-    def __init__(self, shared: bytearray, max_frame_bytes: int) -> None:
+    def __init__(self, shared: bytearray, max_frame_bytes: int, share: Share) -> None:
         self._shared = shared
+        self._share = share
         self.max_frame_bytes = max_frame_bytes
         self.max_under_way = MAX_UNDER_WAY
         self.is_muted = False  # whether the client has to wait since it used too much
-        self._own: bytearray | None = None
+        self._own: bytearray | mmap.mmap | None = None
         self._start = 0  # the bytes that are not served yet are from here …
         self._end = 0  # … to here, in our own buffer if there is one, else in the shared one
         self._slots: deque[Slot] = deque()
         self._out: deque[Part] = deque()
-        self.unsent_bytes = 0
+        self.unsent_bytes = 0  # of answers that are there, whether it is their turn or not
+        self._frame_bytes = 0  # of the frame that was taken last
+        self._under_way_bytes = 0  # of the frames whose answers are not there yet
 
     @property
     def is_full(self) -> bool:
         """Whether the client has to take answers before anything more is served."""
-        return len(self._slots) >= self.max_under_way or self.unsent_bytes > MAX_UNSENT_BYTES
+        under_way = len(self._slots)
+        return self.unsent_bytes > MAX_UNSENT_BYTES or (
+            under_way > 0
+            and (
+                under_way >= self.max_under_way or self._under_way_bytes > MAX_UNDER_WAY_BYTES or self._share.is_crowded
+            )
+        )
 
     @property
     def buffer_bytes(self) -> int:
         """What this client's received bytes occupy, beside the buffer that all share."""
-        return len(self._own) if self._own is not None else 0
+        return self._share.held_bytes
 
     # --- in
 
     def room(self) -> memoryview:
-        """Where the next bytes go; to be filled from its beginning, and followed by `received`."""
+        """Where the next bytes go; to be filled from its beginning, and followed by `received`.
+
+        It is empty if this channel may hold no more now: it is woken when it may.
+        """
         own = self._own
         if own is None:
-            return memoryview(self._shared)
+            # What is left of it when the others' turn comes has to be held in any case.
+            return memoryview(self._shared)[: FLOOR_BYTES if self._share.is_tight else None]
+        if isinstance(own, mmap.mmap):
+            return self._mapped_room(own)
         wanted = self._begun_frame_size()
         if self._start + wanted > len(own) or self._end == len(own):
-            own = self._make_room(own, wanted)
+            return self._make_room(own, wanted)
         return memoryview(own)[self._end :]
 
     def _begun_frame_size(self) -> int:
@@ -95,18 +137,32 @@ class Channel:
         size: int = _SIZE.unpack_from(self._own or self._shared, self._start)[0]
         return _SIZE.size + size
 
-    def _make_room(self, own: bytearray, wanted: int) -> bytearray:
+    def _make_room(self, own: bytearray, wanted: int) -> memoryview:
         """Move an unfinished frame to the front, and to a buffer of twice the size once it has filled this one."""
         left = self._end - self._start
         if left == len(own) or (self._end == len(own) and len(own) < SHARED_BUFFER_BYTES):
             # Room for two frames: the next one begins in the same read, and need not be moved.
-            grown = bytearray(min(2 * len(own), max(2 * wanted, SHARED_BUFFER_BYTES)))
-            grown[:left] = memoryview(own)[self._start : self._end]
-            self._own = own = grown
+            size = min(2 * len(own), max(2 * wanted, SHARED_BUFFER_BYTES))
+            is_mapped = wanted > KEPT_BUFFER_BYTES and size > KEPT_BUFFER_BYTES
+            if not self._share.hold(left + _MAPPED_STEP_BYTES if is_mapped else size):
+                return memoryview(b"")
+            grown: bytearray | mmap.mmap
+            grown = mmap.mmap(-1, wanted, flags=_MAPPED) if is_mapped else bytearray(size)
+            memoryview(grown)[:left] = memoryview(own)[self._start : self._end]
+            self._own = grown
         elif self._start:
+            grown = own
             own[:left] = own[self._start : self._end]
+        else:
+            grown = own
         self._start, self._end = 0, left
-        return own
+        return self._mapped_room(grown) if isinstance(grown, mmap.mmap) else memoryview(grown)[left:]
+
+    def _mapped_room(self, own: mmap.mmap) -> memoryview:
+        """The next part of a large frame, which ends where its memory does."""
+        if self._share.held_bytes < self._end + _MAPPED_STEP_BYTES // 2:
+            self._share.hold(self._end + _MAPPED_STEP_BYTES)
+        return memoryview(own)[self._end : max(self._share.held_bytes, self._end)]
 
     def received(self, count: int) -> None:
         self._end += count
@@ -124,31 +180,49 @@ class Channel:
             raise MalformedMessage(f"a frame's size is {size}", self._start)
         if size > self.max_frame_bytes:
             raise FrameTooLarge(size, self.max_frame_bytes)
+        if size > MAX_OTHER_BYTES and start + 2 <= self._end and (buffer[start] or buffer[start + 1]):
+            raise FrameTooLarge(size, MAX_OTHER_BYTES)
         end = start + size
         if end > self._end:
             return None
         self._start = end
+        # What is produced is in the log once it is handled; anything else may be kept until it is answered.
+        self._frame_bytes = size if size > _SMALL_BYTES and (buffer[start] or buffer[start + 1]) else 0
         return memoryview(buffer)[start:end]
 
-    def put_away(self) -> None:
-        """Leave the shared buffer to others. Nothing may be in use of a frame that lies there."""
+    def put_away(self, *, is_in_use: bool = False) -> None:
+        """Leave the shared buffer to others. Nothing may be in use of a frame that lies there.
+
+        One that lies in our own buffer may be.
+        """
         left = self._end - self._start
         own = self._own
         if own is None:
             if left:
-                self._own = bytearray(max(2 * left, _FIRST_BUFFER_BYTES))
+                size = max(left, FLOOR_BYTES) if self._share.is_tight else max(2 * left, FLOOR_BYTES)
+                self._share.hold_at_least(size)
+                self._own = bytearray(size)
                 self._own[:left] = memoryview(self._shared)[self._start : self._end]
             self._start, self._end = 0, left
+        elif is_in_use:
+            return
         elif not left:
             self._start = self._end = 0
-            if len(own) > KEPT_BUFFER_BYTES:
-                self._own = None
+            if len(own) > KEPT_BUFFER_BYTES or self._share.is_tight:
+                self._drop_buffer()
+        elif self._start:
+            self._share.begin_anew()
 
     def release_buffer(self) -> None:
         """Let go of a buffer that nothing is in: the client has been silent for a while."""
         if self._start == self._end:
-            self._own = None
             self._start = self._end = 0
+            self._drop_buffer()
+
+    def _drop_buffer(self) -> None:
+        if self._own is not None:
+            self._own = None
+            self._share.hold(0)
 
     # --- order
 
@@ -158,8 +232,10 @@ class Channel:
 
     def open_slot(self) -> Slot:
         """The place of the answer to the frame that was taken last."""
-        slot = Slot()
+        slot = Slot(self._frame_bytes)
         self._slots.append(slot)
+        self._under_way_bytes += slot.request_bytes
+        self._share.count(1)
         return slot
 
     def fill(self, slot: Slot, parts: list[Part], now_s: float) -> bool:
@@ -172,28 +248,40 @@ class Channel:
         else:
             slot.handled_s = now_s
         slots = self._slots
-        if not slots or slots[0] is not slot:
+        if not slots:
+            return False
+        self._under_way_bytes -= slot.request_bytes
+        size_bytes = 0
+        for part in parts:
+            size_bytes += len(part)
+        slot.size_bytes = size_bytes
+        self.unsent_bytes += size_bytes
+        if slots[0] is not slot:
+            self._share.hold_unsent(self._share.unsent_bytes + _in_memory(parts))
             return False
         out = self._out
+        count = len(slots)
         while slots and slots[0].is_ready:
             slot = slots.popleft()
-            size_bytes = 0
-            for part in slot.parts:
-                out.append(part)
-                size_bytes += len(part)
-            self.unsent_bytes += size_bytes
+            out.extend(slot.parts)
             stats = slot.stats
             if stats is not None:
-                stats.response_bytes += size_bytes
+                stats.response_bytes += slot.size_bytes
                 took_s = now_s - slot.received_s
                 if took_s > QUICK_S:
                     stats.finish(slot.received_s, slot.began_s, slot.handled_s, now_s)
                 else:
                     stats.quick += 1
                     stats.quick_s += took_s
+        self._share.count(len(slots) - count)
         return True
 
     # --- out
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether answers are not there yet."""
+        return bool(self._slots)
 
     @property
     def has_unsent(self) -> bool:
@@ -206,8 +294,10 @@ class Channel:
         """
         out = self._out
         parts: list[Sendable] = []
-        while out and len(parts) < max_parts:
+        size = 0
+        while out and len(parts) < max_parts and size < MAX_GATHERED_BYTES:
             part = out.popleft()
+            size += len(part)
             if not isinstance(part, FileSlice):
                 parts.append(part)
                 continue
@@ -217,6 +307,11 @@ class Channel:
                 out.appendleft(FileSlice(part.file, part.position + len(view), part.size - len(view)))
                 break
         return parts
+
+    def hold_unsent(self) -> None:
+        """Count what waits to be sent as held: the socket takes no more, or has taken all."""
+        waiting = sum(_in_memory(slot.parts) for slot in self._slots) if self._share.unsent_bytes else 0
+        self._share.hold_unsent(_in_memory(self._out) + waiting)
 
     def sent(self, parts: list[Sendable], count: int) -> None:
         """The socket took so many bytes of what was gathered; the rest goes back to the front."""
@@ -233,9 +328,11 @@ class Channel:
     def close(self) -> None:
         """Forget everything, and tell those who still work on an answer that nobody waits for it."""
         slots, self._slots = self._slots, deque()
+        self._share.count(-len(slots))
         self._out.clear()
         self._own = None
         self._start = self._end = 0
+        self._share.leave()
         for slot in slots:
             if slot.promise:
                 slot.promise.abandon()

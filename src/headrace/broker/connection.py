@@ -23,12 +23,14 @@ from time import monotonic
 from types import GeneratorType
 from typing import Any, Protocol
 
-from headrace.broker.channel import MAX_PARTS, MAX_UNDER_WAY, SHARED_BUFFER_BYTES, Channel, Sendable, Slot
+from headrace.broker.channel import MAX_PARTS, SHARED_BUFFER_BYTES, Channel, Sendable, Slot
 from headrace.broker.config import PLAINTEXT, Address
 from headrace.broker.endpoint import Endpoint
 from headrace.broker.file_views import view_of
 from headrace.broker.handler import Answer, Context, Handled, Peer
 from headrace.broker.handlers.api_versions import fallback
+from headrace.broker.limits import MAX_IN_FLIGHT, QUEUED_BYTES
+from headrace.broker.load import Share
 from headrace.broker.metrics import ApiStats, Rejected
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
@@ -57,6 +59,10 @@ _DECODED_AT_ONCE_BYTES = 16 * 1024
 _DISCARDED_BYTES = 64 * 1024  # at a time
 _LINGER_S = 0.5  # so long a client has to hang up, once it was told that nothing more comes
 
+_FIRST_REQUEST_S = 30.0  # until somebody who need not log in asks for something
+_TOO_LATE = "TLS, the login or the first request took too long"
+_SILENT_S = 1.0  # in the midst of a request, while others wait for the memory that it holds
+_SLOWEST_S = 10.0  # for a whole request, while others wait
 _HANDSHAKE = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")  # how its frames begin
 _BY_PASSWORD = ("PLAIN", *HASHES)
 _TLS_BEGINS = 0x1603  # the first bytes of a TLS handshake, where a frame has its size
@@ -88,14 +94,18 @@ class Connection:
         "_endpoint",
         "_evaluated",
         "_fd",
+        "_has_place",
         "_is_draining",
+        "_is_parked",
         "_is_queued",
         "_is_reading",
         "_is_taking",
         "_is_through",
         "_is_writing",
+        "_load",
         "_login",
         "_loop",
+        "_max_under_way",
         "_metrics",
         "_muted",
         "_on_close",
@@ -103,12 +113,15 @@ class Connection:
         "_principal",
         "_runtime",
         "_setup",
+        "_share",
         "_socket",
         "_stats",
         "_steps",
+        "_steps_bytes",
         "_tasks",
         "_turns",
         "_view_of",
+        "host",
         "is_closed",
         "last_active",
         "listener",
@@ -131,13 +144,17 @@ class Connection:
         self._turns = runtime.turns
         self._loop = loop
         self._on_close = on_close
-        self._channel = Channel(shared, runtime.config.number("socket.request.max.bytes"))
+        self._load = runtime.load
+        self._share = Share(runtime.load, self)
+        self._channel = Channel(shared, runtime.config.number("socket.request.max.bytes"), self._share)
+        self._channel.max_under_way = self._max_under_way = runtime.config.number(MAX_IN_FLIGHT)
         self._endpoint = endpoint
         host, port = sock.getsockname()[:2]
         self._advertised = endpoint.advertise(Address(host.removeprefix("::ffff:"), port))
         client, client_port = sock.getpeername()[:2]
         self._client = (str(client).removeprefix("::ffff:"), client_port)  # ACLs name an IPv4 host as such
         self._peer = Peer(client_port)
+        self.host = self._client[0]
         self.listener = endpoint.listener.name
         self._metrics = runtime.metrics
         self._stats: ApiStats  # of the request that is being handled, and since when it is
@@ -147,6 +164,9 @@ class Connection:
         self._login = self._begin_login(endpoint)
         self._evaluated: asyncio.Future[Outcome] | None = None  # the token that a thread looks at
         self._steps: Steps[None] | None = None  # of the request that is being handled
+        self._steps_bytes = 0  # how large it is
+        self._is_parked = False  # until other large requests are through
+        self._has_place = False  # among the large requests that are not parked
         self._is_reading = False
         self._is_writing = False
         self._is_taking = False  # frames, just now
@@ -158,10 +178,10 @@ class Connection:
         self.last_active = time.monotonic()
         self._muted: asyncio.TimerHandle | None = None
         self._setup: asyncio.TimerHandle | None = None
-        if endpoint.listener.protocol != PLAINTEXT:
-            self._setup = loop.call_later(
-                endpoint.setup_s, self._refuse, "TLS or the login took too long", Rejected.SETUP_TIMEOUT
-            )
+        setup_s = (
+            endpoint.setup_s if endpoint.listener.protocol != PLAINTEXT else max(endpoint.setup_s, _FIRST_REQUEST_S)
+        )
+        self._setup = loop.call_later(setup_s, self._refuse, _TOO_LATE, Rejected.SETUP_TIMEOUT)
         self._read()
 
     def __repr__(self) -> str:
@@ -179,16 +199,26 @@ class Connection:
     def _read(self) -> None:
         if not self._is_reading and not self.is_closed:
             self._is_reading = True
-            self._loop.add_reader(self._fd, self._on_readable)
+            self._loop.add_reader(self._fd, self._on_ready)
 
     def _pause(self) -> None:
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
 
+    def _on_ready(self) -> None:
+        if not self._turns.is_over:  # else the loop comes back
+            began_s = monotonic()
+            self._on_readable()
+            self._turns.spend(monotonic() - began_s)
+
     def _on_readable(self) -> None:
         try:
-            count = self._socket.recv_into(self._channel.room())
+            room = self._channel.room()
+            if not room:  # until others have let go of memory
+                self._pause()
+                return
+            count = self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -211,7 +241,7 @@ class Connection:
         end = now_s + TURN_S
         channel = self._channel
         was_full = True
-        while was_full and not channel.is_full:
+        while was_full and (self._steps is not None or not channel.is_full):
             self._is_taking = True  # answers to what came together go together: one system call for all of them
             try:
                 is_through = self._handle_until(now_s, end)
@@ -225,11 +255,11 @@ class Connection:
             if self.is_closed:
                 return
             if was_full:
-                now_s = monotonic()  # type: ignore[unreachable]  # what was sent has made room
-        channel.put_away()
-        if channel.is_full:
+                now_s = monotonic()  # what was sent has made room
+        channel.put_away(is_in_use=self._steps is not None)
+        if self._is_parked or (channel.is_full and self._steps is None):
             self._pause()
-        elif not is_through:
+        elif not is_through:  # what was begun goes on, whether the client takes its answers or not: others wait for it
             self._pause()
             self._take_later()
         elif channel.is_muted:  # but what was begun goes on: it is answered first
@@ -246,7 +276,7 @@ class Connection:
     def _handle_until(self, now_s: float, end: float) -> bool:
         """Handle one frame after the other; whether all is done that can be done now."""
         channel = self._channel
-        while not self.is_closed:
+        while not self.is_closed and not self._is_parked:
             steps = self._steps
             if steps is None:
                 frame = channel.next_frame()
@@ -254,19 +284,48 @@ class Connection:
                     return True
                 self._began_s = now_s
                 steps = self._handle(frame)
+                if steps is not None:
+                    self._steps, self._steps_bytes = steps, len(frame)
+                    if self._load.parks(len(frame)):
+                        self._take_place()
+                        continue
             if steps is not None:
-                self._steps = None if run_until(steps, end) else steps
+                if run_until(steps, end):
+                    self._steps = None
+                    self._leave_place()
+                elif not self._has_place and not self.is_closed:
+                    self._take_place()
             now_s = monotonic()
             if now_s >= end:
                 return False
-        return True
+        return not self._is_parked
+
+    def _take_place(self) -> None:
+        """Have one of the few places of requests that take longer than a turn, now or later."""
+        self._has_place = self._load.enter_large(self._steps_bytes, self._unpark)
+        self._is_parked = not self._has_place
+
+    def _unpark(self) -> None:
+        if self.is_closed:
+            self._load.leave_large()
+            return
+        self._is_parked, self._has_place = False, True
+        self._take_later()
+
+    def _leave_place(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            self._load.leave_large()
 
     # --- requests
 
     def _handle(self, frame: memoryview) -> Steps[None] | None:
         """Handle a request; what of it is better done in steps is returned."""
         login = self._login
-        if login is not None:
+        if login is None:
+            if self._setup is not None:
+                self._end_setup()
+        else:
             is_in = login.is_open and frame[:2] != _HANDSHAKE and self._began_s < login.expires_s
             if not is_in and not self._log_in(login, frame):
                 return None
@@ -369,7 +428,7 @@ class Connection:
         if login.is_open and login.principal is not None:
             self._principal = login.principal
             self._channel.max_frame_bytes = self._runtime.config.number("socket.request.max.bytes")
-            self._channel.max_under_way = MAX_UNDER_WAY
+            self._channel.max_under_way = self._max_under_way
             self._end_setup()
             self._record_login(login.mechanism)
         self._answer_login(outcome.response, header, outcome.refusal, slot)
@@ -435,8 +494,12 @@ class Connection:
         else:
             task = self._loop.create_task(self._await(answer, slot, version, correlation_id))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda task: self._forget_task(task, answer))
         return None
+
+    def _forget_task(self, task: asyncio.Task[None], answer: Coroutine[Any, Any, Message | None]) -> None:
+        self._tasks.discard(task)
+        answer.close()  # it has not even begun if the client left at once
 
     async def _await(
         self, answer: Coroutine[Any, Any, Message | None], slot: Slot, version: int, correlation_id: int
@@ -509,12 +572,16 @@ class Connection:
                     self.close()
                     return
                 channel.sent(parts, sent)
+                if self._is_writing:  # one that takes its answers slowly is not idle
+                    self.last_active = monotonic()
         except Exception as error:  # noqa: BLE001 - a file that cannot be read, or was cut
             self._fail(error)
             return
         if self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._fd)
+        if self._share.unsent_bytes:
+            self._channel.hold_unsent()
         self._resume()
 
     def _resume(self) -> None:
@@ -523,7 +590,7 @@ class Connection:
         In a turn of their own: we may be within somebody else's request, whose records we waited for, and requests
         within requests end where the stack does.
         """
-        if not (self._is_taking or self._is_queued or self._is_reading or self._channel.is_full):
+        if not (self._is_taking or self._is_queued or self._is_parked or self._is_reading or self._channel.is_full):
             self._take_later()  # where it ends, if the broker does
 
     def _mute(self, throttle_ms: int) -> None:
@@ -544,6 +611,7 @@ class Connection:
         self._resume()
 
     def _wait_to_write(self) -> None:
+        self._channel.hold_unsent()
         if not self._is_writing:
             self._is_writing = True
             self._loop.add_writer(self._fd, self._send)
@@ -551,6 +619,11 @@ class Connection:
             self._pause()
 
     # --- the end
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a request waits for its answer: it is not the client that is silent then."""
+        return self._channel.has_requests
 
     def rest(self) -> None:
         """Keep no more memory than a client needs that has been silent for a while."""
@@ -600,6 +673,22 @@ class Connection:
         except OSError:
             pass
         self.close()
+
+    def wake(self) -> None:
+        """There may be memory again for what this client sends."""
+        if not self.is_closed:
+            self._resume()
+
+    def give_way(self, now_s: float, since_s: float) -> None:
+        """Close, if others wait for memory that this client holds with half a request: for silence, or for slowness."""
+        if self._steps is not None:
+            return  # that is up to us
+        self.rest()
+        is_silent = (self._is_reading or self._is_writing) and self.last_active < now_s - _SILENT_S
+        if self._share.total_bytes and (is_silent or since_s < now_s - _SLOWEST_S):
+            what = "does not take its answers" if self._share.unsent_bytes else "has sent half a request"
+            self._runtime.limits.reach(QUEUED_BYTES, f"{self} {what}, and others wait for the memory that this needs")
+            self.close()
 
     def _end_setup(self) -> None:
         if self._setup:
@@ -682,6 +771,7 @@ class Connection:
         if self._evaluated is not None:
             self._evaluated.cancel()
         self._steps = None
+        self._leave_place()
         self._channel.close()
         self._socket.close()
         self._on_close(self)

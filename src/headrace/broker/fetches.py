@@ -22,7 +22,8 @@ from headrace.protocol.messages.fetch import FetchPartition, FetchRequest
 from headrace.security.principal import ANONYMOUS, Principal
 from headrace.storage.log import Log
 
-MAX_PARTITIONS = 500_000  # of all sessions together, at some 400 bytes each
+MAX_PARTITIONS = 500_000  # of all sessions together, at some 400 bytes each; and as many of fetches that wait
+SMALL_FETCH = 32  # partitions; whoever asks for no more may always wait
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 _MAX_EPOCH = 2**31 - 1
@@ -129,18 +130,26 @@ class Waiting:
         self._run = run
         self._wakes: dict[Log, dict[Wake, None]] = {}  # a dictionary for its order: first come, first served
         self.is_over = False  # nobody is to wait any more: the broker ends
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._wakes.values()))
+        return self._count
+
+    def has_room(self, partitions: int) -> bool:
+        """Whether a fetch of so many partitions may wait; if not, it is answered at once with what there is."""
+        return partitions <= SMALL_FETCH or self._count + partitions <= MAX_PARTITIONS
 
     def add(self, log: Log, wake: Wake) -> None:
         """Call `wake`, which raises nothing, at each append to `log` from now on until it is removed."""
-        self._wakes.setdefault(log, {})[wake] = None
+        wakes = self._wakes.setdefault(log, {})
+        self._count += wake not in wakes
+        wakes[wake] = None
 
     def remove(self, log: Log, wake: Wake) -> None:
         """Wake it no more."""
         wakes = self._wakes.get(log)
         if wakes:
+            self._count -= wake in wakes
             wakes.pop(wake, None)
             if not wakes:
                 del self._wakes[log]

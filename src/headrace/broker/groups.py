@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from headrace.broker.coordinator_log import CoordinatorLog, Producer, batches_of, replay
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
+from headrace.broker.limits import MAX_GROUPS, MAX_MEMBERS, Limits
 from headrace.broker.topics import TopicCatalog
 from headrace.broker.turns import Deferred
 from headrace.coordinator.decision import CoordinatorRecord, Decision
@@ -20,9 +21,23 @@ from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
 from headrace.coordinator.group.streams.kind import StreamsGroups
 from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.model import NO_PRODUCER_ID
-from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from headrace.protocol.messages.join_group import JoinGroupRequest
-from headrace.protocol.messages.shared import TopicInfo
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponseTopic,
+)
+from headrace.protocol.messages.shared import PartitionOutcome, TopicInfo, TopicOutcome
+from headrace.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from headrace.protocol.schema import Message, Uuid
 from headrace.records import BatchHeader, ControlType, control_type_of, header_at
 from headrace.storage.errors import StorageError
@@ -31,7 +46,72 @@ from headrace.telemetry.logs import get_logger
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _MAY_MAKE_A_MEMBER = (JoinGroupRequest, ConsumerGroupHeartbeatRequest)  # the others are spared the making of an id
+_JOINS = (*_MAY_MAKE_A_MEMBER, StreamsGroupHeartbeatRequest)
+_MAY_MAKE_A_GROUP = (*_JOINS, OffsetCommitRequest, TxnOffsetCommitRequest)
+_COUNT_AGAIN_MS = 1_000
 _log = get_logger(__name__)
+
+
+class GroupRoom:
+    """How many groups and members there may be, and what whoever wants more is answered."""
+
+    def __init__(self, max_groups: int, max_members: int, limits: Limits) -> None:
+        self._max_groups = max_groups
+        self._max_members = max_members
+        self._limits = limits
+        self._most_members = 0  # there are no more than that: counting them takes longer than a request should
+        self._counted_ms = 0
+
+    def refuse(self, coordinator: GroupCoordinator, message: Message, now_ms: int) -> Message | None:
+        """The answer to a request that would make a group or a member too many; None if it would not."""
+        if not isinstance(message, _MAY_MAKE_A_GROUP):
+            return None
+        if coordinator.group_count >= self._max_groups and not coordinator.holds(message.group_id):
+            self._limits.reach(MAX_GROUPS, f"group {message.group_id!r} would be one more than there may be")
+            return _refuse(message, f"{MAX_GROUPS}={self._max_groups} allows no more groups")
+        if isinstance(message, _JOINS) and not self._has_room_for(coordinator, message, now_ms):
+            self._limits.reach(MAX_MEMBERS, f"group {message.group_id!r} would have a member more than there may be")
+            return _refuse(message, f"{MAX_MEMBERS}={self._max_members} allows no more members")
+        return None
+
+    def _has_room_for(self, coordinator: GroupCoordinator, message: Message, now_ms: int) -> bool:
+        if coordinator.knows_member(message.group_id, message.member_id):  # type: ignore[attr-defined]
+            return True
+        if self._most_members >= self._max_members and now_ms - self._counted_ms >= _COUNT_AGAIN_MS:
+            self._most_members, self._counted_ms = coordinator.count_members(), now_ms
+        if self._most_members >= self._max_members:
+            return False
+        self._most_members += 1
+        return True
+
+
+def _refuse(message: Message, reason: str) -> Message:
+    match message:
+        case JoinGroupRequest():
+            return JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=message.member_id)
+        case ConsumerGroupHeartbeatRequest():
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, error_message=reason)
+        case StreamsGroupHeartbeatRequest():
+            return StreamsGroupHeartbeatResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, error_message=reason)
+        case OffsetCommitRequest():
+            return OffsetCommitResponse(
+                topics=[
+                    OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=_outcomes(topic))
+                    for topic in message.topics
+                ]
+            )
+        case TxnOffsetCommitRequest():
+            return TxnOffsetCommitResponse(
+                topics=[TopicOutcome(name=topic.name, partitions=_outcomes(topic)) for topic in message.topics]
+            )
+    raise TypeError(f"{type(message).__name__} makes no group")
+
+
+def _outcomes(topic: Any) -> list[PartitionOutcome]:
+    return [
+        PartitionOutcome(partition_index=partition.partition_index, error_code=ErrorCode.POLICY_VIOLATION)
+        for partition in topic.partitions
+    ]
 
 
 class Groups:
@@ -42,8 +122,11 @@ class Groups:
         settings: GroupSettings,
         *,
         partitions: int,
+        room: GroupRoom,
         acl_revision: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._runtime = runtime
+        self._room = room
         self._topics = topics
         self._acl_revision = acl_revision  # which topics members may know of may change with it
         self._topics_told = -1  # the revision of the topics that the coordinator was told last
@@ -122,6 +205,11 @@ class Groups:
         """`sees` tells which topics the client may know of, where that matters."""
         if self._topics_told != self._revision:  # changed in a thread, whose news is on its way, or ACLs have
             self.topics_changed()
+        refused = self._room.refuse(self.coordinator, message, self._runtime.now_ms())
+        if refused is not None:
+            answer: Deferred[Message | None] = Deferred()
+            answer.set(refused)
+            return answer
         fresh_id = str(uuid4()) if isinstance(message, _MAY_MAKE_A_MEMBER) else ""
         return self._shell.request(
             lambda token: Request(token, message, version, client_id or "", f"/{host}", fresh_id, sees)

@@ -30,6 +30,7 @@ from headrace.telemetry.logs import get_logger
 _log = get_logger(__name__)
 _MOST_KEYS_BYTES: Final = 1024 * 1024
 _FETCH_S: Final = 5.0
+_SOONEST_RETRY_S: Final = 2.0  # after an issuer was not to be reached that was never reached before
 _SOONEST_REFRESH_S: Final = 10.0  # for keys that are not known: a client could name one after another
 
 Credentials = Mapping[tuple[str, str], ScramCredential]  # by mechanism and name
@@ -163,6 +164,7 @@ class TokenKeys:
         self._keys: Mapping[str, Any] | None = None
         self._read_at = 0.0
         self._tried_at = -_SOONEST_REFRESH_S
+        self._failed_at = -_SOONEST_RETRY_S
         if self._path:
             self._refresh()  # a file that is wrong is a mistake to tell at the start
 
@@ -180,11 +182,14 @@ class TokenKeys:
     def _current(self) -> Mapping[str, Any]:
         with self._lock:
             now = time.monotonic()
+            if self._keys is None and now - self._failed_at < _SOONEST_RETRY_S:
+                raise InvalidToken("no keys to check tokens with")  # or each of a flood would wait for the issuer
             if self._keys is None or now - self._read_at >= self._refresh_s:
                 try:
                     self._refresh()
                 except HeadraceError as error:
                     _log.error("keys of tokens not read", reason=str(error))
+                    self._failed_at = time.monotonic()
                     if self._keys is None:
                         raise InvalidToken("no keys to check tokens with") from None
                     self._read_at = now - self._refresh_s + _SOONEST_REFRESH_S  # those in force stay meanwhile

@@ -90,6 +90,9 @@ REJECTED = Family(
     "Connections that the broker closed, or did not accept, and why: a login that failed, a frame that is too large …",
     ("reason",),
 )
+LIMITS = Family(
+    "headrace_limits_reached_total", COUNTER, "How often a limit was reached, by the name of its setting.", ("limit",)
+)
 THROTTLED = Family("headrace_throttled_total", COUNTER, "How often a client had to wait for its quota.", ("quota",))
 THROTTLED_SECONDS = Family(
     "headrace_throttled_seconds_total", COUNTER, "How long clients had to wait for their quotas.", ("quota",)
@@ -172,6 +175,7 @@ def _counts(runtime: "Runtime") -> Iterator[Samples]:
     metrics, ledger = runtime.metrics, runtime.ledger
     yield Samples(ACCEPTED, [((name,), count) for name, count in sorted(metrics.accepted.items())])
     yield Samples(REJECTED, [((name,), count) for name, count in sorted(metrics.rejected.items())])
+    yield Samples(LIMITS, [((name,), count) for name, count in sorted(runtime.limits.reached.items())])
     yield Samples(THROTTLED, [((name,), count) for name, count in sorted(ledger.throttled.items())])
     yield Samples(THROTTLED_SECONDS, [((name,), ms / 1000) for name, ms in sorted(ledger.throttled_ms.items())])
     yield Samples(FSYNC, [((), runtime.commit.times)])

@@ -15,8 +15,17 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.config_resources import ConfigResource, group_settings, usable
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import FetchSessions, Waiting
-from headrace.broker.groups import Groups
+from headrace.broker.groups import GroupRoom, Groups
 from headrace.broker.identity import Identity
+from headrace.broker.limits import (
+    MAX_GROUPS,
+    MAX_IN_FLIGHT_IN_ALL,
+    MAX_MEMBERS,
+    MAX_TRANSACTIONAL_IDS,
+    QUEUED_BYTES,
+    Limits,
+)
+from headrace.broker.load import Load
 from headrace.broker.metadata_log import MetadataLog
 from headrace.broker.metrics import BrokerMetrics
 from headrace.broker.settings import BROKER_SETTINGS, InvalidSetting, log_config
@@ -162,6 +171,7 @@ class Runtime:
         super_users, traces = _super_users(config), _open_traces(config)  # before anything is opened: they may be wrong
         self.clock = clock or SystemClock()
         self.disk = DiskWatch(self.clock)
+        self.limits = Limits()
         self._filesystem = filesystem or OsFileSystem()
         make_folder(self._filesystem, config.data_dir)
         files = read_topic_files(self._filesystem, config.data_dir)
@@ -186,7 +196,7 @@ class Runtime:
         try:
             self.identity = Identity(self._filesystem, config.data_dir, self.node_id)
             self.leader_epoch = self.identity.leader_epoch
-            self.topics = TopicCatalog(self.directory, self._filesystem, config.settings)
+            self.topics = TopicCatalog(self.directory, self._filesystem, config.settings, self.limits)
             self.topics.load(files)
         except BaseException:
             self.directory.abandon()
@@ -201,6 +211,7 @@ class Runtime:
         self._housekeeper = Housekeeper(self.directory, _schedule(config))
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
+        self.load = Load(config.number(QUEUED_BYTES), config.number(MAX_IN_FLIGHT_IN_ALL), _call_later)
         self.client_metrics = ClientMetrics()
         self.metrics = BrokerMetrics(traces)
         self.metadata = MetadataLog(self, self.topics, self._apply_settings)
@@ -225,6 +236,7 @@ class Runtime:
             self.topics,
             _group_settings(config),
             partitions=config.number("offsets.topic.num.partitions"),
+            room=GroupRoom(config.number(MAX_GROUPS), config.number(MAX_MEMBERS), self.limits),
             acl_revision=lambda: self.authorizer.revision if self.authorizer else 0,
         )
         self.transactions = Transactions(
@@ -234,6 +246,7 @@ class Runtime:
             _transaction_config(config, self.groups.log.partition_count),
             partitions=config.number("transaction.state.log.num.partitions"),
             next_producer_id=self.identity.next_producer_id,
+            refuse_id=self._refuse_transactional_id,
         )
 
     def start(self) -> None:
@@ -264,6 +277,13 @@ class Runtime:
     def find_credential(self, mechanism: str, name: str) -> ScramCredential | None:
         """What is kept of the password of a user that was added while the broker ran."""
         return self.metadata.image.credentials.get((mechanism, name))
+
+    def _refuse_transactional_id(self, known: int) -> bool:
+        """Whether there are as many transactional ids already as there may be."""
+        if known < self.config.number(MAX_TRANSACTIONAL_IDS):
+            return False
+        self.limits.reach(MAX_TRANSACTIONAL_IDS, "a transactional id more is wanted than are kept")
+        return True
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
@@ -409,3 +429,7 @@ def _call_in(
 ) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(done, error)
+
+
+def _call_later(delay_s: float, call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(delay_s, call)

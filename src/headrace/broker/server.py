@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import heapq
 import json
 import os
 import socket
@@ -19,6 +20,7 @@ from headrace.broker.config import Address, BrokerConfig, Listener
 from headrace.broker.connection import Connection
 from headrace.broker.endpoint import Access, Endpoint
 from headrace.broker.errors import BrokerError
+from headrace.broker.limits import MAX_CONNECTIONS, MAX_PER_IP, ConnectionLimits
 from headrace.broker.metrics import Rejected
 from headrace.broker.monitoring import DRAINING, RUNNING, STARTING, Monitor
 from headrace.broker.runtime import Runtime
@@ -36,6 +38,7 @@ _MAX_TURNED_AWAY = 1000  # sockets; beyond that they are closed at once
 _QUIET_S = 30.0
 _SWEEP_S = 30.0
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_SILENT_S = 10.0  # for so long, a connection makes room for another if there are too many
 
 
 class Server:
@@ -51,6 +54,7 @@ class Server:
         self._drained: asyncio.Future[None] | None = None  # who waits for the end of all connections
         self._idle_s = runtime.config.number("connections.max.idle.ms") / 1000
         self._rare = RareLines(_log, _QUIET_S)
+        self._limits = ConnectionLimits(runtime.config)
         self._endpoints = endpoints
         self._sockets = open_listeners(tuple(endpoint.listener for endpoint in endpoints))
         access.open(runtime.find_credential, runtime.identity.secret)
@@ -88,15 +92,33 @@ class Server:
             self._loop.add_reader(listener.fileno(), self._accept, listener, endpoint)
 
     def _accept(self, listener: socket.socket, endpoint: Endpoint) -> None:
-        for _ in range(_ACCEPTS_AT_ONCE):
+        for number in range(_ACCEPTS_AT_ONCE):
+            if self._limits.is_full(endpoint.listener):
+                if number:  # it is not known whether anybody else is there
+                    return
+                if not self._displace(endpoint):
+                    self._wait_to_accept(listener, endpoint)
+                    return
             try:
                 sock, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                self._wait_to_accept(listener, endpoint, error)
+                self._wait_to_accept(listener, endpoint)
+                self._runtime.metrics.rejected[Rejected.ACCEPT_FAILED] += 1
+                self._rare.warning(
+                    "cannot accept connections",
+                    error=str(error),
+                    connections=len(self._connections),
+                    hint="those who are connected go on; raise the limit of open files (ulimit -n)",
+                )
                 return
-            if self._runtime.quotas is not None and self._keep_waiting(sock, address[0], self._runtime.quotas):
+            host = address[0].removeprefix("::ffff:")
+            if self._limits.is_full_for(host):
+                self._runtime.limits.reach(MAX_PER_IP, f"{host} has as many connections as it may")
+                sock.close()  # as Kafka does
+                continue
+            if self._runtime.quotas is not None and self._keep_waiting(sock, host, self._runtime.quotas):
                 continue
             try:
                 sock.setblocking(False)
@@ -107,13 +129,39 @@ class Server:
                 continue
             self._connections.add(connection)
             self._runtime.metrics.accepted[endpoint.listener.name] += 1
+            self._limits.opened(host, endpoint.listener.name)
+
+    def _displace(self, endpoint: Endpoint) -> bool:
+        """Close those who were silent longest, so that others can connect; whether there were any."""
+        now = time.monotonic()
+        limit = self._limits.on_listener(endpoint.listener)
+        on_listener = limit < self._limits.in_all
+        silent = heapq.nsmallest(
+            1 + limit // 100,  # looking for them takes a while, if there are many
+            (
+                connection
+                for connection in self._connections
+                if connection.last_active < now - _SILENT_S
+                and not connection.is_asked
+                and (not on_listener or connection.listener == endpoint.listener.name)
+            ),
+            key=lambda connection: connection.last_active,
+        )
+        if silent:
+            what = f"{len(silent)} silent connections are closed to make room for others"
+        else:
+            what = "nobody more can connect until others leave"
+        self._runtime.limits.reach(MAX_CONNECTIONS, what)
+        for connection in silent:
+            connection.close()
+        return bool(silent)
 
     def _keep_waiting(self, sock: socket.socket, host: str, quotas: Ledger) -> bool:
         """Whether an address has connected too often lately: it is served nothing, and closed after a while (KIP-612).
 
         Closing at once would have it try again at once.
         """
-        throttle_ms = quotas.charge_connection(host.removeprefix("::ffff:"), now_ms())
+        throttle_ms = quotas.charge_connection(host, now_ms())
         if not throttle_ms:
             return False
         self._runtime.metrics.rejected[Rejected.CONNECTION_RATE] += 1
@@ -136,20 +184,13 @@ class Server:
 
         return TlsConnection(TlsSocket(sock, endpoint.certificates.context), *rest)
 
-    def _wait_to_accept(self, listener: socket.socket, endpoint: Endpoint, error: OSError) -> None:
+    def _wait_to_accept(self, listener: socket.socket, endpoint: Endpoint) -> None:
         """Leave those who want to connect waiting for a while; those who are connected go on.
 
         The listener stays readable, so the loop would come back here at once, again and again.
         """
-        self._runtime.metrics.rejected[Rejected.ACCEPT_FAILED] += 1
         self._loop.remove_reader(listener.fileno())
         self._loop.call_later(_ACCEPT_AGAIN_S, self._listen, listener, endpoint)
-        self._rare.warning(
-            "cannot accept connections",
-            error=str(error),
-            connections=len(self._connections),
-            hint="those who are connected go on; raise the limit of open files (ulimit -n), or close connections",
-        )
 
     def _look_after_idle(self) -> None:
         now = time.monotonic()
@@ -184,7 +225,9 @@ class Server:
             )
 
     def _disconnected(self, connection: Connection | None = None) -> None:
-        self._connections.discard(connection)
+        if connection is not None and connection in self._connections:
+            self._connections.discard(connection)
+            self._limits.closed(connection.host, connection.listener)
         if not self._connections and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 

@@ -237,6 +237,13 @@ LISTENER_SETTINGS: dict[str, Setting] = {
             at_least=0,
         ),
         Setting(
+            "max.connections",
+            _INT,
+            "10000",
+            "Connections, in all or of one listener; at the limit, a silent one makes room for a new one.",
+            at_least=1,
+        ),
+        Setting(
             "sasl.enabled.mechanisms",
             _LIST,
             "SCRAM-SHA-512,SCRAM-SHA-256",
@@ -403,6 +410,13 @@ BROKER_SETTINGS: dict[str, Setting] = (
             Setting(
                 "group.max.session.timeout.ms", _INT, "1800000", "The longest session a member may ask for.", at_least=1
             ),
+            Setting(
+                "group.consumer.max.size",
+                _INT,
+                "2147483647",
+                "How many new-style members a group may have.",
+                at_least=1,
+            ),
             Setting("group.max.size", _INT, "2147483647", "How many members a group may have.", at_least=1),
             Setting(
                 "group.min.session.timeout.ms", _INT, "6000", "The shortest session a member may ask for.", at_least=1
@@ -523,6 +537,32 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "How many fetch sessions are kept.",
                 at_least=0,
             ),
+            Setting("max.connections.per.ip", _INT, "2147483647", "Connections from one address.", at_least=0),
+            Setting(
+                "max.connections.per.ip.overrides",
+                _STRING,
+                "",
+                "Other numbers for some addresses, as 10.0.0.7:200,10.0.0.8:50.",
+            ),
+            Setting("max.group.members", _INT, "20000", "Members of all groups together.", at_least=1),
+            Setting("max.groups", _INT, "50000", "Groups, with members or only with offsets.", at_least=1),
+            Setting(
+                "max.in.flight.requests",
+                _INT,
+                "20000",
+                "Requests of all connections that are not answered yet; beyond that, each has one at a time.",
+                at_least=1,
+            ),
+            Setting(
+                "max.in.flight.requests.per.connection",
+                _INT,
+                "128",
+                "Requests of one connection that are not answered yet; beyond that, it is not read from.",
+                at_least=1,
+            ),
+            Setting("max.partitions", _INT, "50000", "Partitions of all topics together.", at_least=1),
+            Setting("max.partitions.per.topic", _INT, "10000", "Partitions of one topic.", at_least=1),
+            Setting("max.transactional.ids", _INT, "50000", "Transactional ids that are kept.", at_least=1),
             Setting(
                 "metrics.certificate",
                 _STRING,
@@ -579,6 +619,13 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 is_dynamic=True,
             ),
             Setting(
+                "queued.max.request.bytes",
+                _LONG,
+                "268435456",
+                "Bytes of requests that are not whole yet, and of answers that nobody takes, in all; -1 for no limit.",
+                at_least=-1,
+            ),
+            Setting(
                 "super.users", _STRING, "", "Who may do everything: principals with ; between them, as User:admin."
             ),
             Setting(
@@ -592,7 +639,7 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "socket.connection.setup.timeout.ms",
                 _LONG,
                 "10000",
-                "How long a client may take for TLS and its login.",
+                "How long a client may take for TLS and its login; without them its first request may take 30 s.",
                 at_least=1,
             ),
             Setting(

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from headrace.broker.errors import BrokerError
-from headrace.broker.settings import check_topic_settings, log_config
+from headrace.broker.limits import MAX_PARTITIONS_IN_ALL, MAX_TOPIC_PARTITIONS, Limits
+from headrace.broker.settings import BROKER_SETTINGS, check_topic_settings, log_config
 from headrace.coordinator.metadata import METADATA_TOPIC
 from headrace.model import TopicPartition, check_topic_name
 from headrace.protocol.errors import ErrorCode
@@ -29,7 +30,6 @@ from headrace.telemetry.logs import get_logger
 _log = get_logger(__name__)
 
 FOLDER = "topics"
-MAX_PARTITIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,15 @@ class TopicFile(NamedTuple):
 class TopicCatalog:
     """All topics. One lock orders those who change them; reading needs none."""
 
-    def __init__(self, directory: LogDirectory, filesystem: FileSystem, defaults: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        filesystem: FileSystem,
+        defaults: Mapping[str, str],
+        limits: Limits | None = None,
+    ) -> None:
         self._directory = directory
+        self._limits = limits or Limits()
         self._filesystem = filesystem
         self._defaults = defaults
         self._folder = f"{directory.path}/{FOLDER}"
@@ -153,16 +160,30 @@ class TopicCatalog:
                 raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
             if not by_broker:
                 self._check_clash(name)
-            if not 1 <= partitions <= MAX_PARTITIONS:
-                raise BrokerError(
-                    ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions for {name}: give 1 to {MAX_PARTITIONS}"
-                )
+            if partitions < 1:
+                raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions for {name}: give at least 1")
+            if not by_broker:
+                self._check_room(name, partitions, partitions)
             check_topic_settings(settings)
             self.config_of(settings)
             file = TopicFile(HIDDEN_TOPICS.get(name) or uuid4(), partitions, dict(settings))
             if validate_only:
                 return Topic(name, file.id.bytes, (), file.settings)
             return self._make(name, file)
+
+    def _check_room(self, name: str, total: int, more: int) -> None:
+        """Refuse more partitions than a topic, or all topics together, may have."""
+        allowed = self._limit(MAX_TOPIC_PARTITIONS)
+        if total > allowed:
+            raise self._limits.refuse(
+                MAX_TOPIC_PARTITIONS, allowed, f"{total} partitions for {name}", ErrorCode.INVALID_PARTITIONS
+            )
+        allowed = self._limit(MAX_PARTITIONS_IN_ALL)
+        if more + sum(len(topic.partitions) for topic in self.by_name.values()) > allowed:
+            raise self._limits.refuse(MAX_PARTITIONS_IN_ALL, allowed, f"{more} partitions for {name}")
+
+    def _limit(self, name: str) -> int:
+        return int(self._defaults.get(name, BROKER_SETTINGS[name].default))
 
     def _make(self, name: str, file: TopicFile, grown: Topic | None = None) -> Topic:
         """Write the file and begin the logs that it names and a topic that is `grown` has not; all of it or nothing."""
@@ -207,8 +228,7 @@ class TopicCatalog:
                     ErrorCode.INVALID_PARTITIONS,
                     f"{name} has {len(topic.partitions)} partitions, and {total} is not more: they only grow",
                 )
-            if total > MAX_PARTITIONS:
-                raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions are over {MAX_PARTITIONS}")
+            self._check_room(name, total, total - len(topic.partitions))
             if validate_only:
                 return
             self._make(name, self._file_of(topic)._replace(partitions=total), grown=topic)

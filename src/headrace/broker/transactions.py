@@ -35,7 +35,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from headrace.protocol.messages.end_txn import EndTxnRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.protocol.schema import Message
 from headrace.records import ControlType, build_marker
 from headrace.storage.errors import ProducerError, StorageError
@@ -61,8 +61,11 @@ class Transactions:
         *,
         partitions: int,
         next_producer_id: Callable[[], int],
+        refuse_id: Callable[[int], bool] = lambda _: False,
     ) -> None:
+        """`refuse_id` is asked whether a transactional id more is too many, besides so many that are known."""
         self._runtime = runtime
+        self._refuse_id = refuse_id
         self._topics = topics
         self._groups = groups
         self._next_producer_id = next_producer_id
@@ -131,6 +134,13 @@ class Transactions:
         return self.after_end(_ids_in(message), lambda: self._ask(message, version))
 
     def _ask(self, message: TransactionRequest, version: int) -> Deferred[Message | None]:
+        if isinstance(message, InitProducerIdRequest) and message.transactional_id is not None:
+            known = self.coordinator.transactions
+            if message.transactional_id not in known and self._refuse_id(len(known)):
+                refused: Deferred[Message | None] = Deferred()
+                refused.set(InitProducerIdResponse(error_code=ErrorCode.POLICY_VIOLATION))
+                return refused
+
         def event(token: int) -> Request:
             asked = Request(token, message, version)  # type: ignore[arg-type]  # a token is an int
             if self.coordinator.needs_producer_id(asked):

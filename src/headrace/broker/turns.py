@@ -101,15 +101,31 @@ class Deferred(Generic[T]):
 Steps = Generator[None, None, T]
 
 TURN_S = 0.005  # how long a request may hold the loop before others have their turn
+ROUND_S = 0.02  # how long those may hold it together who come at the same time
+_COUNTED_S = 0.0005
 
 
 class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queue: deque[Callable[[], None]] = deque()
+        self._spent_s = 0.0  # in this round of the loop, by turns that were worth counting
+        self.is_over = False  # this round has taken long enough: whoever can wait for the next one does
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    def spend(self, spent_s: float) -> None:
+        """Count a turn that had been asked for by nobody in the queue: a hundred clients may come in one round."""
+        if spent_s < _COUNTED_S:
+            return
+        if not self._spent_s:
+            self._loop.call_soon(self._begin_round)
+        self._spent_s += spent_s
+        self.is_over = self._spent_s >= ROUND_S
+
+    def _begin_round(self) -> None:
+        self._spent_s, self.is_over = 0.0, False
 
     def later(self, go_on: Callable[[], None]) -> None:
         """Have `go_on` called when its turn comes; it keeps to the length of a turn by itself."""

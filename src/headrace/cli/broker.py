@@ -9,9 +9,10 @@ import click
 import uvloop
 
 from headrace.broker.config import BrokerConfig, parse_listeners, read_properties
+from headrace.broker.limits import ConnectionLimits, memory_bound
 from headrace.broker.server import BrokerServer, open_listeners
 from headrace.broker.settings import InvalidSetting, is_secret
-from headrace.cli.output import json_option, print_json
+from headrace.cli.output import json_option, print_json, print_table
 from headrace.secret_files import check_private
 from headrace.storage.filesystem import raise_open_files
 
@@ -59,6 +60,7 @@ def _hint_at_listen(_ctx: click.Context, param: click.Parameter, value: str | No
     "--config", "config_file", type=click.Path(exists=True, dir_okay=False), help="A file of name=value lines."
 )
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="A broker setting under Kafka's name.")
+@click.option("--check", is_flag=True, help="Only check the settings, and show the most memory that they allow.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends, with whoever started it.")
 @json_option
 def start(
@@ -69,6 +71,7 @@ def start(
     durability: str | None,
     config_file: str | None,
     pairs: tuple[str, ...],
+    check: bool,
     until_eof: bool,
     as_json: bool,
 ) -> None:
@@ -94,12 +97,26 @@ def start(
     if durability:
         settings["durability"] = durability
     config = BrokerConfig(data_dir, parse_listeners(listeners, advertised, settings), settings, insecure)
+    if check:
+        ConnectionLimits(config)  # whether it can be read
+        _show_bound(config, as_json=as_json)
+        return
     # A port that is taken is refused before a folder is made; the broker itself opens its data first.
     for taken in open_listeners(config.listeners):
         taken.close()
     raise_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, until_eof=until_eof, as_json=as_json))
+
+
+def _show_bound(config: BrokerConfig, *, as_json: bool) -> None:
+    terms = memory_bound(config)
+    total = sum(term.bytes for term in terms)
+    if as_json:
+        print_json({"memory_bound_bytes": total, "terms": [term._asdict() for term in terms]})
+        return
+    rows = [(term.what, term.formula, f"{term.bytes / 2**20:,.0f}") for term in terms]
+    print_table(["what takes memory", "at most", "MiB"], [*rows, ("in all", "", f"{total / 2**20:,.0f}")])
 
 
 async def _serve(config: BrokerConfig, *, until_eof: bool, as_json: bool) -> None:

@@ -8,18 +8,47 @@ import pytest
 
 from headrace.broker.channel import (
     KEPT_BUFFER_BYTES,
+    MAX_OTHER_BYTES,
     MAX_UNDER_WAY,
+    MAX_UNDER_WAY_BYTES,
     MAX_UNSENT_BYTES,
     SHARED_BUFFER_BYTES,
     Channel,
 )
 from headrace.broker.file_views import view_of
+from headrace.broker.load import FLOOR_BYTES, Load, Share
 from headrace.broker.turns import Deferred
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
 from headrace.storage.segment import FileSlice
 from headrace.testing import MemoryFileSystem
 
 LIMIT = 100 * 1024 * 1024
+
+
+class Client:
+    """What a channel's connection does for the load."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+        self.is_dropped = False
+        self.channel: Channel
+
+    def rest(self) -> None:
+        self.channel.release_buffer()
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def give_way(self, now_s: float, since_s: float) -> None:
+        if since_s < now_s - 10:
+            self.is_dropped = True
+            self.channel.close()
+
+
+def channel_on(shared: bytearray, limit: int, load: Load | None = None) -> Channel:
+    client = Client()
+    client.channel = Channel(shared, limit, Share(load or Load(-1, 2**31), client))
+    return client.channel
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -57,7 +86,7 @@ def drain(channel: Channel, at_most: int = 1 << 30) -> bytes:
 def test_frames_come_whole_and_in_order_however_they_are_cut_and_two_clients_share_the_buffer(seed: int) -> None:
     chance = random.Random(seed)
     shared = bytearray(SHARED_BUFFER_BYTES)
-    channels = [Channel(shared, LIMIT) for _ in range(2)]
+    channels = [channel_on(shared, LIMIT) for _ in range(2)]
     sizes = [0, 1, 3, 100, 20_000, SHARED_BUFFER_BYTES - 4, SHARED_BUFFER_BYTES, 700_000]
     sent = [[chance.randbytes(chance.choice(sizes)) for _ in range(chance.randrange(1, 12))] for _ in channels]
     streams = [framed(*bodies) for bodies in sent]
@@ -71,7 +100,7 @@ def test_frames_come_whole_and_in_order_however_they_are_cut_and_two_clients_sha
 
 
 def test_a_length_reserves_nothing_and_the_buffer_grows_with_what_comes() -> None:
-    channel = Channel(bytearray(SHARED_BUFFER_BYTES), LIMIT)
+    channel = channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT)
     assert feed(channel, struct.pack(">i", 90_000_000)) == []
     assert channel.buffer_bytes <= 16 * 1024
     came = 4
@@ -82,7 +111,7 @@ def test_a_length_reserves_nothing_and_the_buffer_grows_with_what_comes() -> Non
 
 
 def test_a_large_buffer_goes_with_its_frame_and_a_small_one_when_the_client_rests() -> None:
-    channel = Channel(bytearray(SHARED_BUFFER_BYTES), LIMIT)
+    channel = channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT)
     (large,) = feed(channel, framed(bytes(2 * KEPT_BUFFER_BYTES)))
     assert len(large) == 2 * KEPT_BUFFER_BYTES
     assert channel.buffer_bytes == 0
@@ -95,15 +124,129 @@ def test_a_large_buffer_goes_with_its_frame_and_a_small_one_when_the_client_rest
     assert feed(channel, b"\x00\x00\x01x") == [b"x"]
 
 
+def test_a_large_frame_is_received_in_one_piece_of_memory_of_its_size() -> None:
+    load = Load(-1, 2**31)
+    channel = channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT, load)
+    body = random.Random(1).randbytes(3 * KEPT_BUFFER_BYTES + 7)
+    data = framed(bytes(2) + body, b"next")
+    assert feed(channel, data[:9_000_000]) == []
+    assert load.held_bytes < 9_000_000 + 2 * 1024 * 1024
+    assert feed(channel, data[9_000_000:]) == [bytes(2) + body, b"next"]
+    assert load.held_bytes == 0
+
+
+def test_only_what_is_produced_may_be_larger_than_any_list_of_names() -> None:
+    size = struct.pack(">i", MAX_OTHER_BYTES + 1)
+    assert feed(channel_on(bytearray(1000), LIMIT), size + b"\x00\x00") == []
+    with pytest.raises(FrameTooLarge):
+        feed(channel_on(bytearray(1000), LIMIT), size + b"\x00\x03")
+
+
+def test_a_large_request_is_under_way_alone_and_answers_count_before_it_is_their_turn() -> None:
+    channel = channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT)
+    large = b"\x00\x01" + bytes(MAX_UNDER_WAY_BYTES)
+    assert feed(channel, framed(large)) == [large]
+    slot = channel.open_slot()
+    assert channel.is_full
+    channel.fill(slot, [b"answer"], 1.0)
+    assert not channel.is_full
+    channel.next_frame()
+    first, second = channel.open_slot(), channel.open_slot()
+    channel.fill(second, [bytes(MAX_UNSENT_BYTES + 1)], 1.0)
+    assert channel.is_full
+    channel.fill(first, [b"answer"], 1.0)
+    drain(channel)
+    assert not channel.is_full
+
+
+def half(size: int, begun: int) -> bytes:
+    return struct.pack(">i", size) + bytes(begun)
+
+
+def receive(channel: Channel, data: bytes) -> int:
+    """Receive as much as there is room for; how much that was."""
+    rest = len(data)
+    while rest and (room := channel.room()):
+        size = min(len(room), rest)
+        begin = len(data) - rest
+        room[:size] = data[begin : begin + size]
+        channel.received(size)
+        rest -= size
+        while channel.next_frame() is not None:
+            pass
+        channel.put_away()
+    return len(data) - rest
+
+
+def test_what_all_clients_have_sent_of_their_requests_is_bounded_and_the_first_one_goes_on() -> None:
+    limit = 10_000_000
+    now = [0.0]
+    looks: list[object] = []
+    load = Load(limit, 2**31, lambda _, look: looks.append(look), lambda: now[0])
+    channels = [channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT, load) for _ in range(50)]
+    data = half(8_000_000, 7_900_000)
+    came = [receive(channel, data) for channel in channels]
+    assert came[0] == len(data)  # it has held longest
+    assert sum(came) <= limit + 50 * FLOOR_BYTES
+    assert load.held_bytes <= limit + 50 * FLOOR_BYTES + 8_000_000
+    assert not channels[-1].room()
+    small = framed(b"a small request")
+    other = channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT, load)
+    assert feed(other, small) == [b"a small request"]  # needs nothing of it
+    owners = [channel._share.owner for channel in channels]
+    before = owners[-1].woken  # type: ignore[attr-defined]
+    assert receive(channels[0], bytes(100_000)) == 100_000  # whole: its memory is free again
+    assert owners[-1].woken > before  # type: ignore[attr-defined]
+    for channel in channels[1:]:
+        receive(channel, data)
+    assert load.held_bytes <= limit + 50 * FLOOR_BYTES + 8_000_000
+    now[0] = 11.0
+    looks.pop()()  # type: ignore[operator]
+    assert any(owner.is_dropped for owner in owners)  # type: ignore[attr-defined]
+    assert load.held_bytes < limit
+    for channel in channels:
+        channel.close()
+    assert (load.held_bytes, load.under_way) == (0, 0)
+
+
+def test_with_too_many_requests_in_all_each_client_has_one_at_a_time() -> None:
+    load = Load(-1, 4)
+    channels = [channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT, load) for _ in range(3)]
+    slots = [channels[0].open_slot() for _ in range(4)]
+    assert channels[0].is_full
+    assert not channels[1].is_full
+    slots.append(channels[1].open_slot())
+    assert channels[1].is_full
+    for slot in slots[:4]:
+        channels[0].fill(slot, [b"a"], 1.0)
+    assert not channels[1].is_full
+    assert load.under_way == 1
+
+
+def test_large_requests_are_few_at_a_time_and_the_smallest_goes_first() -> None:
+    load = Load(-1, 1)
+    began: list[int] = []
+    sizes = [50, 40, 30, 20, 10, 5, 7]
+    entered = [load.enter_large(size, lambda size=size: began.append(size)) for size in sizes]  # type: ignore[misc]
+    assert entered == [True] * 4 + [False] * 3
+    assert load.parks(20_000)
+    assert not load.parks(100)  # it may be through in its first turn
+    for _ in range(7):
+        load.leave_large()
+    assert began == [5, 7, 10]
+    assert not load.parks(20_000)
+    assert load.enter_large(1, lambda: None)
+
+
 def test_a_size_that_cannot_be_is_refused_at_once() -> None:
     with pytest.raises(MalformedMessage):
-        feed(Channel(bytearray(1000), LIMIT), struct.pack(">i", -1))
+        feed(channel_on(bytearray(1000), LIMIT), struct.pack(">i", -1))
     with pytest.raises(FrameTooLarge):
-        feed(Channel(bytearray(1000), 10), struct.pack(">i", 11))
+        feed(channel_on(bytearray(1000), 10), struct.pack(">i", 11))
 
 
 def test_answers_leave_in_the_order_of_their_slots() -> None:
-    channel = Channel(bytearray(1000), LIMIT)
+    channel = channel_on(bytearray(1000), LIMIT)
     slots = [channel.open_slot() for _ in range(4)]
     assert not channel.fill(slots[2], [b"c"], 1.0)
     assert not channel.fill(slots[1], [b"b", b"b"], 1.0)
@@ -116,7 +259,7 @@ def test_answers_leave_in_the_order_of_their_slots() -> None:
 
 
 def test_within_one_read_no_more_is_taken_than_answers_may_be_under_way() -> None:
-    channel = Channel(bytearray(SHARED_BUFFER_BYTES), LIMIT)
+    channel = channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT)
     assert len(feed_without_taking(channel, framed(*[b"ask"] * 1000))) == 0
     slots = [channel.open_slot() for frame in iter(channel.next_frame, None)]
     assert len(slots) == MAX_UNDER_WAY
@@ -127,7 +270,7 @@ def test_within_one_read_no_more_is_taken_than_answers_may_be_under_way() -> Non
 
 
 def test_within_one_read_no_more_is_taken_than_the_client_reads() -> None:
-    channel = Channel(bytearray(SHARED_BUFFER_BYTES), LIMIT)
+    channel = channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT)
     feed_without_taking(channel, framed(*[b"ask"] * 1000))
     answered = 0
     while channel.next_frame() is not None:
@@ -150,7 +293,7 @@ def test_a_slice_of_a_file_that_was_cut_is_an_error_and_no_endless_loop() -> Non
     filesystem = MemoryFileSystem()
     file = filesystem.open("/log", create=True)
     file.write_at([b"0123456789"], 0)
-    channel = Channel(bytearray(1000), LIMIT)
+    channel = channel_on(bytearray(1000), LIMIT)
     channel.fill(channel.open_slot(), [b"head", FileSlice(file, 4, 6)], 1.0)
     assert drain(channel) == b"head456789"
     channel.fill(channel.open_slot(), [b"head", FileSlice(file, 4, 6)], 1.0)
@@ -160,7 +303,7 @@ def test_a_slice_of_a_file_that_was_cut_is_an_error_and_no_endless_loop() -> Non
 
 
 def test_whoever_works_on_an_answer_is_told_that_the_client_left() -> None:
-    channel = Channel(bytearray(1000), LIMIT)
+    channel = channel_on(bytearray(1000), LIMIT)
     told = count()
     first, second, third = (channel.open_slot() for _ in range(3))
     promises: list[Deferred[object]] = [Deferred(), Deferred()]

@@ -89,8 +89,9 @@ class _Fetch:
 
     def answer_in_steps(self) -> Steps[Answer]:
         is_enough = yield from self._read_in_steps()
-        is_in_a_hurry = self._request.max_wait_ms <= 0 or self._ctx.broker.waiting.is_over
-        if is_enough or is_in_a_hurry or not self._partitions:
+        waiting = self._ctx.broker.waiting
+        may_wait = self._request.max_wait_ms > 0 and not waiting.is_over and waiting.has_room(len(self._partitions))
+        if is_enough or not may_wait or not self._partitions:
             return (yield from self._respond_in_steps())
         return self._wait()
 

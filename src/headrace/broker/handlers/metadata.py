@@ -10,7 +10,7 @@ from functools import lru_cache
 from headrace.broker.changes import Change
 from headrace.broker.errors import code_of
 from headrace.broker.handler import CLUSTER, TOPIC, Answer, Context, denial
-from headrace.broker.topics import MAX_PARTITIONS, Topic
+from headrace.broker.topics import Topic
 from headrace.broker.turns import Steps
 from headrace.errors import HeadraceError
 from headrace.model import InvalidTopicName, check_topic_name
@@ -132,7 +132,7 @@ def _describe(ctx: Context, request: MetadataRequest, topic: Topic) -> MetadataR
     return described
 
 
-@lru_cache(2 * MAX_PARTITIONS)
+@lru_cache(20_000)
 def _partition(index: int, node_id: int, leader_epoch: int) -> MetadataResponsePartition:
     """The third partition of one topic is described as that of any other: made once, and never changed."""
     node = [node_id]

@@ -109,6 +109,23 @@ class GroupCoordinator:
         if kind.holds(group_id):
             self._classic.give_up(group_id)
 
+    # How much there is:
+
+    @property
+    def group_count(self) -> int:
+        return sum(len(kind.group_ids()) for kind in self._kinds)
+
+    def holds(self, group_id: str) -> bool:
+        return self._kind_of(group_id) is not None
+
+    def knows_member(self, group_id: str, member_id: str) -> bool:
+        kind = self._kind_of(group_id)
+        return kind is not None and kind.knows_member(group_id, member_id)
+
+    def count_members(self) -> int:
+        """Of all groups: not for every request, since there may be many groups."""
+        return sum(kind.count_members() for kind in self._kinds)
+
     # Decisions:
 
     def decide(self, event: Event, now_ms: int) -> Decision:

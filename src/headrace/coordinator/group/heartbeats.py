@@ -128,6 +128,12 @@ class HeartbeatGroups(Generic[G]):
     def group_ids(self) -> Collection[str]:
         return self._groups.keys()
 
+    def count_members(self) -> int:
+        return sum(len(group.members) for group in self._groups.values())
+
+    def knows_member(self, group_id: str, member_id: str) -> bool:
+        return member_id in self._groups[group_id].members
+
     def holds(self, group_id: str) -> bool:
         return group_id in self._groups
 

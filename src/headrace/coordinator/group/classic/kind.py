@@ -44,6 +44,13 @@ class ClassicGroups:
     def holds(self, group_id: str) -> bool:
         return group_id in self._groups
 
+    def count_members(self) -> int:
+        return sum(len(group.members) + len(group.pending_joins) for group in self._groups.values())
+
+    def knows_member(self, group_id: str, member_id: str) -> bool:
+        group = self._groups[group_id]
+        return member_id in group.members or member_id in group.pending_joins
+
     def group(self, group_id: str) -> ClassicGroup:
         return self._groups[group_id]
 
