@@ -186,8 +186,9 @@ DIFFERENCES: tuple[Difference, ...] = (
         "The topics that a streams group needs (`group.protocol=streams`) are made before its heartbeat is answered; "
         "why one could not be made is told in that answer, where Kafka tells it in the next. An answer that was lost "
         "is given again with its tasks. Which of several even assignments is chosen need not be Kafka's choice: tasks "
-        "stay where they are, or go where a copy of their state is. As in Kafka 4.3 there are no warm-up tasks, no "
-        "static members, no sources by regular expression, and no new topology for a group that has one.",
+        "stay where they are, or go where a copy of their state is. An application may have 10,000 tasks, and is else "
+        "refused with STREAMS_INVALID_TOPOLOGY. As in Kafka 4.3 there are no warm-up tasks, no static members, no "
+        "sources by regular expression, and no new topology for a group that has one.",
         (),
     ),
     Difference(

@@ -3,6 +3,8 @@
 What is in the way is a status; what contradicts itself is refused.
 """
 
+import time
+
 import pytest
 
 from headrace.coordinator.group.heartbeats import Refusal
@@ -59,6 +61,32 @@ def test_repartition_topics_in_a_circle_have_as_many_as_what_comes_in():
         ]
     )
     assert partitions(configure(topology, topics(a=3))) == {"back": 3, "there": 3}
+
+
+def test_circles_that_feed_circles_are_followed_in_little_time():
+    """Circle after circle, as only a client sends it that means no good; looking at all in each step takes minutes."""
+    size = 12_000
+    subtopologies = [reads("in", "a", writes=["t0"])]
+    for number in range(size):
+        both = [(f"t{number}", 0), (f"t{number + 1}", 0)]
+        subtopologies.append(reads(f"s{number}", repartition=both, writes=[f"t{number + 1}"]))
+    topology = Topology(subtopologies=subtopologies)
+    began = time.process_time()
+    assert partitions(configure(topology, topics(a=3))) == {f"t{number}": 3 for number in range(size + 1)}
+    normalize(topology)
+    assert time.process_time() - began < 10
+
+
+def test_an_application_has_so_many_tasks_and_no_more():
+    within = Topology(subtopologies=[reads(str(number), "a") for number in range(10)])
+    assert configure(within, topics(a=1_000)).status is None
+    with pytest.raises(Refusal, match="11000 tasks: an application may have 10000"):
+        configure(Topology(subtopologies=[reads(str(number), "a") for number in range(11)]), topics(a=1_000))
+
+
+def test_a_repartition_topic_of_a_negative_size_is_refused():
+    with pytest.raises(Refusal, match="fewer than no partitions"):
+        check_topology(Topology(subtopologies=[reads("0", "a", repartition=[("r", -1)])]))
 
 
 def test_what_is_joined_has_the_same_number_of_partitions():

@@ -6,6 +6,7 @@ comes before the release of it, so the last claim wins, and a release takes away
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -52,6 +53,7 @@ class StreamsGroup:
     # Derived from the above:
     owners: dict[Task, str] = field(default_factory=dict)
     copies: Counter[tuple[str, Task]] = field(default_factory=Counter)
+    readers: Mapping[str, list[str]] = field(default_factory=dict)  # source topic → subtopologies
     # Not kept over a restart, and so no part of what makes two states equal:
     configured: Configured | None = field(default=None, compare=False)
     endpoint_epoch: int = field(default=0, compare=False)  # grows whenever somebody with an endpoint gets other tasks
@@ -83,13 +85,8 @@ class StreamsGroup:
 
     def has_had(self, member: Member, topic: str, partition: int, epoch: int) -> bool:
         """Whether the member reads this partition, and has done so without a break since this epoch."""
-        readers = self.topology.subtopologies if self.topology else ()
-        for subtopology in readers:
-            if topic in source_topics(subtopology):
-                since = member.holding.since.get(Task(subtopology.subtopology_id, partition))
-                if since is not None and since <= epoch:
-                    return True
-        return False
+        since = (member.holding.since.get(Task(reader, partition)) for reader in self.readers.get(topic, ()))
+        return any(first is not None and first <= epoch for first in since)
 
     def copy(self) -> "StreamsGroup":
         """A copy that may be changed without changing this one; what is in the mappings never changes."""
@@ -106,6 +103,7 @@ class StreamsGroup:
             self.targets.copy(),
             self.owners.copy(),
             self.copies.copy(),
+            self.readers,
             self.configured,
             self.endpoint_epoch,
             self.shutdown_requested_by,
@@ -136,6 +134,11 @@ class StreamsGroup:
                 self.assignment_configs = tuple((each.key, each.value) for each in value.last_assignment_configs or ())
             case log.StreamsGroupTopologyKey(), log.StreamsGroupTopologyValue():
                 self.topology = Topology(epoch=value.epoch, subtopologies=value.subtopologies)
+                readers: dict[str, list[str]] = {}
+                for each in value.subtopologies:
+                    for topic in source_topics(each):
+                        readers.setdefault(topic, []).append(each.subtopology_id)
+                self.readers = readers
             case log.StreamsGroupTargetAssignmentMetadataKey(), log.StreamsGroupTargetAssignmentMetadataValue():
                 self.assignment_epoch = value.assignment_epoch
             case log.StreamsGroupTargetAssignmentMemberKey(), log.StreamsGroupTargetAssignmentMemberValue():
@@ -150,7 +153,7 @@ class StreamsGroup:
             case log.StreamsGroupMetadataKey():
                 self.exists = False
             case log.StreamsGroupTopologyKey():
-                self.topology = None
+                self.topology, self.readers = None, {}
             case log.StreamsGroupTargetAssignmentMetadataKey():
                 self.assignment_epoch = -1
             case log.StreamsGroupTargetAssignmentMemberKey():

@@ -21,7 +21,6 @@ from headrace.coordinator.group.streams.group import Passing, StreamsGroup
 from headrace.coordinator.group.streams.heartbeat import StreamsDelayTimer, StreamsRebalanceTimer, StreamsSessionTimer
 from headrace.coordinator.group.streams.member import Member
 from headrace.coordinator.group.streams.tasks import Tasks, list_tasks
-from headrace.coordinator.group.streams.topology import source_topics
 from headrace.coordinator.group.topics import TopicsChanged
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
@@ -203,8 +202,7 @@ class StreamsGroups(HeartbeatGroups[StreamsGroup]):
     def is_subscribed(self, group_id: str, topic: str) -> bool:
         """Whether the application runs, and reads the topic."""
         group = self._groups[group_id]
-        topology = group.topology if group.members else None
-        return topology is not None and any(topic in source_topics(each) for each in topology.subtopologies)
+        return bool(group.members) and topic in group.readers
 
     def expiry(self, group_id: str) -> ExpiryRule | None:
         """Each offset expires by its own age, once the application does not read its topic."""

@@ -5,6 +5,7 @@ many tasks each subtopology has, and what is in the way: sources that are missin
 have yet to be made. Everything here is pure.
 """
 
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -15,6 +16,8 @@ from headrace.coordinator.group.topics import Topics
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.shared import TopicInfo
 from headrace.protocol.messages.streams_group_heartbeat import CopartitionGroup, Status, Subtopology, Topology
+
+MAX_TASKS = 10_000  # as a topic may have partitions; assigning them takes some tenths of a second
 
 
 class StatusCode(IntEnum):
@@ -66,6 +69,8 @@ def check_topology(topology: Topology) -> None:
                     f"changelog topic {topic.name} of subtopology {name} has {topic.partitions} partitions: leave "
                     "their number to the broker (0)"
                 )
+        if any(topic.partitions < 0 for topic in subtopology.repartition_source_topics):
+            raise invalid_topology(f"a repartition topic of subtopology {name} has fewer than no partitions")
         if subtopology.source_topic_regex:
             raise invalid(f"subtopology {name} reads topics by a regular expression, which is unsupported: name them")
         if not any(True for _ in source_topics(subtopology)):
@@ -95,12 +100,13 @@ def normalize(topology: Topology) -> Topology:
 def _normalize(subtopology: Subtopology) -> Subtopology:
     sources = sorted(set(subtopology.source_topics))
     repartition = _sort_topics(subtopology.repartition_source_topics)
-    names = [topic.name for topic in repartition]
+    place = {name: number for number, name in enumerate(sources)}
+    made = {topic.name: number for number, topic in enumerate(repartition)}
     groups = [
         CopartitionGroup(
-            source_topics=sorted({sources.index(subtopology.source_topics[n]) for n in group.source_topics}),
+            source_topics=sorted({place[subtopology.source_topics[n]] for n in group.source_topics}),
             repartition_source_topics=sorted(
-                {names.index(subtopology.repartition_source_topics[n].name) for n in group.repartition_source_topics}
+                {made[subtopology.repartition_source_topics[n].name] for n in group.repartition_source_topics}
             ),
         )
         for group in subtopology.copartition_groups
@@ -187,6 +193,8 @@ def configure(topology: Topology, topics: Topics) -> Configured:
         each.subtopology_id: max(counts[name] for name in source_topics(each))
         for each in sorted(topology.subtopologies, key=lambda each: each.subtopology_id)
     }
+    if sum(tasks.values()) > MAX_TASKS:
+        raise invalid_topology(f"the topology has {sum(tasks.values())} tasks: an application may have {MAX_TASKS}")
     return Configured(topics.version, topology, fingerprint, None, tasks, made)
 
 
@@ -211,24 +219,7 @@ def _count_partitions(topology: Topology, existing: Mapping[str, int]) -> dict[s
     """
     repartition = {topic.name: topic for each in topology.subtopologies for topic in each.repartition_source_topics}
     made = {name: topic.partitions for name, topic in repartition.items() if topic.partitions}
-    writers: dict[str, list[Subtopology]] = {}
-    for subtopology in topology.subtopologies:
-        for name in subtopology.repartition_sink_topics:
-            writers.setdefault(name, []).append(subtopology)
-    unknown = repartition.keys() - made.keys()
-    while unknown:
-        sources = {name: {s for writer in writers.get(name, ()) for s in source_topics(writer)} for name in unknown}
-        known = {name: sources[name] - unknown for name in unknown if sources[name] - unknown}
-        # Those whose sources are all known first; in a cycle, those of which some are.
-        whole = {name: known[name] for name in known if known[name] == sources[name]}
-        decided = {name: max(made.get(s) or existing[s] for s in of) for name, of in (whole or known).items()}
-        if not decided:
-            raise invalid_topology(
-                f"the number of partitions of {', '.join(sorted(unknown))} cannot be computed: "
-                "no subtopology writes to it"
-            )
-        made |= decided
-        unknown -= decided.keys()
+    made |= _follow_writers(topology, {**existing, **made}, repartition.keys() - made.keys())
     for subtopology in topology.subtopologies:
         for copartitioned in _copartition_groups(subtopology):
             made |= _copartition(copartitioned, repartition, made, existing)
@@ -236,6 +227,47 @@ def _count_partitions(topology: Topology, existing: Mapping[str, int]) -> dict[s
         tasks = max(made.get(name) or existing[name] for name in source_topics(subtopology))
         made |= {topic.name: tasks for topic in subtopology.state_changelog_topics}
     return made
+
+
+def _follow_writers(topology: Topology, known: Mapping[str, int], unknown: set[str]) -> dict[str, int]:
+    """The numbers of partitions of repartition topics that do not say: the largest source of those who write to them.
+
+    Every source and every sink is looked at once. In a circle of topics, what is known so far decides.
+    """
+    subtopologies = topology.subtopologies
+    sources = [set(source_topics(each)) for each in subtopologies]
+    waits_for = [len(names & unknown) for names in sources]
+    largest = [max((known[name] for name in names - unknown), default=0) for names in sources]
+    readers: dict[str, list[int]] = {}
+    writers: Counter[str] = Counter()
+    for index, each in enumerate(subtopologies):
+        for name in sources[index] & unknown:
+            readers.setdefault(name, []).append(index)
+        writers.update(set(each.repartition_sink_topics) & unknown)
+    ready = deque(index for index, count in enumerate(waits_for) if not count)
+    partly = deque(index for index, count in enumerate(waits_for) if count and largest[index])
+    counts: dict[str, int] = dict.fromkeys(unknown, 0)
+    is_done = [False] * len(subtopologies)
+    decided: dict[str, int] = {}
+    while ready or partly:
+        index = (ready or partly).popleft()
+        if is_done[index]:
+            continue
+        is_done[index] = True
+        for name in set(subtopologies[index].repartition_sink_topics) & unknown:
+            counts[name] = max(counts[name], largest[index])
+            writers[name] -= 1
+            if writers[name] or name in decided:
+                continue
+            decided[name] = counts[name]
+            for reader in readers.get(name, ()):
+                largest[reader] = max(largest[reader], counts[name])
+                waits_for[reader] -= 1
+                (partly if waits_for[reader] else ready).append(reader)
+    if len(decided) < len(unknown):
+        missing = ", ".join(sorted(unknown - decided.keys()))
+        raise invalid_topology(f"the number of partitions of {missing} cannot be computed: no subtopology writes to it")
+    return decided
 
 
 def _copartition_groups(subtopology: Subtopology) -> Iterator[set[str]]:
