@@ -257,6 +257,19 @@ def test_who_leaves_before_the_answer_is_recorded_too(broker):
     assert left in ({"unknown"}, {"ok"})  # it was answered, if the broker was quicker than the socket's end
 
 
+def test_topics_made_on_demand_are_recorded_for_who_leaves_too_and_once(broker):
+    names = [f"d-{number}" for number in range(30)]
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True)
+    with Wire(broker.plain) as wire:
+        wire.send(asked, 12)
+    with Wire(broker.plain) as wire:
+        wire.ask(asked, MetadataResponse, 12)
+    recorded = [name for event in events(broker, api="METADATA") for _, name in resources(event)]
+    assert set(recorded) == set(names)
+    made = [name for event in events(broker, api="METADATA", outcome="ok") for _, name in resources(event)]
+    assert len(made) == len(set(made))
+
+
 def test_what_was_answered_is_on_record_after_a_kill(tmp_path):
     path = tmp_path / "audit.log"
     with (

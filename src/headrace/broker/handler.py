@@ -10,10 +10,10 @@ hears of it; a handler has nothing to do with either.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import GeneratorType, MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.broker.changes import FREQUENT, Change, Changes, word_of
 from headrace.broker.config import PLAINTEXT, Address
@@ -29,6 +29,8 @@ from headrace.security.authorizer import every_operation
 from headrace.security.principal import ANONYMOUS, Principal
 from headrace.telemetry import audit
 from headrace.telemetry.audit import Caller
+
+T = TypeVar("T")
 
 CLUSTER, TOPIC, GROUP = ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
@@ -208,6 +210,8 @@ class Context:
 
         Of changes that are made every second by whoever is not an administrator, those alike are counted.
         """
+        if not self.broker.audit.wants(audit.CHANGES):
+            return
         by_code: dict[int | None, list[dict[str, Any]]] = {}
         for change in changes:
             if not change.is_denied:
@@ -223,6 +227,20 @@ class Context:
             key = (self.principal, self.client_host, self.client_id, api, resources[0]["name"], code)
             facts["resources"] = resources[: audit.RESOURCES_A_LINE]
             record.record_often(audit.CHANGES, audit.CHANGE, outcome, self.caller, key, **facts)
+
+    async def record_made(self, making: Awaitable[T], api: str, change: Change) -> T:
+        """What comes of making something that the answer does not tell of; recorded, also if the client leaves.
+
+        Nothing is recorded if what comes of it is false: then somebody else was first.
+        """
+        try:
+            made = await making
+        except asyncio.CancelledError:
+            self.record_changes(api, [change._replace(error_code=None)])
+            raise
+        if made:
+            self.record_changes(api, [change])
+        return made
 
 
 # A handler answers at once, later, or (Produce with acks=0) not at all. A None that comes later hangs up on the client.

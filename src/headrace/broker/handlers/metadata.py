@@ -73,17 +73,19 @@ async def _create_and_answer(
     partitions = ctx.broker.config.number("num.partitions")
     refused: dict[str, ErrorCode] = {}
 
-    def create(name: str) -> None:
-        if name not in ctx.broker.topics.by_name:
-            ctx.broker.topics.create(name, partitions, {})
+    def create(name: str) -> bool:
+        if name in ctx.broker.topics.by_name:
+            return False
+        ctx.broker.topics.create(name, partitions, {})
+        return True
 
     for name in missing:
         try:
             if not (ctx.may(Operation.CREATE, CLUSTER) or ctx.may(Operation.CREATE, TOPIC, name)):
                 raise ctx.deny(Operation.CREATE, TOPIC, name)
             ctx.charge_mutations(partitions, strict=False)  # a client that asks for metadata is not refused for it
-            await ctx.broker.in_thread(lambda name=name: create(name))  # type: ignore[misc]  # bound now, not later
-            ctx.record_changes("METADATA", [Change("topic", name, 0, {"partitions": partitions})])
+            making = ctx.broker.in_thread(lambda name=name: create(name))  # type: ignore[misc]  # bound now, not later
+            await ctx.record_made(making, "METADATA", Change("topic", name, 0, {"partitions": partitions}))
         except HeadraceError as error:
             refused[name] = code_of(error)
     answers = []

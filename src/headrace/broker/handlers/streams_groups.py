@@ -79,9 +79,8 @@ async def _make_topics(ctx: Context, topics: tuple[TopicInfo, ...]) -> str:
             configs=[CreatableTopicConfig(name=each.key, value=each.value) for each in topic.topic_configs],
         )
         try:
-            await make_topic(ctx, wanted, strict=True)
             change = Change("topic", topic.name, 0, {"partitions": topic.partitions})
-            ctx.record_changes("STREAMS_GROUP_HEARTBEAT", [change])
+            await ctx.record_made(make_topic(ctx, wanted, strict=True), "STREAMS_GROUP_HEARTBEAT", change)
         except HeadraceError as error:
             if code_of(error) != ErrorCode.TOPIC_ALREADY_EXISTS:  # another member was first
                 failed.append(f"{topic.name} ({error})")
