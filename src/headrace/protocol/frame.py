@@ -130,7 +130,10 @@ def encoding_response_parts(
         parts += _join_small(encoded)
         encoded.clear()
         yield
-    parts += _join_small(encoded)
+    if needs_no_copy(type(body)):  # there are records in it
+        parts += _join_small(encoded)
+    else:
+        parts.append(b"".join(encoded))
     size = sum(map(len, parts))
     if response_header_version(type(body), version):
         parts.insert(0, _SIZE_AND_ID_AND_NO_TAGS.pack(size + 5, correlation_id))
