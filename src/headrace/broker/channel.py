@@ -170,9 +170,7 @@ class Channel:
     def next_frame(self) -> memoryview | None:
         """The next whole frame, without its size; None if there is none, or the client has to read or to wait first."""
         start = self._start + _SIZE.size
-        if start > self._end or self.is_muted:
-            return None
-        if len(self._slots) >= self.max_under_way or self.unsent_bytes > MAX_UNSENT_BYTES:  # `is_full`, without a call
+        if start > self._end or self.is_full or self.is_muted:
             return None
         buffer = self._own if self._own is not None else self._shared
         (size,) = _SIZE.unpack_from(buffer, self._start)
