@@ -70,7 +70,14 @@ def broker_settings(wire, topic):
     # So is who may come in: Kafka has classes and key stores for it, and its listeners are others.
     of_security = {"authorization", "allow.everyone.if.no.acl.found", "super.users", "users.file"}
     of_security |= {"listener.security.protocol.map"}
-    ours_and_kafkas = sorted(set(BROKER_SETTINGS) - by_chance - of_security - set(LISTENER_SETTINGS))
+    # Kafka knows few of our limits, has none by default, and lets those on addresses change while it runs.
+    of_limits = {"queued.max.request.bytes", "max.connections.per.ip", "max.connections.per.ip.overrides"}
+    of_limits |= {"max.group.members", "max.groups", "max.partitions", "max.partitions.per.topic"}
+    of_limits |= {"max.in.flight.requests", "max.in.flight.requests.per.connection", "max.transactional.ids"}
+    apart = by_chance | of_security | of_limits | set(LISTENER_SETTINGS)
+    # How it is watched is not set by Kafka's names either.
+    of_operation = ("audit.", "metrics.", "otel.", "shutdown.")
+    ours_and_kafkas = sorted(name for name in set(BROKER_SETTINGS) - apart if not name.startswith(of_operation))
     return {
         "shared": _describe(wire, "1", kind=_BROKER, keys=ours_and_kafkas),
         "not ours": _describe(wire, "1", kind=_BROKER, keys=["no.such.setting"]),
