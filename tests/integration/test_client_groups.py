@@ -10,14 +10,18 @@ from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import GroupHasMembers, Refused, UnknownGroup
 from headrace.model import TopicPartition
+from tests.conformance.clients.wire import Wire
+from tests.conformance.test_wire_streams_groups import Group as StreamsGroup
+from tests.conformance.test_wire_streams_groups import topology
 from tests.integration.test_cli_group import member
 
+AT_ONCE = {"group.initial.rebalance.delay.ms": "0", "group.streams.initial.rebalance.delay.ms": "0"}
 PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
 
 
 @pytest.fixture
 def broker():
-    with Broker(durability="os", settings={"group.initial.rebalance.delay.ms": "0"}) as broker:
+    with Broker(durability="os", settings=AT_ONCE) as broker:
         yield broker
 
 
@@ -39,6 +43,19 @@ def test_members_that_came_meanwhile(broker, coordinators, protocol):
         with pytest.raises(Refused, match="GROUP_SUBSCRIBED_TO_TOPIC"):
             groups.delete_offsets(coordinators, "billing", PLACES)
     assert groups.committed_offsets(coordinators, "billing") == dict.fromkeys(PLACES, (0, ""))
+
+
+def test_an_application_of_kafka_streams_is_described_with_the_partitions_that_it_reads(broker, coordinators):
+    with Wire(broker.bootstrap_servers) as wire:
+        application = StreamsGroup(wire, "counters")
+        application.join("a", topology("orders"))
+        application.join("b", topology("orders"))
+        application.beat("a")
+        application.beat("a", {"0": [0]})
+        application.beat("b")
+    described = groups.describe_group(coordinators, "counters")
+    assert (described.kind, described.state) == ("streams", "Stable")
+    assert {each.id: each.partitions for each in described.members} == {"a": (PLACES[0],), "b": (PLACES[1],)}
 
 
 def test_offsets_are_forgotten(coordinators):

@@ -5,6 +5,7 @@ Two kinds are told apart, because two APIs describe them: those of the classic p
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.coordinators import Coordinators
-from headrace.client.errors import GroupHasMembers, Refused, UnknownGroup, VersionNotSpoken
+from headrace.client.errors import GroupHasMembers, Refused, UnknownGroup, UnknownTopic, VersionNotSpoken
 from headrace.client.leaders import by_topic
 from headrace.model import TopicPartition
 from headrace.protocol import codec
@@ -39,6 +40,7 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from headrace.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from headrace.protocol.schema import INT32, Message, Struct, array, int16, string
 
 # What members of a classic consumer group are assigned, as their leader wrote it.
@@ -66,7 +68,7 @@ def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple(sorted(TopicPartition(topic.topic, index) for topic in prefix.topics for index in topic.partitions))
 
 
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, STREAMS = "classic", "consumer", "streams"
 
 _LAST_VERSION_BY_NAME = 9  # of OffsetCommit and OffsetFetch
 _GROUPS_SINCE = 8  # OffsetFetch for several groups (KIP-709)
@@ -149,7 +151,11 @@ def list_groups(cluster: Cluster, states: Collection[str] = ()) -> list[GroupLis
 def describe_group(coordinators: Coordinators, name: str) -> Group:
     def ask(connection: Connection) -> Group | None:
         node = coordinators.node_of(name)
-        return _describe_consumer(connection, node, name) or _describe_classic(connection, node, name)
+        return (
+            _describe_consumer(connection, node, name)
+            or _describe_streams(coordinators.cluster, connection, node, name)
+            or _describe_classic(connection, node, name)
+        )
 
     group = coordinators.ask(name, ask)
     if group is None:
@@ -194,6 +200,50 @@ def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
             for topic in assignment.topic_partitions
             for index in topic.partitions
         )
+    )
+
+
+def _describe_streams(cluster: Cluster, connection: Connection, node: int, name: str) -> Group | None:
+    """A group of Kafka Streams (KIP-1071); what its members have are the partitions that their active tasks read."""
+    try:
+        response = connection.request(StreamsGroupDescribeRequest(group_ids=[name]), StreamsGroupDescribeResponse)
+    except VersionNotSpoken:
+        return None
+    (found,) = response.groups
+    if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    _check(f"cannot describe group {name!r}", found.error_code, found.error_message)
+    partitions: dict[str, list[TopicPartition]] = {}  # by subtopology
+    for each in (found.topology.subtopologies if found.topology else None) or ():
+        partitions[each.subtopology_id] = []
+        for topic in (*each.source_topics, *(made.name for made in each.repartition_source_topics)):
+            with suppress(UnknownTopic):
+                partitions[each.subtopology_id] += cluster.partitions(topic)
+    return Group(
+        name,
+        STREAMS,
+        found.group_state,
+        STREAMS,
+        "",
+        node,
+        connection.address,
+        tuple(
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host.removeprefix("/"),
+                tuple(
+                    sorted(
+                        partition
+                        for tasks in member.assignment.active_tasks
+                        for partition in partitions.get(tasks.subtopology_id, ())
+                        if partition.partition in tasks.partitions
+                    )
+                ),
+            )
+            for member in found.members
+        ),
     )
 
 
