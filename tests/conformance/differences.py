@@ -299,6 +299,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         (),
     ),
     Difference(
+        "Every limit has a default",
+        "Kafka's defaults for `max.connections` and `queued.max.request.bytes` are no limit; here they are 10,000 and "
+        "256 MiB, and there are limits on partitions, groups, members, transactional ids and requests in flight that "
+        "Kafka does not know. At `max.connections` a connection that was silent for ten seconds makes room. Requests "
+        "other than Produce have 16 MiB at most, whatever `socket.request.max.bytes` is.",
+        (),
+    ),
+    Difference(
         "No client id opens the internal topics",
         "Kafka lets whoever calls itself `__admin_client` produce to `__consumer_offsets` and `__transaction_state`. "
         "Here nobody but the broker writes there; everybody is answered INVALID_TOPIC_EXCEPTION.",
