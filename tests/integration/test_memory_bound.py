@@ -373,5 +373,7 @@ def test_ten_thousand_silent_connections(tmp_path: Path) -> None:
                 with Wire(broker.bootstrap_servers, timeout=60) as wire:  # accepted after all of them
                     wire.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
                 assert own_mib(broker.pid) - before < wanted * 32 / 1024
+            files = Path(f"/proc/{broker.pid}/fd")
+            wait_until(lambda: len(list(files.iterdir())) < 500, "it has not noticed that they left", patience_s=60)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
