@@ -12,6 +12,7 @@ from collections import Counter
 
 import pytest
 
+from headrace.records import Record, build_batch, crc_of
 from headrace.testing.clock import FakeClock
 from tests.simulation.filled_broker import FilledBroker, acl_for
 from tests.simulation.simulated_broker import run_simulation
@@ -47,6 +48,30 @@ def test_garbage_in_an_internal_topic_stops_neither_the_start_nor_anybody_else(s
         return world.steps
 
     run_simulation(seed, simulate)
+
+
+def test_a_marker_that_cannot_be_read_stops_no_start() -> None:
+    async def simulate(chance: random.Random, clock: FakeClock) -> Counter[str]:
+        world = FilledBroker(chance, clock)
+        world.broker.topics.create("out", 1, {})
+        await world.fill("good")
+        topic = world.broker.topics.owned("__consumer_offsets")
+        assert topic is not None
+        for log in topic.partitions:
+            batch = build_batch([Record(0, clock.now_ms(), b"key", b"value")])
+            size = log.segments[-1].size
+            log.append(batch, now_ms=clock.now_ms(), from_client=False)
+            log.flush()
+            written = bytearray(log.segments[-1].file.read_at(len(batch), size))
+            written[22] = 0x27  # a marker, in a codec that there is not, under a checksum that fits
+            written[17:21] = crc_of(written).to_bytes(4, "big")
+            world.disk.corrupt(log.segments[-1].path, size, bytes(written))
+        world.crash()
+        assert await world.committed("good-offsets") == 5
+        world.close()
+        return world.steps
+
+    run_simulation(1, simulate)
 
 
 @pytest.mark.long

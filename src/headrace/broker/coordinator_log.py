@@ -135,7 +135,7 @@ def replay(log: Log, decode: Decode, apply: Callable[[CoordinatorRecord, BatchHe
         except HeadraceError as error:
             records = []
             unusable += header.record_count
-            _report(log, header.base_offset, error, unusable)
+            report_unusable(log, header.base_offset, error, unusable)
         for record in records:
             try:
                 decoded = decode(record.key or b"", record.value)
@@ -143,12 +143,13 @@ def replay(log: Log, decode: Decode, apply: Callable[[CoordinatorRecord, BatchHe
                     apply(decoded, header)
             except Exception as error:  # noqa: BLE001 - bytes of anybody's making: there is no telling what it breaks
                 unusable += 1
-                _report(log, record.offset, error, unusable)
+                report_unusable(log, record.offset, error, unusable)
     if unusable > _REPORTED:
         _log.error("and more records of an internal topic cannot be used", log=str(log.topic_partition), count=unusable)
 
 
-def _report(log: Log, offset: int, error: Exception, count: int) -> None:
+def report_unusable(log: Log, offset: int, error: Exception, count: int) -> None:
+    """Log a record that cannot be used, the `count`-th of its partition, unless there were many already."""
     if count <= _REPORTED:
         reason = f"{type(error).__name__}: {error}"
         _log.error(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from headrace.broker.coordinator_log import CoordinatorLog, Producer, batches_of, replay
+from headrace.broker.coordinator_log import CoordinatorLog, Producer, batches_of, replay, report_unusable
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
 from headrace.broker.limits import MAX_GROUPS, MAX_MEMBERS, Limits
 from headrace.broker.topics import TopicCatalog
@@ -39,7 +39,7 @@ from headrace.protocol.messages.streams_group_heartbeat import (
 )
 from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from headrace.protocol.schema import Message, Uuid
-from headrace.records import BatchHeader, ControlType, control_type_of, header_at
+from headrace.records import BatchHeader, ControlType, RecordsError, control_type_of, header_at
 from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
@@ -291,9 +291,15 @@ class _End(NamedTuple):
 def _ends_in(log: Log) -> dict[int, list[_End]]:
     """The ends of transactions in a log, in order, by producer id."""
     ends: dict[int, list[_End]] = {}
+    unusable = 0
     for batch in batches_of(log, reports=False):  # whoever applies it does
         header = header_at(batch)
-        marker = control_type_of(batch) if header.is_control and header.record_count else None
+        try:
+            marker = control_type_of(batch) if header.is_control and header.record_count else None
+        except RecordsError as error:  # of anybody's making: the other transactions have nothing to do with it
+            unusable += 1
+            report_unusable(log, header.base_offset, error, unusable)
+            continue
         if marker:
             ends.setdefault(header.producer_id, []).append(_End(header.base_offset, marker[0] is ControlType.COMMIT))
     return ends

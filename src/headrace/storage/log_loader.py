@@ -218,7 +218,10 @@ class _Loader:
     def recover(self, segments: list[Segment], first: int) -> tuple[list[Segment], ProducerState, int]:
         """Check the segments from `first` on; the segments that are left, the producers, and the end offset."""
         expected = segments[first].base_offset
-        producers = replay(self._filesystem, self._directory, segments[:first], expected)
+        try:
+            producers = replay(self._filesystem, self._directory, segments[:first], expected)
+        except CorruptBatch:  # the snapshot of the producers is lost, and batches that would have been passed over too
+            return self.recover(segments, 0)
         for index in range(first, len(segments)):
             segment = segments[index]
             behind = segments[index + 1].base_offset if index + 1 < len(segments) else None

@@ -176,6 +176,20 @@ def test_what_is_dropped_behind_a_tear_may_hold_offsets_of_any_other_segment():
     assert (log.end_offset, recovery.removed_segments) == (2, len(written.segments) - 1)
 
 
+def test_damage_in_an_older_segment_is_found_when_its_producers_are_lost_too():
+    filesystem, written = _write()
+    log, _ = _open(filesystem)
+    log.close()
+    filesystem.corrupt(written.segments[0].path, SIZE + 70, b"\xff\xff")
+    for name in filesystem.list(FOLDER):
+        if name.endswith(".snapshot"):
+            filesystem.remove(f"{FOLDER}/{name}")
+    filesystem.remove(written.segments[-1].path.replace(".log", ".index"))
+    log, recovery = _open(filesystem, recovery_point=20, was_clean=True)
+    assert [(damage.first_offset, damage.next_offset) for damage in recovery.damage] == [(2, 4)]
+    assert [header.base_offset for header, _ in batches_from(log, 4)] == list(range(4, 20, 2))
+
+
 def test_a_batch_that_claims_what_follows_it_takes_nothing_of_it_along():
     """Its checksum fits, so it is not a disk's doing; what was durable behind it is served all the same."""
     filesystem, written = _write(batches=2)
