@@ -19,7 +19,12 @@ def main() -> None:
     handler.setFormatter(JsonFormatter())
     logging.getLogger("headrace").addHandler(handler)
     logging.getLogger("headrace").setLevel(logging.INFO)
-    section = {"url": told["url"], "slot": told["name"], "tables": told.get("tables", []), "heartbeat_s": 1.0}
+    section = told.get("section") or {
+        "url": told["url"],
+        "slot": told["name"],
+        "tables": told.get("tables", []),
+        "heartbeat_s": 1.0,
+    }
     addresses = parse_bootstrap(told["bootstrap"])
     runtime = make_runtime(
         from_section(told["name"], section | told.get("source", {})),

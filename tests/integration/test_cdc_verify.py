@@ -4,6 +4,7 @@ import contextlib
 import json
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +18,19 @@ import headrace
 from headrace.cli.main import cli
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
+from headrace.client.offsets import bounds
 from headrace.client.writer import NewRecord, Writer
 from headrace.connect.capture.running import make_runtime
-from headrace.connect.capture.settings import CaptureSettings, from_section
+from headrace.connect.capture.settings import CaptureSettings, from_section, kind_of
 from headrace.connect.capture.verification import TableReport, verify
 from headrace.retry import Backoff
 from tests.integration.cdc_mysql.shop import connect as connect_mysql
 from tests.integration.cdc_postgres_server import CdcPostgres
-from tests.integration.cdc_postgres_topics import wait_for
+from tests.integration.cdc_postgres_topics import CdcWorker, read_topic, wait_for
 from tests.servers.mysql import binlog_server
 
 ROWS = 400
+SNAPSHOT_ROWS = 3000
 
 
 @dataclass
@@ -155,6 +158,58 @@ def test_a_table_that_changes_equals_its_topic_and_what_is_wrong_is_named(databa
         ("5", "extra", ()),  # in the table, and not in the topic
         ("99999", "missing", ()),
     ]
+
+
+def test_a_capture_that_is_killed_while_it_reads_the_tables_reads_on(
+    database: Database, request: pytest.FixtureRequest
+) -> None:
+    """Killed outright, each time further on, while the tables change: no row is lost, and none is read twice."""
+    execute, schema = database.execute, database.schema
+    execute("CREATE TABLE items (id INT PRIMARY KEY, v INT, t VARCHAR(20))")
+    execute("CREATE TABLE bag (v INT, t VARCHAR(20))")
+    execute("CREATE TABLE later (x VARCHAR(8) NOT NULL, y INT NOT NULL, PRIMARY KEY (x, y))")
+    if schema == "public":
+        execute("ALTER TABLE bag REPLICA IDENTITY FULL")
+    for first in range(0, SNAPSHOT_ROWS, 500):
+        numbers = range(first, first + 500)
+        execute("INSERT INTO items VALUES " + ", ".join(f"({number}, 0, 't')" for number in numbers))
+        execute("INSERT INTO later VALUES " + ", ".join(f"('x{number % 3}', {number})" for number in numbers))
+    execute("INSERT INTO bag VALUES " + ", ".join(f"({number % 7}, 'b')" for number in range(300)))
+    kind = kind_of(database.section["url"], database.section.get("method", "log"))
+    few = {"batch_rows": 50} if "batch_rows" in kind.options else {}  # then there are many places to be killed at
+    section = {**database.section, "prefix": "srv", **few}
+    topics = [f"srv.{schema}.{name}" for name in ("items", "later")]
+    with headrace.Broker() as broker, Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+        told = {"name": "c", "section": section, "bootstrap": broker.bootstrap_servers}
+        workers = [CdcWorker(told)]
+        request.addfinalizer(lambda: [worker.end() for worker in workers])
+
+        def wait_until_read(count: int) -> None:
+            def is_read() -> bool:
+                assert workers[-1].is_running, "\n".join(workers[-1].lines)
+                there = {found.name for found in cluster.topics()}
+                places = [place for topic in topics if topic in there for place in cluster.partitions(topic)]
+                return sum(bound.end for bound in bounds(cluster, places, committed=True).values()) >= count
+
+            wait_for(is_read, lambda: "\n".join(workers[-1].lines))
+
+        for kill in range(3):
+            wait_until_read(kill * SNAPSHOT_ROWS // 2 + 1)
+            workers[-1].kill()
+            execute(f"UPDATE items SET v = v + 1 WHERE id BETWEEN {kill * 300} AND {kill * 300 + 600}")
+            execute(f"DELETE FROM later WHERE y BETWEEN {kill * 300} AND {kill * 300 + 20}")
+            execute(f"INSERT INTO later VALUES ('n', {kill})")
+            execute(f"INSERT INTO bag VALUES ({kill}, 'new')")
+            workers.append(CdcWorker(told))
+        wait_until_read(2 * SNAPSHOT_ROWS - 100)  # some were deleted before they were read
+        found = reports(from_section("c", section), broker.bootstrap_servers)
+        rows = read_topic(broker.bootstrap_servers, topics[0])
+        workers[-1].stop()
+    assert {name: one.is_equal for name, one in found.items()} == {
+        f"{schema}.{name}": True for name in ("items", "bag", "later")
+    }, found
+    seen = Counter(json.dumps(key) for key, value in rows if value and value["op"] == "r")
+    assert max(seen.values()) == 1, "a row was read again, though it was committed before the kill"
 
 
 def _spoil(bootstrap: str, topic: str) -> None:
