@@ -255,6 +255,7 @@ class Life:
         await self.world.ask(AlterUserScramCredentialsRequest(upsertions=[user]), 0)
         self._endpoints = self.world.endpoints()
         self._neighbour = self._connect(secured=False)
+        await self.check_neighbour()  # whoever asks for nothing is not kept for long
 
     def _make_topics(self) -> None:
         """Make those that are not there, or not any more."""
