@@ -1,6 +1,7 @@
 """Kafka's own tools for whoever runs a cluster, on both brokers: settings, features, the quorum, client metrics.
 
-Not run: `add-controller`, `version-mapping`, `feature-dependencies`, `--generate`, `kafka-transactions` but `list`.
+Not run: `kafka-metadata-quorum add-controller`, which reads the properties and the directory of the controller that is
+to be added (`differences.py` says why); what it asks of a broker is compared in `test_wire_cluster.py`.
 Lines that tell of features and settings which only one of the two has are compared by their kind; `differences.py` says
 which those are.
 """
@@ -13,6 +14,7 @@ import re
 import pytest
 
 from tests.conformance.clients.java import Java
+from tests.conformance.clients.transactions import ConfluentTransactions
 from tests.conformance.clients.wire import Wire
 from tests.conformance.comparison import wait_until
 
@@ -220,6 +222,83 @@ def moving_tools(java, topic):
 def test_moving_tools(brokers, settings_of_brokers):
     told = brokers.compare(moving_tools, Java)
     assert told["moved"][0] == 0
+
+
+def transactions_tool(java, topic):
+    """kafka-transactions: an open one listed, described, looked for among those that hang, aborted and ended."""
+    with Wire(java.servers) as wire:
+        wire.create(topic)
+
+    def row(*args):
+        """The last line by the names of its columns, without what is by chance; empty if there are only the names."""
+        said = java.transactions(*args)
+        names, *rows = [re.split(r"\s{2,}|\t", line.strip()) for line in said.lines]
+        chance = (
+            "ProducerId",
+            "CoordinatorId",
+            "CurrentTransactionStartTimeMs",
+            "TransactionDurationMs",
+            "LastTimestamp",
+        )
+        shown = (
+            {name: value for name, value in zip(names, rows[-1], strict=False) if name not in chance} if rows else {}
+        )
+        return said.status, names, shown, said.errors
+
+    listed = ("list", "--transactional-id-pattern", f"{topic}.*")
+    producers = ("describe-producers", "--topic", topic, "--partition", "0")
+    with ConfluentTransactions(java.servers, f"{topic}-x") as open_one:
+        open_one.init()
+        open_one.begin()
+        open_one.send(topic, b"v")
+        return {
+            "listed": row(*listed),
+            "described": row("describe", "--transactional-id", f"{topic}-x"),
+            "unknown": java.transactions("describe", "--transactional-id", f"{topic}-none")._replace(lines=[]),
+            "producers": row(*producers),
+            "hanging": row("find-hanging", "--topic", topic, "--partition", "0"),
+            "aborted": java.transactions("abort", "--topic", topic, "--partition", "0", "--start-offset", "0").status,
+            "nothing to abort": java.transactions(
+                "abort", "--topic", topic, "--partition", "0", "--start-offset", "0"
+            )._replace(lines=[]),
+            "producers after": row(*producers),
+            "ended": java.transactions("forceTerminateTransaction", "--transactionalId", f"{topic}-x")._replace(
+                lines=[]
+            ),
+        }
+
+
+def test_transactions_tool(brokers):
+    told = brokers.compare(transactions_tool, Java)
+    assert told["described"][2]["TransactionState"] == "Ongoing"
+    assert told["aborted"] == 0
+
+
+def planning_tools(java, topic):
+    """What plans and explains: a reassignment, the features of a release, and what a feature needs."""
+    with Wire(java.servers) as wire:
+        wire.create(topic, 2)
+    planned = java.plan({"version": 1, "topics": [{"topic": topic}]}, "--generate", "--broker-list", "1")
+    nowhere = java.plan({"version": 1, "topics": [{"topic": topic}]}, "--generate", "--broker-list", "9")
+    return {
+        "planned": (planned.status, [line for line in planned.lines if "log_dirs" not in line]),
+        "plans": [
+            [(place["partition"], place["replicas"]) for place in json.loads(line)["partitions"]]
+            for line in planned.lines
+            if line.startswith("{")
+        ],
+        "nowhere": nowhere.status,
+        "features of a release": java.features("version-mapping", "--release-version", "4.0"),
+        "no release": java.features("version-mapping", "--release-version", "9.9").status,
+        "what a feature needs": java.features("feature-dependencies", "--feature", "group.version=1"),
+        "no feature": java.features("feature-dependencies", "--feature", "none=1").status,
+    }
+
+
+def test_planning_tools(brokers):
+    told = brokers.compare(planning_tools, Java)
+    assert told["planned"][0] == 0
+    assert sorted(told["plans"][-1]) == [(0, [1]), (1, [1])]
 
 
 def versions_tool(java, topic):

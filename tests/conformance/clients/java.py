@@ -6,6 +6,7 @@ the exceptions that it tells of.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -112,6 +113,12 @@ class Java:
             path = Path(folder) / "plan.json"
             path.write_text(plan, encoding="utf-8")
             return self._run(_REASSIGNMENT, "--reassignment-json-file", str(path), *args)
+
+    def plan(self, topics: object, *args: str) -> Said:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "topics.json"
+            path.write_text(json.dumps(topics), encoding="utf-8")
+            return self._run(_REASSIGNMENT, "--topics-to-move-json-file", str(path), *args)
 
     def log_dirs(self, topic: str) -> Said:
         return self._run(_LOG_DIRS, "--describe", "--topic-list", topic)
