@@ -46,20 +46,16 @@ class Running:
     has_begun: bool = False
     was_over: bool = False
     has_failed: bool = False  # for good
+    has_ended: bool = False  # by itself, with nothing left to do
 
     @property
     def name(self) -> str:
         return self.prepared.job.name
 
-    @property
-    def is_active(self) -> bool:
-        """Whether any of its queries runs, or will again."""
-        return self.retry_at is not None or any(query.isActive for query in self.queries.values())
-
     def status(self, *, is_stopping: bool) -> Status:
         if self.has_failed:
             return Status.of(self.name, "pipeline", FAILED, problem=self.last_error or "")
-        if not self.is_active:
+        if self.has_ended:
             return Status.of(self.name, "pipeline", ENDED)
         if is_stopping:
             return Status.of(self.name, "pipeline", STOPPED)
@@ -99,10 +95,13 @@ class Runner:
         time.sleep(seconds)
 
     def tend(self) -> bool:
-        """See to what failed; whether anything still runs. Raises `GaveUp` for a job that failed too often."""
+        """See to what failed or ended; whether anything is left to do. Raises `GaveUp` for a job that failed too often.
+
+        What ends while this looks counts as running: how it ended, and what has to follow, is for the next look.
+        """
         for running in self.jobs:
             self._tend(running)
-        return any(running.is_active for running in self.jobs)
+        return not all(running.has_ended for running in self.jobs)
 
     def _tend(self, running: Running) -> None:
         now = self._clock()
@@ -116,14 +115,16 @@ class Runner:
                 except PipelineError as error:
                     self._failed(running, str(error), now)
             return
-        broken = [query.exception() for query in running.queries.values() if not query.isActive and query.exception()]
+        ended = [query for query in running.queries.values() if not query.isActive]
+        broken = [query.exception() for query in ended if query.exception()]
         if not broken:
-            if running.queries and not running.is_active:
-                for query in running.queries.values():
+            if running.queries and len(ended) == len(running.queries):
+                for query in ended:
                     query.awaitTermination()  # only then Spark lets another one have its name
                 self._unread += self._reports(running)
                 keep_now()
                 running.queries = start_ending(running.prepared, was_over=running.was_over)
+            running.has_ended = not running.queries
             return
         for query in running.queries.values():
             query.stop()  # outputs of one job go on together

@@ -32,6 +32,24 @@ class Query:
         self.has_name = False
 
 
+class EndingQuery(Query):
+    """One that ends between two questions whether it is active."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self._error = error
+        self._asked = 0
+
+    @property
+    def isActive(self) -> bool:  # type: ignore[override]  # noqa: N802 - Spark's name
+        self._asked += 1
+        return self._asked == 1
+
+    @isActive.setter
+    def isActive(self, _: bool) -> None:  # noqa: N802
+        self._asked = 0
+
+
 class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, restarts: int = 3) -> None:
         self.now = 0.0
@@ -124,6 +142,22 @@ def test_a_job_that_is_done_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     world = World(monkeypatch)
     world.started[-1].stop()
     assert not world.runner.tend()
+
+
+def test_what_ends_while_it_is_looked_at_is_seen_to_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, restarts=0)
+    ending = Query()
+    world.endings.append(ending)
+    world.started[-1] = world.runner.jobs[0].queries["out"] = EndingQuery()  # type: ignore[index]
+    assert world.runner.tend(), "its final batch is left to do"
+    assert world.runner.tend()
+    assert world.runner.jobs[0].queries == {"out": ending}
+    failed = World(monkeypatch, restarts=0)
+    failed.runner.jobs[0].queries["out"] = EndingQuery(RuntimeError("disk full"))  # type: ignore[index]
+    assert failed.runner.tend()
+    assert [status.state for status in failed.runner.statuses()] == ["running"]
+    with pytest.raises(GaveUp, match="disk full"):
+        failed.runner.tend()
 
 
 def test_the_ending_runs_behind_what_was_read_and_no_report_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
