@@ -98,6 +98,7 @@ def _row(member: MemberState, now_ms: int) -> tuple[object, ...]:
 
 _TOPICS = 8
 _ALERTS = 3
+_FIRST_LOOK_S = 60.0  # a busy machine's; a broker that is away is known to be long before
 
 
 @click.command()
@@ -118,6 +119,7 @@ def top(config: Path, interval_s: float) -> None:
         if not sys.stdout.isatty() or not sys.stdin.isatty():
             looks.look()
             time.sleep(interval_s)
+            looks.wait_for_cluster()
             console().print(looks.look())
             return
         with (
@@ -165,6 +167,12 @@ class _Looks:
         seen = self._watch.state if self._watch else None
         rows = [member_row(member, before, used, now_s - then_s, seen) for member in state.members]
         return picture(state, rows, seen, SystemClock().now_ms())
+
+    def wait_for_cluster(self) -> None:
+        """Until the cluster was seen once, or why it cannot be is known."""
+        deadline = time.monotonic() + _FIRST_LOOK_S
+        while self._watch and self._watch.state.version == 0 and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _follow(self, bootstrap: str) -> None:
         """Watch the cluster, once it is known where it is; the stack may be started anew elsewhere."""
