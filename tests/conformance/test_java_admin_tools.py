@@ -247,7 +247,7 @@ def transactions_tool(java, topic):
 
     listed = ("list", "--transactional-id-pattern", f"{topic}.*")
     producers = ("describe-producers", "--topic", topic, "--partition", "0")
-    with ConfluentTransactions(java.servers, f"{topic}-x") as open_one:
+    with ConfluentTransactions(java.servers, f"{topic}-x", 600_000) as open_one:
         open_one.init()
         open_one.begin()
         open_one.send(topic, b"v")

@@ -56,14 +56,19 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
         server.server_close()
 
 
-def test_slow_requests_are_spans_and_waiting_for_records_is_not_slow(tmp_path: Path) -> None:
+def test_slow_requests_are_spans_and_waiting_for_records_is_not_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "OTEL_BSP_SCHEDULE_DELAY", "100"
+    )  # of what is left at the end, only what goes in a moment is sent
     with collector() as (endpoint, spans):
         settings = {"otel_traces_endpoint": endpoint, "otel_slow_ms": "0"}
         with broker_process(tmp_path, **settings) as (process, bootstrap, _), Wire(bootstrap) as wire:
             wire.create("orders")
             assert wire.produce("orders", BATCH) == (0, 0)  # which waits for the disk
+            wait_until(lambda: "PRODUCE" in [span.name for span in spans], "no span arrives", patience_s=PATIENCE_S)
             end(process)
-        wait_until(lambda: "PRODUCE" in [span.name for span in spans], "no span arrives", patience_s=PATIENCE_S)
         (span,) = [span for span in spans if span.name == "PRODUCE"]
         parts = {each.key: each.value.double_value for each in span.attributes}
         took_s = (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9
