@@ -11,9 +11,11 @@ from headrace.coordinator.group.classic.state import Phase, group_record
 from headrace.coordinator.group.consumer.kind import ConsumerGroups
 from headrace.coordinator.group.coordinator import GroupCoordinator
 from headrace.coordinator.group.events import Loaded, Request, TimerFired, TransactionEnded
+from headrace.coordinator.group.kinds import GroupDeleted
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings
+from headrace.coordinator.group.share.kind import MemberRemoved, ShareGroups
 from headrace.coordinator.group.streams.kind import StreamsGroups
 from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.model import NO_PRODUCER_ID
@@ -35,6 +37,7 @@ class GroupShell:
         self.answers = {}
         self.check_replay = check_replay
         self.topics = topics
+        self._topics_version = 0
         self._last_token = 0
         self._versions = {}
         self.last = None
@@ -44,13 +47,20 @@ class GroupShell:
     def _new_coordinator(self):
         if self.topics is None:
             return GroupCoordinator(self.settings)
-        return GroupCoordinator(self.settings, ConsumerGroups(self.settings), StreamsGroups(self.settings))
+        kinds = (ConsumerGroups, ShareGroups, StreamsGroups)
+        return GroupCoordinator(self.settings, *(kind(self.settings) for kind in kinds))
 
     def _begin(self):
         if self.topics is not None:
-            by_name = {name: Topic(Uuid(name.encode().ljust(16)), count) for name, count in self.topics.items()}
-            self.tell(TopicsChanged(Topics(1, by_name)))
+            self.set_topics(self.topics)
         self.tell(Loaded())
+
+    def set_topics(self, topics):
+        """Have topics of these names, with so many partitions, and no others."""
+        self.topics = topics
+        self._topics_version += 1
+        by_name = {name: Topic(Uuid(name.encode().ljust(16)), count) for name, count in topics.items()}
+        self.tell(TopicsChanged(Topics(self._topics_version, by_name)))
 
     # Events:
 
@@ -62,8 +72,10 @@ class GroupShell:
 
         producer_id = NO_PRODUCER_ID
         for effect in decision.effects:
-            assert isinstance(effect, InTransaction)
-            producer_id = effect.producer_id
+            if isinstance(effect, InTransaction):
+                producer_id = effect.producer_id
+            else:
+                assert isinstance(effect, GroupDeleted | MemberRemoved)
         if isinstance(event, TransactionEnded):
             self.log.append((event,))
         for record in decision.records:
@@ -132,6 +144,7 @@ class GroupShell:
         replayed = self.replayed()
         assert offsets_of(replayed) == offsets_of(self.coordinator)
         assert consumers_of(replayed) == consumers_of(self.coordinator)
+        assert sharers_of(replayed) == sharers_of(self.coordinator)
         assert streams_of(replayed) == streams_of(self.coordinator)
         groups, stored = self.coordinator._classic._groups, replayed._classic._groups
         assert groups.keys() == stored.keys()
@@ -161,10 +174,15 @@ def consumers_of(coordinator):
     return {} if coordinator._consumer is None else coordinator._consumer._groups
 
 
+def sharers_of(coordinator):
+    return {} if coordinator._share is None else coordinator._share._groups
+
+
 def streams_of(coordinator):
     return {} if coordinator.streams is None else coordinator.streams._groups
 
 
 def state_of(coordinator):
-    groups = (coordinator._classic._groups, consumers_of(coordinator), streams_of(coordinator))
+    beating = (consumers_of(coordinator), sharers_of(coordinator), streams_of(coordinator))
+    groups = (coordinator._classic._groups, *beating)
     return *groups, *offsets_of(coordinator), coordinator._offsets._order

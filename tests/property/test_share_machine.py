@@ -21,6 +21,7 @@ from headrace.coordinator.share.coordinator import (
     ShareCoordinator,
     SnapshotWanted,
     Started,
+    Truncated,
 )
 from headrace.coordinator.share.partition import Acknowledgement, AckType, Acquisition, RecordState, ShareLimits, Span
 from headrace.coordinator.share.records import ShareKey, decode, encode
@@ -83,6 +84,15 @@ class ShareMachine(RuleBasedStateMachine):
         for size, is_deliverable in sizes:
             self.log.append(Span(self.end, self.end + size - 1, is_deliverable))
             self.records += [Record(is_deliverable) for _ in range(size)]
+
+    @rule(amount=st.integers(1, 6))
+    @precondition(lambda self: self.end > self.log_start)
+    def lose_the_end_of_the_log(self, amount):
+        end = max(self.end - amount, self.log_start)
+        del self.records[end:]
+        self.log = [span._replace(last=min(span.last, end - 1)) for span in self.log if span.first < end]
+        if self.partition.end > end:
+            self.tell(Truncated(KEY, end))
 
     @rule(amount=st.integers(1, 6))
     @precondition(lambda self: self.log_start < self.end)
@@ -182,7 +192,13 @@ class ShareMachine(RuleBasedStateMachine):
         if also and mine:  # nothing of a request that is refused in part is carried out
             batches.insert(0, Acknowledgement(mine[0], mine[0], [AckType.ACCEPT]))
         before = list(self.partition.runs)
+        if last < self.partition.start:  # there is nothing left to say of it
+            batches = batches[-1:]
         (refusal,) = self.tell(Acknowledged(KEY, member, batches, self.limits)).refusals
+        if last < self.partition.start:
+            assert refusal is None
+            assert self.partition.runs == before
+            return
         assert refusal.code in (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
         assert self.partition.runs == before
 

@@ -23,16 +23,22 @@ from headrace.coordinator.group.offsets.forgetting import ExpiryTimer
 from headrace.coordinator.group.offsets.store import OffsetStore, TransactionMarker
 from headrace.coordinator.group.record_formats import OffsetCommitKey, OffsetCommitValue
 from headrace.coordinator.group.settings import GroupSettings, SettingsChanged, SettingsKey
+from headrace.coordinator.group.share.kind import ShareGroups
 from headrace.coordinator.group.streams.kind import StreamsGroups
 from headrace.coordinator.group.topics import Topics, TopicsChanged, TopicsKey
 from headrace.model import NO_PRODUCER_ID, TopicPartition
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
+from headrace.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -41,6 +47,8 @@ from headrace.protocol.messages.list_groups import ListGroupsRequest
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest
 from headrace.protocol.messages.offset_delete import OffsetDeleteRequest
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest
+from headrace.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from headrace.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 from headrace.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -55,14 +63,19 @@ class GroupCoordinator:
     """The groups of one partition, of all kinds, and their offsets."""
 
     def __init__(
-        self, settings: GroupSettings, consumer: ConsumerGroups | None = None, streams: StreamsGroups | None = None
+        self,
+        settings: GroupSettings,
+        consumer: ConsumerGroups | None = None,
+        share: ShareGroups | None = None,
+        streams: StreamsGroups | None = None,
     ) -> None:
-        """`consumer` are the groups of KIP-848, `streams` of KIP-1071; without them their requests are refused."""
+        """`consumer` are the groups of KIP-848, `share` of KIP-932, `streams` of KIP-1071, where there are any."""
         self._settings = settings
         self._classic = ClassicGroups(settings)
         self._consumer = consumer
+        self._share = share
         self.streams = streams
-        self._beating: tuple[GroupKind, ...] = tuple(kind for kind in (consumer, streams) if kind is not None)
+        self._beating: tuple[GroupKind, ...] = tuple(kind for kind in (consumer, share, streams) if kind is not None)
         self._kinds: tuple[GroupKind, ...] = (self._classic, *self._beating)
         self._kind_of_record = {key: kind for kind in self._kinds for key in kind.record_keys}
         self._kind_of_timer = {key: kind for kind in self._kinds for key in kind.timer_keys}
@@ -181,16 +194,44 @@ class GroupCoordinator:
                 return self._consumer.decide(request, now_ms)
             case StreamsGroupDescribeRequest() if self.streams is not None:
                 return self.streams.decide(request, now_ms)
+            case ShareGroupHeartbeatRequest() if self._share is not None:
+                return self._share_heartbeat(self._share, request, asked, now_ms)
+            case AlterShareGroupOffsetsRequest() if self._share is not None:
+                return self._alter_share_offsets(self._share, request, asked, now_ms)
+            case ShareGroupDescribeRequest() | DeleteShareGroupOffsetsRequest() if self._share is not None:
+                return self._share.decide(request, now_ms)
         raise TypeError(f"{type(asked).__name__} is not a request for the group coordinator")
 
     # Where the kinds meet. A group without members changes its kind with whoever comes next, from classic to another
     # or back, as in Kafka; how one with members does, the consumer groups know.
 
+    # A share group stays one: nobody else's request changes its kind, and it takes over no other group.
+
+    def _share_heartbeat(
+        self, share: ShareGroups, request: Request, asked: ShareGroupHeartbeatRequest, now_ms: int
+    ) -> Decision:
+        if self._kind_of(asked.group_id) in (None, share):
+            return share.decide(request, now_ms)
+        response = ShareGroupHeartbeatResponse(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=f"Group {asked.group_id} is not a share group."
+        )
+        return Decision((Answer(request.token, response),))
+
+    def _alter_share_offsets(
+        self, share: ShareGroups, request: Request, asked: AlterShareGroupOffsetsRequest, now_ms: int
+    ) -> Decision:
+        if self._kind_of(asked.group_id) in (None, share):
+            return share.decide(request, now_ms)
+        response = AlterShareGroupOffsetsResponse(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=f"Group {asked.group_id} is not a share group."
+        )
+        return Decision((Answer(request.token, response),))
+
     def _classic_request(self, request: Request, group_id: str, now_ms: int) -> Decision:
         former = self._kind_of(group_id)
         if former is None or former is self._classic:
             return self._classic.decide(request, now_ms)
-        if former.is_empty(group_id):
+        if former.is_empty(group_id) and former is not self._share:
             return _instead_of(former, group_id, self._classic.decide(request, now_ms))
         if isinstance(former, ConsumerGroups):
             return former.decide(request, now_ms)

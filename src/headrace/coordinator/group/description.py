@@ -6,7 +6,7 @@ from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision
 from headrace.coordinator.group.classic.kind import ClassicGroups
 from headrace.coordinator.group.classic.state import ClassicGroup, Phase
 from headrace.coordinator.group.events import Request
-from headrace.coordinator.group.kinds import GroupKind
+from headrace.coordinator.group.kinds import GroupDeleted, GroupKind
 from headrace.coordinator.group.offsets.fetch import KindOf
 from headrace.coordinator.group.offsets.forgetting import forget_group
 from headrace.coordinator.group.offsets.store import OffsetStore
@@ -84,6 +84,7 @@ def delete_groups(store: OffsetStore, kind_of: KindOf, request: Request, asked: 
     """DeleteGroups: groups without members, with their offsets."""
     results = []
     records: list[CoordinatorRecord] = []
+    gone: list[GroupDeleted] = []
     for group_id in dict.fromkeys(asked.groups_names):
         kind = kind_of(group_id)
         error = ErrorCode.NONE
@@ -94,5 +95,7 @@ def delete_groups(store: OffsetStore, kind_of: KindOf, request: Request, asked: 
         else:
             records.extend(forget_group(store, group_id))
             records.extend(kind.tombstones(group_id))
+            gone.append(GroupDeleted(group_id))
         results.append(DeletableGroupResult(group_id=group_id, error_code=error))
-    return Decision((Answer(request.token, DeleteGroupsResponse(results=results)),), tuple(records))
+    answer = Answer(request.token, DeleteGroupsResponse(results=results))
+    return Decision((answer,), tuple(records), effects=tuple(gone))

@@ -47,6 +47,13 @@ class ExpiryRule:
     unneeded_since_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupDeleted:
+    """An effect: the group is gone, and with it whatever else is known of it."""
+
+    group_id: str
+
+
 class GroupKind(Protocol):
     """All groups of one protocol, in one partition of `__consumer_offsets`."""
 

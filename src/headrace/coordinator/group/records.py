@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group import record_formats as formats
+from headrace.coordinator.group.share import group as share
 from headrace.coordinator.group.streams import formats as streams
 from headrace.coordinator.record_types import RecordType, RecordTypes
 from headrace.protocol.schema import RawTag
@@ -25,6 +26,12 @@ RECORD_TYPES = (
     RecordType(
         8, formats.ConsumerGroupCurrentMemberAssignmentKey, formats.ConsumerGroupCurrentMemberAssignmentValue, 0
     ),
+    RecordType(10, share.ShareGroupMemberMetadataKey, share.ShareGroupMemberMetadataValue, 0),
+    RecordType(11, share.ShareGroupMetadataKey, share.ShareGroupMetadataValue, 0),
+    RecordType(12, share.ShareGroupTargetAssignmentMetadataKey, share.ShareGroupTargetAssignmentMetadataValue, 0),
+    RecordType(13, share.ShareGroupTargetAssignmentMemberKey, share.ShareGroupTargetAssignmentMemberValue, 0),
+    RecordType(14, share.ShareGroupCurrentMemberAssignmentKey, share.ShareGroupCurrentMemberAssignmentValue, 0),
+    RecordType(15, share.ShareGroupStatePartitionMetadataKey, share.ShareGroupStatePartitionMetadataValue, 0),
     RecordType(16, formats.ConsumerGroupRegularExpressionKey, formats.ConsumerGroupRegularExpressionValue, 0),
     RecordType(17, streams.StreamsGroupMetadataKey, streams.StreamsGroupMetadataValue, 0),
     RecordType(19, streams.StreamsGroupMemberMetadataKey, streams.StreamsGroupMemberMetadataValue, 0),

@@ -20,6 +20,17 @@ class GroupSettings:
     group_consumer_max_size: int = _MAX_INT32
     group_consumer_migration_policy: str = "bidirectional"
 
+    group_share_session_timeout_ms: int = 45_000
+    group_share_heartbeat_interval_ms: int = 5_000
+    group_share_max_size: int = 200
+    group_share_record_lock_duration_ms: int = 30_000
+    group_share_delivery_count_limit: int = 5
+    group_share_partition_max_record_locks: int = 2_000
+    # Of single groups only, so that the broker has no names for them:
+    share_auto_offset_reset: str = "latest"
+    share_isolation_level: str = "read_uncommitted"
+    share_renew_acknowledge_enable: bool = True
+
     group_streams_session_timeout_ms: int = 45_000
     group_streams_heartbeat_interval_ms: int = 5_000
     group_streams_max_size: int = _MAX_INT32

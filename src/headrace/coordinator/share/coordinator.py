@@ -73,15 +73,16 @@ class LimitsChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Initialized:
-    """The group has the partition from now on; where it begins is decided with the first fetch."""
+class Started:
+    """Where the group begins is known, unless it has begun already."""
 
     key: ShareKey
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """Where the group begins is known, unless it has begun already."""
+class Truncated:
+    """The log has lost its end: what was known of the records there is not about those that will follow."""
 
     key: ShareKey
     offset: int
@@ -110,7 +111,7 @@ class SnapshotWanted:
 
 
 ShareEvent = (
-    Acknowledged | MemberGone | LocksLapsed | LimitsChanged | Initialized | Started | Altered | Deleted | SnapshotWanted
+    Acknowledged | MemberGone | LocksLapsed | LimitsChanged | Started | Truncated | Altered | Deleted | SnapshotWanted
 )
 
 
@@ -140,9 +141,13 @@ class ShareCoordinator:
         self._updates_per_snapshot = updates_per_snapshot
         self._leader_epoch = leader_epoch
         self._entries: dict[ShareKey, Entry] = {}
+        self._of_group: dict[str, set[ShareKey]] = {}
 
-    def keys(self) -> Iterable[ShareKey]:
-        return self._entries.keys()
+    def all_keys(self) -> list[ShareKey]:
+        return list(self._entries)
+
+    def keys_of(self, group_id: str) -> list[ShareKey]:
+        return list(self._of_group.get(group_id, ()))
 
     def partition(self, key: ShareKey) -> SharePartition | None:
         """The partition as it is; only `acquire` and `advance` may change it."""
@@ -178,11 +183,6 @@ class ShareCoordinator:
             drafts[key] = before._replace(partition=SharePartition(event.offset), state_epoch=epoch)
             whole.add(key)
             return
-        if isinstance(event, Initialized):
-            if entry is None:
-                drafts[key] = Entry(SharePartition(), created_ms=now_ms)
-                whole.add(key)
-            return
         if entry is None:
             if isinstance(event, Acknowledged):
                 raise InvalidAcknowledgement(ErrorCode.INVALID_RECORD_STATE, "the group has acquired nothing here")
@@ -209,6 +209,9 @@ class ShareCoordinator:
                 if not partition.is_started:
                     partition.take_in(offset, ())
                     whole.add(key)
+            case Truncated(offset=offset):
+                partition.truncate(offset)
+                whole.add(key)
             case SnapshotWanted():
                 whole.add(key)
 
@@ -254,26 +257,33 @@ class ShareCoordinator:
     def install(self, drafts: dict[ShareKey, Entry | None]) -> None:
         """Put the drafts of a decision in their place, now that its records are written."""
         for key, entry in drafts.items():
-            if entry is None:
-                self._entries.pop(key, None)
-            else:
-                self._entries[key] = entry
+            self._set(key, entry)
+
+    def _set(self, key: ShareKey, entry: Entry | None) -> None:
+        if entry is not None:
+            if key not in self._entries:
+                self._of_group.setdefault(key.group_id, set()).add(key)
+            self._entries[key] = entry
+        elif self._entries.pop(key, None):
+            keys = self._of_group[key.group_id]
+            keys.discard(key)
+            if not keys:
+                del self._of_group[key.group_id]
 
     def apply(self, record: CoordinatorRecord) -> None:
         """Take over a record that was written before a restart."""
         key, value = key_of(record), record.value
         if value is None:
-            self._entries.pop(key, None)
+            self._set(key, None)
         elif isinstance(value, ShareSnapshotValue):
             partition = SharePartition()
             partition.take_in(value.start_offset, read_runs(value.state_batches))
-            self._entries[key] = Entry(
-                partition, value.state_epoch, value.snapshot_epoch, created_ms=value.create_timestamp
-            )
+            epochs = value.state_epoch, value.snapshot_epoch
+            self._set(key, Entry(partition, *epochs, created_ms=value.create_timestamp))
         elif isinstance(value, ShareUpdateValue):
             entry = self._entries.get(key)
             # Without its snapshot, or from before the newest one, an update says nothing that can be relied on.
             if entry is not None and value.snapshot_epoch >= entry.snapshot_epoch:
                 start = value.start_offset if value.start_offset >= 0 else NOT_STARTED
                 entry.partition.take_in(start, read_runs(value.state_batches))
-                self._entries[key] = entry._replace(updates=entry.updates + 1)
+                self._set(key, entry._replace(updates=entry.updates + 1))

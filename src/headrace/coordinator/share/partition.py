@@ -215,8 +215,10 @@ class SharePartition:
         """Carry out all of a member's acknowledgements, or none of them."""
         steps: list[tuple[Run, int]] = []
         reached = -1
-        for batch in batches:
-            check_form(batch, reached)
+        for batch in sorted(batches):
+            check_form(batch)
+            if batch.first <= reached:
+                raise _not_acquired(batch.first, batch.last)
             steps += self._check(member_id, batch, limits)
             reached = batch.last
         for run, ack in steps:
@@ -230,22 +232,19 @@ class SharePartition:
 
     def _check(self, member_id: str, batch: Acknowledgement, limits: ShareLimits) -> list[tuple[Run, int]]:
         first, last, types = batch
+        if last < self.start:  # finished already, or gone from the log: there is nothing left to say of it
+            return []
         if last >= self.end:
+            if not self.runs:
+                raise _not_acquired(first, last)
             which = "first" if first >= self.end else "last"
             raise InvalidAcknowledgement(
                 ErrorCode.INVALID_REQUEST, f"the {which} offset of {first} to {last} is past the acquired records"
             )
-        if last < self.start:
-            raise InvalidAcknowledgement(
-                ErrorCode.INVALID_RECORD_STATE, f"the records {first} to {last} are finished already"
-            )
         steps = []
         for run in self._between(max(first, self.start), last):
             if run.state is not ACQUIRED or run.holder != member_id:
-                raise InvalidAcknowledgement(
-                    ErrorCode.INVALID_RECORD_STATE,
-                    f"the member has not acquired the records {run.first} to {run.last}, or its lock has lapsed",
-                )
+                raise _not_acquired(run.first, run.last)
             if len(types) == 1:
                 steps.append((run, types[0]))
                 continue
@@ -271,6 +270,19 @@ class SharePartition:
         for run in [run for run in self.runs if run.state is AVAILABLE and run.deliveries >= delivery_limit]:
             self._finish(run, ARCHIVED)
         self._trim()
+
+    def truncate(self, log_end: int) -> None:
+        """Forget what is behind the log's end, whoever holds it."""
+        while self.runs and self.runs[-1].last >= log_end:
+            run = self.runs.pop()
+            if run.is_finished:
+                self.finished -= run.last - max(run.first, log_end) + 1
+            if run.first < log_end:
+                self.runs.append(run._replace(last=log_end - 1))
+                break
+        self.end = min(self.end, log_end)
+        self.start = min(self.start, log_end)
+        self._searched = min(self._searched, log_end)
 
     def next_deadline_ms(self) -> int | None:
         return min((run.deadline_ms for run in self.runs if run.state is ACQUIRED), default=None)
@@ -398,13 +410,11 @@ class SharePartition:
         self._trim()
 
 
-def check_form(batch: Acknowledgement, reached: int = -1) -> None:
-    """Refuse what makes no sense whatever the records' states are; `reached` is the last offset of the batch before."""
+def check_form(batch: Acknowledgement) -> None:
+    """Refuse what makes no sense, whatever the records' states are."""
     first, last, types = batch
     if first > last or first < 0:
         reason = f"its offsets {first} to {last} are not a range"
-    elif first <= reached:
-        reason = f"its offsets {first} to {last} are not behind those of the batch before"
     elif len(types) not in (1, last - first + 1):
         reason = (
             f"there are {len(types)} types for the {last - first + 1} offsets from {first} on: give one, or one each"
@@ -414,6 +424,13 @@ def check_form(batch: Acknowledgement, reached: int = -1) -> None:
     else:
         return
     raise InvalidAcknowledgement(ErrorCode.INVALID_REQUEST, f"an acknowledgement is invalid: {reason}")
+
+
+def _not_acquired(first: int, last: int) -> InvalidAcknowledgement:
+    return InvalidAcknowledgement(
+        ErrorCode.INVALID_RECORD_STATE,
+        f"the member has not acquired the records {first} to {last}, or its lock has lapsed",
+    )
 
 
 def throttle(run: Run, delivery_limit: int) -> int | None:

@@ -91,7 +91,7 @@ def _find_expired(
                 and not kind.is_subscribed(group_id, partition.topic)
             ]
             yield from ((offset_tombstone(group_id, partition),) for partition in expired)
-            if len(expired) == len(committed) and not pending and kind.is_empty(group_id):
+            if rule is not None and len(expired) == len(committed) and not pending and kind.is_empty(group_id):
                 yield kind.tombstones(group_id)
 
 
