@@ -156,6 +156,13 @@ def whether_it_was_denied(answer: Any) -> Any:
     return answer["error_code"], [("Unauthorized to CREATE" in detail) for detail in details]
 
 
+def share_state(admin: Wire, w: World) -> None:
+    """The topic of share groups' state, which Kafka makes when it is first asked for a coordinator."""
+    keys = [f"{w.group}:AAAAAAAAAAAAAAAAAAAAAQ:0"]
+    find = make(APIS[ApiKey.FIND_COORDINATOR].request, {"key_type": 2, "coordinator_keys": keys})
+    assert wait_until(lambda: admin.ask(find).coordinators[0].error_code, 0) == 0
+
+
 def each(names: Any, **rest: Any) -> list[dict[str, Any]]:
     return [{"name": name, **rest} for name in names]
 
@@ -660,6 +667,70 @@ CASES: tuple[Case, ...] = (
         K.CONSUMER_GROUP_DESCRIBE,
         lambda w: {"group_ids": [w.group, w.other], "include_authorized_operations": True},
         ((DESCRIBE, GROUP),),
+    ),
+    # share groups
+    Case(
+        K.FIND_COORDINATOR,
+        lambda w: {"key_type": 2, "coordinator_keys": [f"{w.group}:AAAAAAAAAAAAAAAAAAAAAQ:0"]},
+        ((CLUSTER_ACTION, CLUSTER),),
+        name="find_share_coordinator",
+        setup=share_state,
+    ),
+    Case(
+        K.SHARE_GROUP_HEARTBEAT,
+        lambda w: {
+            "group_id": w.group,
+            "member_id": "m",
+            "member_epoch": 0,
+            "subscribed_topic_names": [w.topic, w.other],
+        },
+        ((READ, GROUP), (DESCRIBE, TOPIC)),
+        only=errors_alone,
+    ),
+    Case(
+        K.SHARE_GROUP_DESCRIBE,
+        lambda w: {"group_ids": [w.group, w.other], "include_authorized_operations": True},
+        ((DESCRIBE, GROUP),),
+    ),
+    Case(
+        K.SHARE_FETCH,
+        lambda w: {"group_id": w.group, "member_id": "m", "share_session_epoch": 7, "topics": []},
+        ((READ, GROUP),),
+        only=errors_alone,
+    ),
+    Case(
+        K.SHARE_ACKNOWLEDGE,
+        lambda w: {"group_id": w.group, "member_id": "m", "share_session_epoch": 7, "topics": []},
+        ((READ, GROUP),),
+        only=errors_alone,
+    ),
+    Case(
+        K.DESCRIBE_SHARE_GROUP_OFFSETS,
+        lambda w: {
+            "groups": [
+                {"group_id": group, "topics": [{"topic_name": topic, "partitions": [0]} for topic in w.topics]}
+                for group in (w.group, w.other)
+            ]
+        },
+        ((DESCRIBE, GROUP), (DESCRIBE, TOPIC)),
+        only=errors_alone,
+    ),
+    Case(
+        K.ALTER_SHARE_GROUP_OFFSETS,
+        lambda w: {
+            "group_id": w.group,
+            "topics": [
+                {"topic_name": topic, "partitions": [{"partition_index": 0, "start_offset": 0}]} for topic in w.topics
+            ],
+        },
+        ((READ, GROUP), (READ, TOPIC)),
+        only=errors_alone,
+    ),
+    Case(
+        K.DELETE_SHARE_GROUP_OFFSETS,
+        lambda w: {"group_id": w.group, "topics": [{"topic_name": topic} for topic in w.topics]},
+        ((DELETE, GROUP), (READ, TOPIC)),
+        only=errors_alone,
     ),
     Case(
         K.STREAMS_GROUP_HEARTBEAT,

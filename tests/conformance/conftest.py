@@ -35,6 +35,12 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.share.session.timeout.ms": "3000",
+    "group.share.heartbeat.interval.ms": "200",
+    "group.share.min.session.timeout.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "share.coordinator.state.topic.num.partitions": "1",
 }
 _KAFKA_ONLY = {
     "log.initial.task.delay.ms": "100",

@@ -25,16 +25,14 @@ def _at(scenario: str, client: str, path: str) -> str:
 # Kafka's APIs that our broker does not announce; those with a number are not in `headrace.protocol` either.
 NOT_SERVED = (
     *(f"api {key}" for key in (38, 39, 40, 41)),  # delegation tokens
-    *("SHARE_GROUP_HEARTBEAT", "SHARE_GROUP_DESCRIBE", "SHARE_FETCH", "SHARE_ACKNOWLEDGE"),
-    *(f"{what}_SHARE_GROUP_OFFSETS" for what in ("DESCRIBE", "ALTER", "DELETE")),
     *(f"api {key}" for key in range(83, 88)),  # brokers among themselves, about the state of share groups
 )
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some APIs are not served",
-        "A client learns at its connect which APIs there are. Share groups are on their way. Delegation tokens are not "
-        "planned.",
+        "A client learns at its connect which APIs there are. Delegation tokens are not planned, and the APIs by which "
+        "Kafka's brokers keep the state of share groups have no use on a single one.",
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
     ),
     Difference(
@@ -175,10 +173,11 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "A group's settings are those of its members' sessions",
         "`consumer.session.timeout.ms` and `consumer.heartbeat.interval.ms`, the same of `streams`, and "
-        "`streams.num.standby.replicas` and `streams.initial.rebalance.delay.ms`. Kafka also has "
+        "`streams.num.standby.replicas` and `streams.initial.rebalance.delay.ms`, and all that say how share groups "
+        "deliver records. Kafka also has "
         "`consumer.assignment.interval.ms` and `streams.assignment.interval.ms`, which put off assignments, "
-        "`….assignor.offload.enable`, which moves them to another thread, and the settings of share groups, which are "
-        "on their way; here they are refused with INVALID_CONFIG.",
+        "`….assignor.offload.enable`, which moves them to another thread, and the same of `share`; here they are "
+        "refused with INVALID_CONFIG.",
         (),
     ),
     Difference(
@@ -189,6 +188,21 @@ DIFFERENCES: tuple[Difference, ...] = (
         "stay where they are, or go where a copy of their state is. An application may have 10,000 tasks, and is else "
         "refused with STREAMS_INVALID_TOPOLOGY. As in Kafka 4.3 there are no warm-up tasks, no static members, no "
         "sources by regular expression, and no new topology for a group that has one.",
+        (),
+    ),
+    Difference(
+        "A share group's start is the first record that is not finished",
+        "Kafka moves the start offset of a share group when all records that were acquired together are finished, and "
+        "counts those behind it that are; here it is moved by every record. The lag is the same.",
+        (),
+    ),
+    Difference(
+        "A share group has its partitions, and its place in them, at once",
+        "A member that joins is assigned partitions by the answer to its first heartbeat; from Kafka it gets them "
+        "with a later one. Where the group begins is kept from its first fetch on, while Kafka resets an idle group to "
+        "the end again at its next start. Markers, aborted transactions and what compaction has removed are passed "
+        "over by the broker: no client has to acknowledge them. And a session that names an unknown topic is told so "
+        "for that topic, where Kafka answers the whole request with UNKNOWN_SERVER_ERROR.",
         (),
     ),
     Difference(

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets` against the schemas inside Kafka's group coordinator."""
+"""The records of `__consumer_offsets` and `__share_group_state` against the schemas inside Kafka's coordinators."""
 
 import json
 import re
@@ -6,24 +6,27 @@ import zipfile
 
 import pytest
 
-from headrace.coordinator.group.records import RECORD_TYPES
+from headrace.coordinator.group.records import RECORD_TYPES as OF_GROUPS
+from headrace.coordinator.share.records import RECORD_TYPES as OF_SHARES
 from tests.conformance import test_schemas_match_kafka as comparison
 
 pytestmark = pytest.mark.java
 
-JAR = "kafka-group-coordinator-4.3.1.jar"
+JARS = ("kafka-group-coordinator-4.3.1.jar", "kafka-share-coordinator-4.3.1.jar")
+RECORD_TYPES = (*OF_GROUPS, *OF_SHARES)
 STRUCTS = [struct for kind in RECORD_TYPES for struct in (kind.key, kind.value)]
 
 
 @pytest.fixture(scope="module")
 def record_schemas(kafka_jars):
     schemas = {}
-    with zipfile.ZipFile(kafka_jars / JAR) as jar:
-        for name in jar.namelist():
-            if name.startswith("common/message/") and name.endswith(".json"):
-                text = re.sub(r"^\s*//.*$", "", jar.read(name).decode(), flags=re.MULTILINE)
-                schema = json.loads(text)
-                schemas[schema["name"]] = schema
+    for path in JARS:
+        with zipfile.ZipFile(kafka_jars / path) as jar:
+            for name in jar.namelist():
+                if name.startswith("common/message/") and name.endswith(".json"):
+                    text = re.sub(r"^\s*//.*$", "", jar.read(name).decode(), flags=re.MULTILINE)
+                    schema = json.loads(text)
+                    schemas[schema["name"]] = schema
     assert len(schemas) > 30, "the jar does not hold the schemas that it used to"
     # Kafka means null here (its JSON has null, where its generator wants "null"), and always writes it.
     (classic,) = [
@@ -65,4 +68,4 @@ def test_a_type_has_kafkas_number(record_schemas, kind):
 def test_no_type_of_these_groups_is_missing(record_schemas):
     ours = {kind.key.__name__ for kind in RECORD_TYPES}
     theirs = {name for name in record_schemas if name.endswith("Key")}
-    assert {name for name in theirs - ours if not name.startswith("Share")} == {"LegacyOffsetCommitKey"}
+    assert theirs - ours == {"LegacyOffsetCommitKey"}

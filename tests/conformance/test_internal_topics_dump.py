@@ -37,6 +37,9 @@ from headrace.protocol.messages.streams_group_heartbeat import (
 )
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from peers.kafka.tools import dump_files
+from tests.conformance.clients.sharing import ACCEPT, REJECT, RELEASE, Sharer, set_group
+from tests.conformance.clients.wire import Wire as Client
+from tests.conformance.clients.wire import batch_of
 from tests.integration.transaction_wire import NEW, OLD, WireProducer, is_stable
 from tests.integration.waiting import wait_until
 from tests.integration.wire import Wire
@@ -53,6 +56,7 @@ SETTINGS = {
 # The types of the records: what Kafka calls the api keys of its coordinators' records.
 OFFSET, CLASSIC_GROUP, GROUP, MEMBER, TARGET, TARGET_OF_MEMBER, CURRENT = "1", "2", "3", "5", "6", "7", "8"
 STREAMS = {"group": "17", "member": "19", "target": "20", "target of member": "21", "current": "22", "topology": "23"}
+SHARING = {"10", "11", "12", "13", "14", "15"}  # those of share groups
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 SUBSCRIPTION = b"\0\1" + codec.encode(EmbeddedSubscription(topics=["orders"]), 1)
 
@@ -76,6 +80,7 @@ class Written:
     voice_id: str
     offsets: Shown
     transactions: Shown
+    shares: Shown
 
 
 def _commit(wire: Wire, group: str, member_id: str, generation: int, offset: int, metadata: str) -> None:
@@ -188,6 +193,19 @@ def _transact(wire: Wire) -> None:
     assert sleeper.commit_offset("payers", "orders", 9) == 0
 
 
+def _share(servers: str) -> None:
+    """Accept some records of a share group, release and reject others."""
+    with Client(servers) as client:
+        client.create("jobs")
+        client.produce("jobs", batch_of(*(b"%d" % number for number in range(6))))
+        set_group(client, "sharers", share_auto_offset_reset="earliest")
+        sharer = Sharer(client, "sharers", "jobs")
+        sharer.join()
+        sharer.fetch_some()
+        told = sharer.acknowledge((0, 5, [ACCEPT, ACCEPT, RELEASE, REJECT, RELEASE, ACCEPT]))
+        assert told.error_code == 0, told
+
+
 def _show(data: Path, topic: str, decoder: str) -> Shown:
     shown = Shown([], [])
     for path, dump in dump_files(sorted(data.glob(f"{topic}-*/*.log")), options=(decoder,)).items():
@@ -220,18 +238,22 @@ def written(kafka_jars, tmp_path_factory) -> Written:
         deleted = wire.ask(DeleteGroupsRequest(groups_names=["deleted"]), DeleteGroupsResponse, 2)
         assert deleted.results[0].error_code == 0, deleted
         _transact(wire)
+        _share(broker.bootstrap_servers)
     return Written(
         classic_id,
         voice_id,
         _show(data, "__consumer_offsets", "--offsets-decoder"),
         _show(data, "__transaction_state", "--transaction-log-decoder"),
+        _show(data, "__share_group_state", "--share-group-state-decoder"),
     )
 
 
 def test_kafkas_decoders_read_every_record(written):
     assert written.offsets.complaints == []
     assert written.transactions.complaints == []
-    assert {kind for kind, _, _ in written.offsets.records} == {
+    kinds = {kind for kind, key, _ in written.offsets.records if key.get("groupId") != "sharers"}
+    assert {kind for kind, key, _ in written.offsets.records if key.get("groupId") == "sharers"} == SHARING
+    assert kinds == {
         OFFSET,
         CLASSIC_GROUP,
         GROUP,
@@ -350,3 +372,16 @@ def test_what_a_transaction_holds_is_shown(written):
     ongoing = written.transactions.of("0", transactionalId="sleeper")[-1]
     assert ongoing["transactionStartTimestampMs"] > 0
     assert written.transactions.of("0", transactionalId="waverer")[0]["transactionTimeoutMs"] == 30_000
+
+
+def test_the_state_of_a_share_group_is_shown(written):
+    assert written.shares.complaints == []
+    (_, where, begun), (_, _, update) = written.shares.records
+    assert (where["groupId"], where["partition"]) == ("sharers", 0)
+    assert (begun["snapshotEpoch"], begun["startOffset"], begun["stateBatches"]) == (0, 0, [])
+    assert (update["snapshotEpoch"], update["startOffset"], update["deliveryCompleteCount"]) == (0, 2, 2)
+    batches = [
+        (batch["firstOffset"], batch["lastOffset"], batch["deliveryState"], batch["deliveryCount"])
+        for batch in update["stateBatches"]
+    ]
+    assert batches == [(2, 2, 0, 1), (3, 3, 4, 1), (4, 4, 0, 1), (5, 5, 2, 1)]

@@ -15,7 +15,7 @@ from tests.fuzz.sockets import attack
 
 def test_a_broker_lives_through_requests_of_every_api_and_version() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(4):
+    for seed in range(6):
         outcome = live(seed)
         assert outcome.failure is None, (seed, outcome.failure)
         counts += outcome.counts

@@ -125,6 +125,7 @@ class SimulatedBroker:
         """Let no timer fire any more."""
         self.broker.metadata.close()
         self.broker.groups.close()
+        self.broker.shares.close()
         self.broker.transactions.close()
 
     async def ask(self, request: Message, version: int, *, on_sent: Callable[[], None] = lambda: None) -> Any:

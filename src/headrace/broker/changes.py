@@ -112,6 +112,25 @@ def offsets_deleted(request: Any, response: Any) -> Iterator[Change]:
             yield Change(_GROUP, request.group_id, code, {"topic": topic.name, "partitions": list(gone)})
 
 
+def share_offsets_altered(request: Any, response: Any) -> Iterator[Change]:
+    codes = {
+        (topic.topic_name, each.partition_index): each.error_code
+        for topic in (response.responses if response else ())
+        for each in topic.partitions
+    }
+    for topic in request.topics:
+        for each in _some(topic.partitions):
+            code = _code(codes, (topic.topic_name, each.partition_index), response)
+            facts = {"topic": topic.topic_name, "partition": each.partition_index, "offset": each.start_offset}
+            yield Change(_GROUP, request.group_id, code, facts)
+
+
+def share_offsets_deleted(request: Any, response: Any) -> Iterator[Change]:
+    codes = {topic.topic_name: topic.error_code for topic in response.responses} if response else {}
+    for topic in request.topics:
+        yield Change(_GROUP, request.group_id, _code(codes, topic.topic_name, response), {"topic": topic.topic_name})
+
+
 def _partition_codes(topics: Iterable[Any]) -> dict[tuple[Any, int], int]:
     return {
         (topic.name or getattr(topic, "topic_id", ""), each.partition_index): each.error_code

@@ -21,8 +21,10 @@ from headrace.broker.settings import (
     Setting,
     SettingType,
     check_settings,
+    limits_of,
     log_config,
 )
+from headrace.coordinator.share.offset_reset import is_offset_reset
 from headrace.errors import nearest
 from headrace.protocol.errors import ErrorCode
 from headrace.telemetry.logs import levels_of_loggers
@@ -174,29 +176,16 @@ def check_broker(changed: Settings, settings: Settings) -> None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
-_KINDS_OF_GROUPS = ("consumer", "streams")  # that have settings of their own
-_LIMITS = {
-    "consumer.heartbeat.interval.ms": (
-        "group.consumer.min.heartbeat.interval.ms",
-        "group.consumer.max.heartbeat.interval.ms",
-    ),
-    "consumer.session.timeout.ms": ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-    "streams.heartbeat.interval.ms": (
-        "group.streams.min.heartbeat.interval.ms",
-        "group.streams.max.heartbeat.interval.ms",
-    ),
-    "streams.session.timeout.ms": ("group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms"),
-    "streams.num.standby.replicas": ("", "group.streams.max.standby.replicas"),
-}
+_KINDS_OF_GROUPS = ("consumer", "share", "streams")  # that have settings of their own
 
 
 def check_group(group: Settings, broker: Callable[[str], int]) -> None:
     """Refuse what a group cannot be set to; the broker has limits, and a member must be heard of in time."""
     check_settings(GROUP_SETTINGS, group)
     for name, value in group.items():
-        limits = {limit: broker(limit) for limit in _LIMITS.get(name, ()) if limit}
-        least, most = _LIMITS.get(name, ("", ""))
-        if int(value) < limits.get(least, int(value)) or int(value) > limits.get(most, int(value)):
+        limits = {limit: broker(limit) for limit in limits_of(f"group.{name}") if limit in BROKER_SETTINGS}
+        least, most = limits_of(f"group.{name}")
+        if limits and not limits.get(least, 0) <= int(value) <= limits.get(most, int(value)):
             told = ", ".join(f"{limit}={number}" for limit, number in limits.items())
             raise InvalidSetting(f"{name}={value} is out of the broker's limits: {told}")
     for kind in _KINDS_OF_GROUPS:
@@ -204,6 +193,11 @@ def check_group(group: Settings, broker: Callable[[str], int]) -> None:
         interval_ms, session_ms = (int(group.get(name) or broker(f"group.{name}")) for name in (interval, session))
         if session_ms <= interval_ms:
             raise InvalidSetting(f"{session}={session_ms} must be greater than {interval}={interval_ms}")
+    if not is_offset_reset(group.get("share.auto.offset.reset", "latest")):
+        raise InvalidSetting(
+            f"share.auto.offset.reset={group['share.auto.offset.reset']!r} is unknown: "
+            "give earliest, latest, or by_duration: and a duration as PT1H"
+        )
 
 
 def check_client_metrics(subscription: Settings) -> None:
@@ -226,16 +220,22 @@ def usable(settings: Settings) -> dict[str, str]:
     return {name: value for name, value in settings.items() if _is_valid(BROKER_SETTINGS.get(name), value)}
 
 
-def group_settings(by_group: Mapping[str, Settings]) -> dict[str, dict[str, int]]:
-    """The settings of groups as the coordinator has them: numbers, under the names of the broker's."""
+def group_settings(by_group: Mapping[str, Settings]) -> dict[str, dict[str, int | str]]:
+    """The settings of groups as the coordinators have them: typed, under the broker's names where it has one."""
     return {
         group: {
-            GROUP_SETTINGS[name].broker_name.replace(".", "_"): int(value)
+            (setting.broker_name or name).replace(".", "_"): _typed(setting, value)
             for name, value in own.items()
-            if _is_valid(GROUP_SETTINGS.get(name), value)
+            if (setting := GROUP_SETTINGS.get(name)) and _is_valid(setting, value)
         }
         for group, own in by_group.items()
     }
+
+
+def _typed(setting: Setting, value: str) -> int | str:
+    if setting.type is SettingType.BOOLEAN:
+        return value.strip().lower() == "true"
+    return int(value) if setting.type is SettingType.INT else value.strip()
 
 
 def _is_valid(setting: Setting | None, value: str) -> bool:

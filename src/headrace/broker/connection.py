@@ -774,4 +774,6 @@ class Connection:
         self._leave_place()
         self._channel.close()
         self._socket.close()
+        for end in tuple(self._peer.when_closed.values()):
+            end()
         self._on_close(self)

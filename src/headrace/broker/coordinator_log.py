@@ -4,7 +4,7 @@ The topic is made when it is first needed. A key's hash says which partition its
 coordinator serves all partitions, since there is one broker.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.broker.topics import Topic, TopicCatalog
@@ -17,6 +17,8 @@ from headrace.storage.scan import find_batch, scan
 from headrace.storage.segment import Segment
 from headrace.telemetry.logs import get_logger
 
+# A compacted topic holds the latest of everything and little more.
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 _REPORTED = 10  # one by one, of each partition; the rest is counted
 _log = get_logger(__name__)
 
@@ -40,12 +42,14 @@ class CoordinatorLog:
         partitions: int,
         encode: Encode,
         owner_of: Callable[[CoordinatorRecord], str],
+        settings: Mapping[str, str] = COMPACTED,
     ) -> None:
         self._topics = topics
         self._name = name
         self._partitions = partitions
         self._encode = encode
         self._owner_of = owner_of
+        self._settings = settings
         self._cuts: dict[Log, int] = {}  # how often each partition had been cut off when it was read
         self._topic_id: bytes | None = None  # of the topic that was read, or written to first
 
@@ -54,11 +58,10 @@ class CoordinatorLog:
         return self._topics.owned(self._name) is not None
 
     def make(self) -> Topic:
-        """The topic, made if need be; it is compacted, so it holds the latest of everything and little more."""
+        """The topic, made if need be."""
         topic = self._topics.owned(self._name)
         if topic is None:
-            settings = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
-            topic = self._topics.create(self._name, self._partitions, settings, by_broker=True)
+            topic = self._topics.create(self._name, self._partitions, self._settings, by_broker=True)
         self._topic_id = self._topic_id or topic.id
         return topic
 

@@ -10,7 +10,7 @@ A fetch that waits is woken by the append itself: nobody polls.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from headrace.model import MAX_TOPIC_NAME
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest
 from headrace.security.principal import ANONYMOUS, Principal
-from headrace.storage.log import Log
 
 MAX_PARTITIONS = 500_000  # of all sessions together, at some 400 bytes each; and as many of fetches that wait
 SMALL_FETCH = 32  # partitions; whoever asks for no more may always wait
@@ -123,12 +122,12 @@ _WOKEN_AT_ONCE = 8
 
 
 class Waiting:
-    """Who waits for which log. All on the event loop's thread."""
+    """Who waits for which log, or for what else there may be news of. All on the event loop's thread."""
 
     def __init__(self, run: Callable[[Steps[None]], None]) -> None:
         """`run` takes turns: an append that many wait for wakes them one after the other, and is not held up by it."""
         self._run = run
-        self._wakes: dict[Log, dict[Wake, None]] = {}  # a dictionary for its order: first come, first served
+        self._wakes: dict[Hashable, dict[Wake, None]] = {}  # a dictionary for its order: first come, first served
         self.is_over = False  # nobody is to wait any more: the broker ends
         self._count = 0
 
@@ -139,13 +138,13 @@ class Waiting:
         """Whether a fetch of so many partitions may wait; if not, it is answered at once with what there is."""
         return partitions <= SMALL_FETCH or self._count + partitions <= MAX_PARTITIONS
 
-    def add(self, log: Log, wake: Wake) -> None:
+    def add(self, log: Hashable, wake: Wake) -> None:
         """Call `wake`, which raises nothing, at each append to `log` from now on until it is removed."""
         wakes = self._wakes.setdefault(log, {})
         self._count += wake not in wakes
         wakes[wake] = None
 
-    def remove(self, log: Log, wake: Wake) -> None:
+    def remove(self, log: Hashable, wake: Wake) -> None:
         """Wake it no more."""
         wakes = self._wakes.get(log)
         if wakes:
@@ -154,7 +153,7 @@ class Waiting:
             if not wakes:
                 del self._wakes[log]
 
-    def appended(self, log: Log) -> None:
+    def appended(self, log: Hashable) -> None:
         """Something was appended to `log`."""
         wakes = self._wakes.get(log)
         if not wakes:
@@ -171,7 +170,7 @@ class Waiting:
         for log in tuple(self._wakes):
             self.appended(log)
 
-    def _wake_in_steps(self, log: Log, wakes: tuple[Wake, ...]) -> Steps[None]:
+    def _wake_in_steps(self, log: Hashable, wakes: tuple[Wake, ...]) -> Steps[None]:
         for wake in wakes:
             if wake in self._wakes.get(log, ()):  # its client may have left, or been answered, in the meantime
                 wake()

@@ -18,6 +18,8 @@ from headrace.coordinator.group.events import Loaded, Request, TimerFired, Topic
 from headrace.coordinator.group.offsets.commit import InTransaction
 from headrace.coordinator.group.records import decode, encode
 from headrace.coordinator.group.settings import GroupSettings, SettingsChanged
+from headrace.coordinator.group.share.group import ShareGroup
+from headrace.coordinator.group.share.kind import ShareGroups
 from headrace.coordinator.group.streams.kind import StreamsGroups
 from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.model import NO_PRODUCER_ID
@@ -135,7 +137,8 @@ class Groups:
         self._is_forgetting = False
         self._settings = settings
         self._by_group: dict[str, GroupSettings] = {}  # of those that have settings of their own
-        self.coordinator = _make_coordinator(settings)
+        self.on_effect: Callable[[object], None] = lambda _: None  # for whom it is to do what was decided about groups
+        self.coordinator = self._make()
         self.log = CoordinatorLog(topics, OFFSETS_TOPIC, partitions=partitions, encode=encode, owner_of=_group_of)
         self._shell = CoordinatorShell(
             runtime,
@@ -143,14 +146,26 @@ class Groups:
             decide=lambda event, now_ms: self.coordinator.decide(event, now_ms),
             apply=lambda record, producer_id: self.coordinator.apply(record, producer_id),
             on_timer=lambda key: self._shell.tell(TimerFired(key)) is not None,
-            on_effect=lambda _: None,  # InTransaction is the shell's own business, done when the records were written
+            on_effect=lambda effect: self.on_effect(effect),
             load=self.load,
             producer_of=_producer_of,
         )
 
+    def _make(self) -> GroupCoordinator:
+        settings = self._settings
+        self._share = ShareGroups(settings)
+        return GroupCoordinator(settings, ConsumerGroups(settings), self._share, StreamsGroups(settings))
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        """A share group as it is; it must not be changed."""
+        return self._share.group(group_id) if self._share.holds(group_id) else None
+
+    def settings_of(self, group_id: str) -> GroupSettings:
+        return self._by_group.get(group_id, self._settings)
+
     def load(self) -> None:
         """Take in what was written, and begin; or begin anew."""
-        self.coordinator = _make_coordinator(self._settings)
+        self.coordinator = self._make()
         self.log.note_cuts()
         for log in self.log.partitions():
             self._take_in(log)
@@ -272,10 +287,6 @@ class Groups:
 
     def close(self) -> None:
         self._shell.close()
-
-
-def _make_coordinator(settings: GroupSettings) -> GroupCoordinator:
-    return GroupCoordinator(settings, ConsumerGroups(settings), StreamsGroups(settings))
 
 
 def _tell_all(waiting: list[Deferred[StorageError | None]], error: StorageError | None) -> None:

@@ -10,7 +10,7 @@ hears of it; a handler has nothing to do with either.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import GeneratorType, MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -75,6 +75,7 @@ class Peer:
     port: int = 0
     software_name: str = "unknown"
     software_version: str = "unknown"
+    when_closed: dict[Hashable, Callable[[], object]] = field(default_factory=dict)  # what ends with the connection
 
 
 @dataclass(slots=True)

@@ -23,6 +23,8 @@ from headrace.broker.handlers import (
     produce,
     quotas,
     sasl,
+    share_fetch,
+    share_groups,
     streams_groups,
     topics,
     transactions,
@@ -101,7 +103,10 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.CREATE_ACLS: (acls.create_acls, _ALTER_CLUSTER),
     ApiKey.DELETE_ACLS: (acls.delete_acls, _ALTER_CLUSTER),
     # groups
-    ApiKey.FIND_COORDINATOR: (groups.find_coordinator, Needs(each={GROUP: DESCRIBE, TRANSACTIONAL_ID: DESCRIBE})),
+    ApiKey.FIND_COORDINATOR: (
+        groups.find_coordinator,
+        Needs(each={GROUP: DESCRIBE, TRANSACTIONAL_ID: DESCRIBE, CLUSTER: CLUSTER_ACTION}),
+    ),
     ApiKey.LIST_GROUPS: (groups.list_groups, Needs(each={GROUP: DESCRIBE}, or_cluster=(DESCRIBE,))),
     ApiKey.DESCRIBE_GROUPS: (
         groups.ask_group_by_group("groups", "groups", DescribedGroup),
@@ -128,6 +133,17 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.OFFSET_COMMIT: (offsets.commit_offsets, Needs(group=READ, each={TOPIC: READ})),
     ApiKey.OFFSET_FETCH: (offsets.fetch_offsets, Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE})),
     ApiKey.OFFSET_DELETE: (offsets.delete_offsets, Needs(group=DELETE, each={TOPIC: READ})),
+    # share groups
+    ApiKey.SHARE_GROUP_HEARTBEAT: (share_groups.heartbeat, Needs(group=READ, each={TOPIC: DESCRIBE})),
+    ApiKey.SHARE_GROUP_DESCRIBE: (share_groups.describe, Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE})),
+    ApiKey.SHARE_FETCH: (share_fetch.fetch, Needs(group=READ, each={TOPIC: READ})),
+    ApiKey.SHARE_ACKNOWLEDGE: (share_fetch.acknowledge, Needs(group=READ, each={TOPIC: READ})),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (
+        share_groups.describe_offsets,
+        Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE}),
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (share_groups.alter_offsets, Needs(group=READ, each={TOPIC: READ})),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (share_groups.delete_offsets, Needs(group=DELETE, each={TOPIC: READ})),
     # transactions
     ApiKey.INIT_PRODUCER_ID: (
         transactions.init_producer_id,
@@ -171,6 +187,8 @@ CHANGES: dict[ApiKey, Changes] = {
     ApiKey.DELETE_GROUPS: changes.groups_deleted,
     ApiKey.OFFSET_COMMIT: changes.offsets_committed,
     ApiKey.OFFSET_DELETE: changes.offsets_deleted,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: changes.share_offsets_altered,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: changes.share_offsets_deleted,
     ApiKey.UPDATE_FEATURES: changes.features_updated,
     ApiKey.WRITE_TXN_MARKERS: changes.markers_written,
 }

@@ -29,6 +29,8 @@ from headrace.broker.load import Load
 from headrace.broker.metadata_log import MetadataLog
 from headrace.broker.metrics import BrokerMetrics
 from headrace.broker.settings import BROKER_SETTINGS, InvalidSetting, log_config
+from headrace.broker.share_sessions import ShareSessions
+from headrace.broker.shares import Shares
 from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
 from headrace.broker.transactions import Transactions
 from headrace.broker.turns import Turns
@@ -239,6 +241,13 @@ class Runtime:
             room=GroupRoom(config.number(MAX_GROUPS), config.number(MAX_MEMBERS), self.limits),
             acl_revision=lambda: self.authorizer.revision if self.authorizer else 0,
         )
+        self.shares = Shares(
+            self,
+            self.groups,
+            ShareSessions(config.number("group.share.max.share.sessions")),
+            partitions=config.number("share.coordinator.state.topic.num.partitions"),
+        )
+        self.groups.on_effect = self.shares.carry_out
         self.transactions = Transactions(
             self,
             self.topics,
@@ -262,6 +271,7 @@ class Runtime:
         if self.config.flag("audit.topic"):
             self.audit.add(AuditTopic(self, self.topics))
         self.groups.load()
+        self.shares.load()
         self.transactions.load()
         self.topics.on_change(self._topics_changed)
         self._housekeeper.start()
@@ -293,6 +303,7 @@ class Runtime:
         self.audit.close()
         self.metadata.close()
         self.groups.close()
+        self.shares.close()
         self.transactions.close()
         self._threads.shutdown(wait=True)
         self._producer_ids.shutdown(wait=True)
@@ -324,6 +335,7 @@ class Runtime:
         self.quotas = self.ledger if self.metadata.image.quotas else None
         self.client_metrics.subscribe(self.metadata.image.configs(ConfigResource.CLIENT_METRICS))
         self.groups.settings_changed(group_settings(self.metadata.image.configs(ConfigResource.GROUP)))
+        self.shares.settings_changed()
 
     # --- topics
 
@@ -346,6 +358,7 @@ class Runtime:
         await self.in_thread(lambda: self.topics.delete(topic.name, topic.id))
         for log in topic.partitions:  # whoever waits for more of it would wait in vain
             self.waiting.appended(log)
+        self.shares.topics_deleted()
         error = await self.groups.topics_deleted(frozenset([topic.name]))
         if error:
             raise error

@@ -291,6 +291,56 @@ LISTENER_SETTINGS: dict[str, Setting] = {
     )
 }
 
+
+def limits_of(name: str) -> tuple[str, str]:
+    """The names of the limits within which a group may have a setting of its own, by the broker's name for it."""
+    group, kind, what = name.split(".", 2)
+    if what == "num.standby.replicas":
+        return "", f"{group}.{kind}.max.standby.replicas"
+    return f"{group}.{kind}.min.{what}", f"{group}.{kind}.max.{what}"
+
+
+def _limited(name: str, default: int, least: int, most: int, meaning: str) -> tuple[Setting, ...]:
+    """A setting of groups, and its limits."""
+    names = (name, *limits_of(name))
+    meanings = (meaning, f"The least that a group may be given as {name}.", f"The most, of {name}.")
+    return tuple(
+        Setting(each, _INT, str(value), text, at_least=1)
+        for each, value, text in zip(names, (default, least, most), meanings, strict=True)
+    )
+
+
+SHARE_SETTINGS: tuple[Setting, ...] = (
+    *_limited(
+        "group.share.heartbeat.interval.ms", 5_000, 5_000, 15_000, "How often members of share groups are heard of."
+    ),
+    *_limited(
+        "group.share.session.timeout.ms", 45_000, 45_000, 60_000, "How long a share group's member may be silent."
+    ),
+    *_limited(
+        "group.share.record.lock.duration.ms", 30_000, 15_000, 60_000, "How long a member has a record to itself."
+    ),
+    *_limited(
+        "group.share.delivery.count.limit", 5, 2, 10, "How often a record of a share group is delivered at most."
+    ),
+    *_limited(
+        "group.share.partition.max.record.locks",
+        2_000,
+        100,
+        4_000,
+        "How far a share group's records under way may reach in a partition.",
+    ),
+    Setting("group.share.max.share.sessions", _INT, "2000", "How many share sessions there may be.", at_least=1),
+    Setting("group.share.max.size", _INT, "200", "How many members a share group may have.", at_least=1),
+    Setting(
+        "share.coordinator.state.topic.num.partitions",
+        _INT,
+        "50",
+        "How many partitions the topic of share groups' state is made with.",
+        at_least=1,
+    ),
+)
+
 BROKER_SETTINGS: dict[str, Setting] = (
     {
         setting.name: setting
@@ -657,6 +707,7 @@ BROKER_SETTINGS: dict[str, Setting] = (
         )
     }
     | LISTENER_SETTINGS
+    | {setting.name: setting for setting in SHARE_SETTINGS}
     | {
         topic.broker_name: replace(topic, name=topic.broker_name, broker_name="", is_dynamic=True)
         for topic in TOPIC_SETTINGS.values()
@@ -695,6 +746,27 @@ GROUP_SETTINGS: dict[str, Setting] = {
         "group.streams.initial.rebalance.delay.ms",
         "group.streams.num.standby.replicas",
         "group.streams.session.timeout.ms",
+        *(each.name for each in SHARE_SETTINGS if limits_of(each.name)[0] in BROKER_SETTINGS),
+    )
+} | {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "share.auto.offset.reset",
+            _STRING,
+            "latest",
+            "Where a share group begins: `earliest`, `latest`, or `by_duration:` and an ISO 8601 duration ago.",
+        ),
+        Setting(
+            "share.isolation.level",
+            _STRING,
+            "read_uncommitted",
+            "Whether a share group has records of transactions before they are committed.",
+            choices=("read_committed", "read_uncommitted"),
+        ),
+        Setting(
+            "share.renew.acknowledge.enable", _BOOLEAN, "true", "Whether members may renew the locks of their records."
+        ),
     )
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import headrace.broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.runtime import _group_settings
-from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS
+from headrace.broker.settings import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, limits_of
 from headrace.storage.config import LogConfig
 
 WITHOUT_EFFECT = "without effect"
@@ -29,7 +29,8 @@ def test_a_broker_setting_is_read_somewhere_or_is_said_to_have_no_effect():
     named = [name for name in BROKER_SETTINGS if name.startswith(("group.", "offset"))]
     groups = _group_settings(BrokerConfig("", settings=dict.fromkeys(named, "7")))
     of_groups = {field.name.replace("_", ".") for field in fields(groups) if getattr(groups, field.name) == 7}
+    limits = {limit for each in GROUP_SETTINGS.values() if each.broker_name for limit in limits_of(each.broker_name)}
     for name, setting in BROKER_SETTINGS.items():
         if name not in defaults_of_topics:
-            is_read = name in of_groups or any(f'"{name}"' in source for source in _SOURCES)
+            is_read = name in of_groups | limits or any(f'"{name}"' in source for source in _SOURCES)
             assert is_read != (WITHOUT_EFFECT in setting.meaning), name

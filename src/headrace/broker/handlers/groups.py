@@ -3,12 +3,13 @@
 A request is handed over whole, or in pieces that each take some milliseconds.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headrace.broker.coordinator_log import CoordinatorLog
-from headrace.broker.handler import GROUP, TOPIC, TRANSACTIONAL_ID, Answer, Context, denial
+from headrace.broker.handler import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Answer, Context, denial
 from headrace.broker.turns import Deferred, Steps
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
@@ -25,11 +26,17 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
 )
+from headrace.protocol.messages.share_group_describe import DescribedGroup as DescribedShareGroup
 from headrace.protocol.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
 from headrace.protocol.schema import Message
 
 RefusedGroup = (
-    DescribedGroup | DescribedConsumerGroup | DescribedStreamsGroup | DeletableGroupResult | OffsetFetchResponseGroup
+    DescribedGroup
+    | DescribedConsumerGroup
+    | DescribedShareGroup
+    | DescribedStreamsGroup
+    | DeletableGroupResult
+    | OffsetFetchResponseGroup
 )
 
 _GROUPS_A_STEP = 4
@@ -169,14 +176,17 @@ def heartbeat(ctx: Context, request: ConsumerGroupHeartbeatRequest) -> Answer:
     )
 
 
-GROUPS, TRANSACTIONS = 0, 1
+GROUPS, TRANSACTIONS, SHARES = 0, 1, 2
 KEYS_SINCE = 4
-_COORDINATED = {GROUPS: GROUP, TRANSACTIONS: TRANSACTIONAL_ID}
+_COORDINATED = {GROUPS: GROUP, TRANSACTIONS: TRANSACTIONAL_ID, SHARES: CLUSTER}
+_SHARE_KEY = re.compile(r"(?s).+:[\w-]{22}:\d{1,10}")  # group, topic id and partition
 
 
 def find_coordinator(ctx: Context, request: FindCoordinatorRequest) -> Steps[Answer]:
     """Name this broker; the first one to ask has the coordinator's topic made before it is answered."""
-    log = {GROUPS: ctx.broker.groups.log, TRANSACTIONS: ctx.broker.transactions.log}.get(request.key_type)
+    broker = ctx.broker
+    logs = {GROUPS: broker.groups.log, TRANSACTIONS: broker.transactions.log, SHARES: broker.shares.log}
+    log = logs.get(request.key_type)
     keys = request.coordinator_keys if ctx.version >= KEYS_SINCE else [request.key]
     named = []
     for key in keys:
@@ -209,7 +219,11 @@ def _name_coordinator(ctx: Context, key_type: int, key: str) -> Coordinator:
         refused.error_code = ErrorCode.INVALID_REQUEST
         refused.error_message = f"coordinator type {key_type} is unknown"
         return refused
-    if not ctx.allows(resource_type, key):
+    if key_type == SHARES and not _SHARE_KEY.fullmatch(key):
+        refused.error_code = ErrorCode.INVALID_REQUEST
+        refused.error_message = f"{key!r} is not the key of a share group's partition: give group:topicId:partition"
+        return refused
+    if not (ctx.allows(CLUSTER) if key_type == SHARES else ctx.allows(resource_type, key)):
         denied = denial(resource_type)
         refused.error_code = denied.code
         refused.error_message = str(denied) if ctx.version < KEYS_SINCE else ""

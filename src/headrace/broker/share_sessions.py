@@ -1,0 +1,108 @@
+"""Share sessions: the partitions that members of share groups fetch from, and in which order their requests come.
+
+A member has one session (KIP-932): epoch 0 opens it, each request after that has the next epoch, -1 closes it. It is
+its user's and its connection's: for anybody else there is none, and with the connection it ends, so that what the
+member had goes to others at once. The number of sessions and of their partitions is bounded; who comes too late is
+told so.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.broker.errors import BrokerError
+from headrace.broker.fetches import MAX_PARTITIONS
+from headrace.coordinator.share.records import ShareKey
+from headrace.protocol.errors import ErrorCode
+from headrace.security.principal import Principal
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+_MAX_EPOCH = 2**31 - 1
+
+
+class Member(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+@dataclass(slots=True, eq=False)
+class ShareSession:
+    member: Member
+    user: Principal
+    epoch: int = 1
+    partitions: dict[ShareKey, None] = field(default_factory=dict)  # whoever was served goes to the end
+    connection: dict[Hashable, Callable[[], object]] = field(default_factory=dict)  # what ends with the connection
+    had: set[ShareKey] = field(default_factory=set)  # where the member may have records
+
+
+class ShareSessions:
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions: dict[Member, ShareSession] = {}
+        self._partition_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, group_id: str, member_id: str) -> ShareSession | None:
+        return self._sessions.get(Member(group_id, member_id))
+
+    def holds(self, session: ShareSession) -> bool:
+        return self._sessions.get(session.member) is session
+
+    def open(
+        self,
+        member: Member,
+        user: Principal,
+        partitions: Iterable[ShareKey],
+        connection: dict[Hashable, Callable[[], object]],
+    ) -> ShareSession:
+        """Begin a session, in place of the member's last one, whose records it still has."""
+        session = ShareSession(member, user, partitions=dict.fromkeys(partitions), connection=connection)
+        before = self._sessions.get(member)
+        if before is not None:
+            if before.user != user:
+                raise BrokerError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "the member's session is somebody else's")
+            self.close(before)
+            session.had = before.had
+        if len(self._sessions) >= self._slots or self._partition_count + len(session.partitions) > MAX_PARTITIONS:
+            raise _too_many()
+        self._sessions[member] = session
+        self._partition_count += len(session.partitions)
+        return session
+
+    def go_on(self, member: Member, user: Principal, epoch: int) -> ShareSession:
+        """The session of a request that does not begin one; the final one is left to be closed."""
+        session = self._sessions.get(member)
+        if session is None or session.user != user:
+            raise BrokerError(ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.SHARE_SESSION_NOT_FOUND.meaning)
+        if epoch == FINAL_EPOCH:
+            return session
+        if epoch != session.epoch:
+            raise BrokerError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, ErrorCode.INVALID_SHARE_SESSION_EPOCH.meaning)
+        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        return session
+
+    def change(self, session: ShareSession, added: Iterable[ShareKey], forgotten: Iterable[ShareKey]) -> None:
+        """Add and remove partitions; if that makes too many, it is the end of the session."""
+        before = len(session.partitions)
+        for key in added:
+            session.partitions.setdefault(key)
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        self._partition_count += len(session.partitions) - before
+        if self._partition_count > MAX_PARTITIONS:
+            self.close(session)
+            raise _too_many()
+
+    def close(self, session: ShareSession) -> None:
+        """Forget a session, if it has not ended already."""
+        session.connection.pop(session, None)
+        if self.holds(session):
+            del self._sessions[session.member]
+            self._partition_count -= len(session.partitions)
+
+
+def _too_many() -> BrokerError:
+    return BrokerError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, "there are as many share sessions as there may be")

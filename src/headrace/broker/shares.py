@@ -1,0 +1,360 @@
+"""Share groups' records at work: the pure coordinator, its topic, locks that lapse, and fetches that wait for records.
+
+What is acknowledged in one turn of the event loop is decided and written together, and answered once it is durable.
+What always holds: nothing is acquired between a decision and its writing; a fetch that waits is woken when something of
+its partition becomes available; and state that no group has any more is gone, at the latest after the next start.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinator_log import CoordinatorLog, replay
+from headrace.broker.coordinator_shell import RETRY_S, CoordinatorShell
+from headrace.broker.fetches import Waiting
+from headrace.broker.share_sessions import ShareSession, ShareSessions
+from headrace.broker.turns import Deferred
+from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.group.kinds import GroupDeleted
+from headrace.coordinator.group.share.kind import MemberRemoved
+from headrace.coordinator.share.coordinator import (
+    Deleted,
+    LimitsChanged,
+    LocksLapsed,
+    MemberGone,
+    ShareCoordinator,
+    ShareDecision,
+    ShareEvent,
+    SnapshotWanted,
+    Started,
+    Truncated,
+)
+from headrace.coordinator.share.offset_reset import EARLIEST, read_duration_ms
+from headrace.coordinator.share.partition import (
+    Acquisition,
+    InvalidAcknowledgement,
+    Run,
+    ShareLimits,
+    SharePartition,
+    Span,
+)
+from headrace.coordinator.share.records import STATE_TOPIC, ShareKey, decode, encode, key_of
+from headrace.storage.errors import StorageError
+from headrace.storage.log import Log
+from headrace.storage.reading import first_at_or_after
+from headrace.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from headrace.broker.groups import Groups
+    from headrace.broker.runtime import Runtime
+
+_log = get_logger(__name__)
+# An update does not stand for the one before, so the topic is not compacted; what is superfluous is cut off.
+_TOPIC_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "104857600"}
+_RECORDS_BEFORE_CUT = 20_000  # of one partition of the topic
+_RECORDS_PER_KEY_BEFORE_CUT = 20  # snapshots of all partitions cost something too
+_EVENTS_A_TURN = 200  # of those that come in any number
+_CHECK_CUT_S = 300.0  # Kafka's share.coordinator.state.topic.prune.interval.ms
+
+Refusals = Sequence[InvalidAcknowledgement | None]
+
+
+class Shares:
+    def __init__(self, runtime: "Runtime", groups: "Groups", sessions: ShareSessions, *, partitions: int) -> None:
+        self._runtime = runtime
+        self._groups = groups
+        self.coordinator = ShareCoordinator(leader_epoch=runtime.leader_epoch)
+        self.log = CoordinatorLog(
+            runtime.topics,
+            STATE_TOPIC,
+            partitions=partitions,
+            encode=encode,
+            owner_of=lambda record: key_of(record).text,
+            settings=_TOPIC_SETTINGS,
+        )
+        self._shell = CoordinatorShell(
+            runtime,
+            self.log,
+            decide=lambda events, now_ms: self.coordinator.decide(events, now_ms),
+            apply=self._install,
+            on_timer=lambda _: True,
+            on_effect=lambda _: None,
+            load=self.load,
+        )
+        self.sessions = sessions
+        self.waiting = Waiting(lambda steps: runtime.turns.run(steps))  # for something of a partition to be available
+        self._turn: list[tuple[Sequence[ShareEvent], Deferred[Refusals | None]]] = []
+        self._full: set[ShareKey] = set()  # where nothing more can be acquired until something is finished
+        self._locks: dict[ShareKey, asyncio.TimerHandle] = {}
+        self._starting: set[ShareKey] = set()
+        self._limits: dict[str, ShareLimits] = {}
+        self._cut_timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def load(self) -> None:
+        """Take in what was written, drop what no group has any more, and begin; or begin anew."""
+        self.coordinator = ShareCoordinator(leader_epoch=self._runtime.leader_epoch)
+        self.log.note_cuts()
+        for handle in self._locks.values():
+            handle.cancel()
+        self._locks.clear()
+        self._full.clear()
+        for log in self.log.partitions():
+            replay(log, decode, lambda record, _: self.coordinator.apply(record))
+        self._drop_orphans()
+        spent = [LimitsChanged(key, self.limits(key.group_id)) for key in self.coordinator.all_keys()]
+        if spent:
+            self._shell.tell(spent)
+        if self._cut_timer is None:
+            self._cut_timer = asyncio.get_running_loop().call_later(_CHECK_CUT_S, self._cut_logs)
+
+    def _install(self, record: CoordinatorRecord, _: int) -> None:
+        """Of what was decided only the drafts are taken over: they are what the records say, and who holds what."""
+        if not record.is_kept:
+            self.coordinator.install(record.value)  # type: ignore[arg-type]
+
+    # --- limits
+
+    def limits(self, group_id: str) -> ShareLimits:
+        known = self._limits.get(group_id)
+        if known is None:
+            settings = self._groups.settings_of(group_id)
+            known = self._limits[group_id] = ShareLimits(
+                settings.group_share_record_lock_duration_ms,
+                settings.group_share_delivery_count_limit,
+                settings.group_share_partition_max_record_locks,
+                settings.share_renew_acknowledge_enable,
+            )
+        return known
+
+    def settings_changed(self) -> None:
+        """Groups may have other limits from now on: what was delivered too often for them is finished."""
+        before, self._limits = self._limits, {}
+        for group_id, limits in before.items():
+            if self.limits(group_id) != limits:
+                self.submit_all(LimitsChanged(key, self.limits(group_id)) for key in self.coordinator.keys_of(group_id))
+
+    # --- what changes the state, and is written
+
+    def submit(self, events: Sequence[ShareEvent]) -> Deferred[Refusals | None]:
+        """Have events carried out with all others of this turn; why each was not, once it is durable.
+
+        None, if that could not be written: nothing has changed then.
+        """
+        done: Deferred[Refusals | None] = Deferred()
+        if not self._turn:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._turn.append((events, done))
+        return done
+
+    def submit_all(self, events: Iterable[ShareEvent]) -> Deferred[bool]:
+        """Have any number of events carried out, some in a turn; whether all of them are durable."""
+        left = list(events)
+        done: Deferred[bool] = Deferred()
+
+        def go_on(refusals: Refusals | None) -> None:
+            if refusals is None or not left:
+                done.set(refusals is not None)
+                return
+            some, left[:] = left[:_EVENTS_A_TURN], left[_EVENTS_A_TURN:]
+            self.submit(some).then(go_on)
+
+        go_on(())
+        return done
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, []
+        events = [event for some, _ in turn for event in some]
+        decision = self._shell.tell(events)
+        if decision is None:
+            for _, done in turn:
+                done.set(None)
+            return
+        assert isinstance(decision, ShareDecision)
+        refusals = decision.refusals
+
+        def settle(error: StorageError | None) -> None:
+            position = 0
+            for some, done in turn:
+                done.set(None if error else refusals[position : position + len(some)])
+                position += len(some)
+
+        self._shell.when_durable(settle)
+        for key in {event.key for event in events}:
+            self._look_again(key)
+
+    def _look_again(self, key: ShareKey) -> None:
+        """Wake those who wait for a partition if something of it can be acquired that could not."""
+        partition = self.coordinator.partition(key)
+        if partition is None:
+            self._full.discard(key)
+            self.waiting.appended(key)
+        else:
+            was_full = key in self._full and partition.can_acquire(self.limits(key.group_id))
+            if was_full or partition.next_offset() < partition.end:
+                self._full.discard(key)
+                self.waiting.appended(key)
+
+    # --- what does not
+
+    def partition(self, key: ShareKey, log: Log) -> SharePartition | None:
+        """The partition, begun if need be; None as long as it is not known, durably, where that is."""
+        partition = self.coordinator.partition(key)
+        if partition is None or not partition.is_started:
+            self._start(key, log)
+        elif partition.end > log.end_offset and key not in self._starting:
+            self._restart(key, Truncated(key, log.end_offset))
+        if key in self._starting or partition is None:
+            return None
+        partition.advance(log.start_offset)
+        return partition
+
+    def acquire(
+        self, key: ShareKey, partition: SharePartition, wanted: Acquisition, spans: Iterable[Span]
+    ) -> list[Run]:
+        limits, now_ms = self.limits(key.group_id), self._runtime.now_ms()
+        runs = partition.acquire(wanted, spans, limits, now_ms)
+        if runs and key not in self._locks:
+            self._watch_lock(key, limits.lock_ms)
+        return runs
+
+    def can_acquire(self, key: ShareKey, partition: SharePartition) -> bool:
+        if partition.can_acquire(self.limits(key.group_id)):
+            return True
+        self._full.add(key)
+        return False
+
+    def _watch_lock(self, key: ShareKey, delay_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._locks[key] = loop.call_later(max(0, delay_ms) / 1000, self._lock_lapsed, key)
+
+    def _lock_lapsed(self, key: ShareKey) -> None:
+        """Take back what was held for too long, and look again when the next lock lapses."""
+        del self._locks[key]
+        now_ms = self._runtime.now_ms()
+        deadline_ms = self._next_deadline_ms(key)
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            if self._shell.tell([LocksLapsed(key, self.limits(key.group_id))]) is None:
+                self._watch_lock(key, int(RETRY_S * 1000))
+                return
+            deadline_ms = self._next_deadline_ms(key)
+            self._look_again(key)
+        if deadline_ms is not None and key not in self._locks:
+            self._watch_lock(key, deadline_ms - now_ms)
+
+    def _next_deadline_ms(self, key: ShareKey) -> int | None:
+        partition = self.coordinator.partition(key)
+        return partition.next_deadline_ms() if partition else None
+
+    # --- where groups begin
+
+    def _start(self, key: ShareKey, log: Log) -> None:
+        """Begin where the group's settings say; a look-up by time waits for the disk, and so for a thread."""
+        if key in self._starting:
+            return
+        self._starting.add(key)
+        reset = self._groups.settings_of(key.group_id).share_auto_offset_reset
+        ago_ms = read_duration_ms(reset)
+        if ago_ms is None:
+            offset = log.start_offset if reset == EARLIEST else self._runtime.high_watermark(log)
+            self._restart(key, Started(key, offset))
+        else:
+            self._in_background(self._start_by_time(key, log, self._runtime.now_ms() - ago_ms))
+
+    def _restart(self, key: ShareKey, event: Started | Truncated) -> None:
+        """Whoever is given a record must find it again after a crash, so this has to be durable before."""
+        self._starting.add(key)
+
+        def started(_: object) -> None:
+            self._starting.discard(key)
+            self.waiting.appended(key)
+
+        self.submit([event]).then(started)
+
+    async def _start_by_time(self, key: ShareKey, log: Log, timestamp: int) -> None:
+        try:
+            found = await self._runtime.look_up(lambda: first_at_or_after(log, timestamp))
+        except Exception as error:  # noqa: BLE001 - the next fetch tries again
+            _log.error("a share group could not look up where it begins", key=key.text, error=str(error))
+            self._starting.discard(key)
+            return
+        self._restart(key, Started(key, found.offset if found else self._runtime.high_watermark(log)))
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- groups, topics and members that come and go
+
+    def carry_out(self, effect: object) -> None:
+        """Do what the group coordinator has decided about a group or a member."""
+        if isinstance(effect, GroupDeleted):
+            self.submit_all(Deleted(key) for key in self.coordinator.keys_of(effect.group_id))
+        elif isinstance(effect, MemberRemoved):
+            session = self.sessions.find(effect.group_id, effect.member_id)
+            if session is not None:
+                self.end_session(session)
+
+    def end_session(self, session: ShareSession) -> Deferred[bool]:
+        """Forget a session, and take back all that its member has; unless it has begun another one."""
+        if not self.sessions.holds(session):
+            ended: Deferred[bool] = Deferred()
+            ended.set(True)
+            return ended
+        self.sessions.close(session)
+        group_id, member_id = session.member
+        limits = self.limits(group_id)
+        return self.submit_all(MemberGone(key, member_id, limits) for key in session.had)
+
+    def topics_deleted(self) -> None:
+        topics = self._runtime.topics.by_id
+        self.submit_all(Deleted(key) for key in self.coordinator.all_keys() if key.topic_id not in topics)
+
+    def _drop_orphans(self) -> None:
+        """Drop what a crash kept from being deleted with its group, its topic or its offsets."""
+        gone = [
+            Deleted(key)
+            for key in self.coordinator.all_keys()
+            if key.topic_id not in self._runtime.topics.by_id
+            or (group := self._groups.share_group(key.group_id)) is None
+            or key.topic_id not in group.shared
+        ]
+        if gone:
+            self._shell.tell(gone)
+
+    # --- cutting the topic off behind what is superfluous
+
+    def _cut_logs(self) -> None:
+        self._cut_timer = asyncio.get_running_loop().call_later(_CHECK_CUT_S, self._cut_logs)
+        logs = self.log.partitions()
+        keys: dict[int, list[ShareKey]] = {index: [] for index in range(len(logs))}
+        for key in self.coordinator.all_keys():
+            keys[self.log.partition_of(key.text)].append(key)
+        for index, log in enumerate(logs):
+            size = log.end_offset - log.start_offset
+            if size >= max(_RECORDS_BEFORE_CUT, _RECORDS_PER_KEY_BEFORE_CUT * len(keys[index])):
+                self.cut(log, keys[index])
+
+    def cut(self, log: Log, keys: Iterable[ShareKey]) -> None:
+        """Write anew all that one partition of the topic says, and delete what it said before."""
+        before = log.end_offset
+        written = self._shell.tell([SnapshotWanted(key) for key in keys])
+        if written is not None:
+            self._shell.when_durable(
+                lambda error: None if error else self._in_background(self._delete_before(log, before))
+            )
+
+    async def _delete_before(self, log: Log, offset: int) -> None:
+        directory = self._runtime.directory
+        try:
+            await self._runtime.in_thread(lambda: directory.delete_records(log.topic_partition, offset, log=log))
+        except Exception as error:  # noqa: BLE001 - it is tried again at the next look
+            _log.error("superfluous state of share groups could not be deleted", error=str(error))
+
+    def close(self) -> None:
+        self._shell.close()
+        if self._cut_timer:
+            self._cut_timer.cancel()
+        for handle in self._locks.values():
+            handle.cancel()
