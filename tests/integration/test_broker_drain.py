@@ -30,6 +30,7 @@ NOW = 1_700_000_000_000
 BATCH = build_batch([Record(0, NOW, b"k", b"v")])
 LARGE = build_batch([Record(0, NOW, b"k", bytes(900_000))])
 PATIENCE_S = 60.0
+LONG_WAITS = {"shutdown.drain.timeout.ms": "600000", "group.initial.rebalance.delay.ms": "600000"}
 
 
 @contextmanager
@@ -61,7 +62,7 @@ def run_beside(talk: Callable[[BrokerServer, str, asyncio.AbstractEventLoop], No
     """A broker in this process, so that it can be looked into, and `talk` in a thread, which ends it."""
 
     async def run() -> None:
-        server = BrokerServer(BrokerConfig(str(data_dir), settings={"shutdown.drain.timeout.ms": "600000"}))
+        server = BrokerServer(BrokerConfig(str(data_dir), settings=LONG_WAITS))
         (address,) = server.start()
         await asyncio.to_thread(talk, server, str(address), asyncio.get_running_loop())
 
@@ -92,7 +93,11 @@ def test_what_is_under_way_is_answered_and_what_waits_need_not_wait(tmp_path: Pa
             wait_until(lambda: len(runtime.waiting) == 1, "the fetch does not wait")
             protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
             joining = JoinGroupRequest(
-                group_id="g", session_timeout_ms=30_000, rebalance_timeout_ms=600_000, protocols=protocols
+                group_id="g",
+                protocol_type="consumer",
+                session_timeout_ms=30_000,
+                rebalance_timeout_ms=600_000,
+                protocols=protocols,
             )
             member.send(joining, 2)
             wait_until(lambda: ApiKey.JOIN_GROUP in runtime.metrics.apis, "nobody joins")
