@@ -20,6 +20,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from headrace import Broker
+from headrace.broker import logins as broker_logins
 from headrace.broker.logins import UsersFile
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
@@ -42,7 +43,7 @@ from headrace.protocol.messages.describe_user_scram_credentials import (
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from headrace.security.scram import salt_password
+from headrace.security.scram import ScramCredential, ScramExchange, salt_password
 from tests.certificates import make_authority, make_certificate
 from tests.conformance.clients.wire import Wire
 from tests.integration.cli_runs import assert_one_sentence, run_cli
@@ -367,6 +368,62 @@ def test_who_is_removed_is_served_nothing_more(settings, files, tmp_path):
             cluster.close()
 
 
+def begin_scram(wire, user):
+    """Begin an exchange; its last message, to be sent whenever."""
+    exchange = ScramExchange("SCRAM-SHA-256", *user, "nonce")
+    assert wire.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256")).error_code == 0
+    first = wire.ask(SaslAuthenticateRequest(auth_bytes=exchange.first()))
+    return SaslAuthenticateRequest(auth_bytes=exchange.answer(bytes(first.auth_bytes)))
+
+
+@pytest.mark.parametrize("is_added_again", [False, True])
+def test_who_is_removed_does_not_finish_a_login_that_he_began_before(settings, files, is_added_again):
+    here = {"listen": "SASL_PLAINTEXT://127.0.0.1:0", "settings": settings}
+    patient = {"socket.connection.setup.timeout.ms": "60000"}
+    with (
+        Broker(**(here | {"settings": settings | patient})) as running,
+        reach(running.bootstrap_servers, files) as admin,
+        Wire(running.bootstrap_servers) as new,
+        Wire(running.bootstrap_servers) as old,
+    ):
+        alter(admin, upsertions=[upsertion(*BOB)])
+        assert old.ask(begin_scram(old, BOB)).error_code == 0
+        begun = {new: begin_scram(new, BOB), old: begin_scram(old, BOB)}
+        alter(admin, deletions=[ScramCredentialDeletion(name=BOB[0], mechanism=1)])
+        if is_added_again:
+            alter(admin, upsertions=[upsertion(BOB[0], "another")])
+        for wire, last in begun.items():
+            assert wire.ask(last).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            with pytest.raises((ConnectionError, EOFError)):
+                wire.ask(MetadataRequest(topics=None), 9)
+
+
+def test_who_is_removed_while_his_password_is_looked_at_is_not_let_in(settings, files, monkeypatch):
+    looking, removed = threading.Event(), threading.Event()
+    fits = ScramCredential.fits
+
+    def look_slowly(self, *given):
+        looking.set()
+        assert removed.wait(60)
+        return fits(self, *given)
+
+    monkeypatch.setattr(ScramCredential, "fits", look_slowly)
+    patient = settings | {"socket.connection.setup.timeout.ms": "60000"}
+    with (
+        Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=patient) as running,
+        reach(running.bootstrap_servers, files) as admin,
+        Wire(running.bootstrap_servers) as wire,
+    ):
+        alter(admin, upsertions=[upsertion(*BOB)])
+        assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN")).error_code == 0
+        wire.send(SaslAuthenticateRequest(auth_bytes="\0".join(("", *BOB)).encode()), 2)
+        assert looking.wait(60)
+        alter(admin, deletions=[ScramCredentialDeletion(name=BOB[0], mechanism=1)])
+        removed.set()
+        with pytest.raises((ConnectionError, EOFError)):
+            wire.receive()
+
+
 def salts_of(address, *names):
     """The salts that a broker tells for users, by each mechanism, to whoever asks."""
     salts = {}
@@ -435,6 +492,45 @@ def test_an_issuer_that_does_not_answer_keeps_nobody_else_waiting(settings, file
             silent.close()
             for each in asking:
                 each.join()
+
+
+def test_an_issuer_that_does_not_come_to_an_end_keeps_nobody_out_whose_key_is_known(
+    settings, files, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(broker_logins, "_FETCH_S", 0.5)
+    (tmp_path / "token").write_text(token())
+    keys, is_slow, is_over = jwks(first=KEY).encode(), threading.Event(), threading.Event()
+
+    class Issuer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(keys)))
+            self.end_headers()
+            if not is_slow.is_set():
+                self.wfile.write(keys)
+                return
+            with contextlib.suppress(OSError):
+                while not is_over.wait(0.1):  # a byte now and then: no read of a socket takes too long
+                    self.wfile.write(b" ")
+                    self.wfile.flush()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Issuer) as issuer:
+        threading.Thread(target=issuer.serve_forever, daemon=True).start()
+        here = settings | {
+            "sasl.oauthbearer.jwks.endpoint.url": f"http://127.0.0.1:{issuer.server_port}/keys",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms": "1",
+        }
+        with Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=here) as running:
+            for _ in range(3):
+                options = by_token(tmp_path / "token")
+                with reach(running.bootstrap_servers, files, mechanism="OAUTHBEARER", user=None, **options) as cluster:
+                    assert cluster.brokers().addresses
+                is_slow.set()
+        is_over.set()
+        issuer.shutdown()
 
 
 def test_what_is_no_user(broker, files):

@@ -426,6 +426,10 @@ class Connection:
 
     def _end_step(self, login: Login, outcome: Outcome, header: RequestHeader | None, slot: Slot | None = None) -> None:
         if login.is_open and login.principal is not None:
+            user, logins = self.password_user, self._endpoint.logins
+            if user is not None and logins is not None and not logins.users.has(user):
+                self._refuse("the user was removed during the login")  # while a thread looked at the password
+                return
             self._principal = login.principal
             self._channel.max_frame_bytes = self._runtime.config.number("socket.request.max.bytes")
             self._channel.max_under_way = self._max_under_way

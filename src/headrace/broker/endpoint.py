@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.config import Address, BrokerConfig, Listener
 from headrace.broker.logins import Logins, LoginThreads, UsersFile
 from headrace.security.login import FindCredential, Users
-from headrace.security.scram import HASHES, ScramCredential
+from headrace.security.scram import ScramCredential
 from headrace.telemetry.logs import RareLines, get_logger
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Access:
 
     def has_user(self, name: str) -> bool:
         """Whether somebody of that name can log in by a password."""
-        return any(self._find(mechanism, name) for mechanism in HASHES)
+        return self.users.has(name)
 
     def close(self) -> None:
         self.threads.close()

@@ -10,10 +10,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from headrace.broker.config import BrokerConfig, Listener
@@ -33,6 +33,7 @@ _FETCH_S: Final = 5.0
 _SOONEST_RETRY_S: Final = 2.0  # after an issuer was not to be reached that was never reached before
 _SOONEST_REFRESH_S: Final = 10.0  # for keys that are not known: a client could name one after another
 
+T = TypeVar("T")
 Credentials = Mapping[tuple[str, str], ScramCredential]  # by mechanism and name
 
 
@@ -111,7 +112,7 @@ class Logins:
 
     def __init__(self, listener: Listener, config: BrokerConfig, users: Users, threads: "LoginThreads") -> None:
         text = partial(config.text_for, listener)
-        self._users = users
+        self.users = users
         self._threads = threads
         self.delay_s = config.number("connection.failed.authentication.delay.ms") / 1000
         self.max_request_bytes = config.number("sasl.server.max.receive.size")
@@ -130,9 +131,9 @@ class Logins:
 
     def _prepare(self, name: str, text: Callable[[str], str]) -> Callable[[], Mechanism]:
         if name == "PLAIN":
-            return lambda: Plain(self._users)
+            return lambda: Plain(self.users)
         if name in HASHES:
-            return lambda: Scram(name, self._users, secrets.token_urlsafe(24))
+            return lambda: Scram(name, self.users, secrets.token_urlsafe(24))
         load("jwt", "OAUTHBEARER")
         load("cryptography", "OAUTHBEARER")
         rules = TokenRules(
@@ -161,12 +162,13 @@ class TokenKeys:
         self._server = None if self._path else HttpServer(url, _FETCH_S)
         self._refresh_s = refresh_s
         self._lock = threading.Lock()
+        self._asked: Future[Mapping[str, Any]] | None = None  # what is read just now, or was last
         self._keys: Mapping[str, Any] | None = None
         self._read_at = 0.0
         self._tried_at = -_SOONEST_REFRESH_S
         self._failed_at = -_SOONEST_RETRY_S
         if self._path:
-            self._refresh()  # a file that is wrong is a mistake to tell at the start
+            self._read()  # a file that is wrong is a mistake to tell at the start
 
     def verify(self, rules: TokenRules, token: str, now_ms: int) -> TokenUser:
         """Who the token names; called in a thread, for it may fetch keys."""
@@ -180,48 +182,59 @@ class TokenKeys:
             return verify_token(token, newer, rules, now_ms)
 
     def _current(self) -> Mapping[str, Any]:
-        with self._lock:
-            now = time.monotonic()
-            if self._keys is None and now - self._failed_at < _SOONEST_RETRY_S:
-                raise InvalidToken("no keys to check tokens with")  # or each of a flood would wait for the issuer
-            if self._keys is None or now - self._read_at >= self._refresh_s:
-                try:
-                    self._refresh()
-                except HeadraceError as error:
-                    _log.error("keys of tokens not read", reason=str(error))
-                    self._failed_at = time.monotonic()
-                    if self._keys is None:
-                        raise InvalidToken("no keys to check tokens with") from None
-                    self._read_at = now - self._refresh_s + _SOONEST_REFRESH_S  # those in force stay meanwhile
-            assert self._keys is not None
-            return self._keys
+        now = time.monotonic()
+        keys = self._keys
+        if keys is None and now - self._failed_at < _SOONEST_RETRY_S:
+            raise InvalidToken("no keys to check tokens with")  # or each of a flood would wait for the issuer
+        if keys is not None and now - self._read_at < self._refresh_s:
+            return keys
+        try:
+            return self._newest()
+        except HeadraceError as error:
+            _log.error("keys of tokens not read", reason=str(error))
+            self._failed_at = time.monotonic()
+            if keys is None:
+                raise InvalidToken("no keys to check tokens with") from None
+            self._read_at = self._failed_at - self._refresh_s + _SOONEST_REFRESH_S  # those in force stay meanwhile
+            return keys
 
     def _newer_than(self, keys: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        with self._lock:
-            if self._keys is not keys:
-                return self._keys  # somebody else has fetched them
-            if time.monotonic() - self._tried_at < (0 if self._path else _SOONEST_REFRESH_S):
-                return None
-            try:
-                self._refresh()
-            except HeadraceError as error:
-                _log.error("keys of tokens not read", reason=str(error))
-                return None
-            return self._keys
+        if self._keys is not keys:
+            return self._keys  # somebody else has fetched them
+        if time.monotonic() - self._tried_at < (0 if self._path else _SOONEST_REFRESH_S):
+            return None
+        try:
+            return self._newest()
+        except HeadraceError as error:
+            _log.error("keys of tokens not read", reason=str(error))
+            return None
 
-    def _refresh(self) -> None:
-        self._tried_at = time.monotonic()
+    def _newest(self) -> Mapping[str, Any]:
+        """The keys as they are now. All who want them wait for one answer, and none longer than it may take: an issuer
+        that sends a byte now and then would hold them for ever, and the end of the process too."""
+        with self._lock:
+            if self._asked is None or self._asked.done():
+                self._tried_at = time.monotonic()
+                self._asked = _begin(self._read)
+            asked, until = self._asked, self._tried_at + _FETCH_S
+        try:
+            return asked.result(max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            raise InvalidToken(f"the issuer has not answered within {_FETCH_S:g} s") from None
+
+    def _read(self) -> Mapping[str, Any]:
         data = self._read_file() if self._server is None else self._fetch(self._server)
         try:
-            found = json.loads(data)
+            found: Mapping[str, Any] = json.loads(data)
             if not isinstance(found["keys"], list) or not all(isinstance(key, dict) for key in found["keys"]):
                 raise TypeError
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise InvalidSetting(
                 "sasl.oauthbearer.jwks.endpoint.url holds no JWKS: it should be a JSON object with a list of keys"
             ) from None
         self._keys = found
         self._read_at = time.monotonic()
+        return found
 
     def _read_file(self) -> bytes:
         try:
@@ -237,3 +250,17 @@ class TokenKeys:
         if not answer.is_success:
             raise InvalidSetting(f"{server.host} answered {answer.status} instead of keys")
         return answer.body
+
+
+def _begin(work: Callable[[], T]) -> "Future[T]":
+    """Do something in a thread that nobody has to wait for: one of an executor's keeps the process from ending."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:  # noqa: BLE001 - for whoever asks for the result
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="headrace-keys", daemon=True).start()
+    return future

@@ -190,6 +190,10 @@ class Users:
     def credential(self, mechanism: str, name: str) -> ScramCredential:
         return self.find(mechanism, name) or stand_in(mechanism, name, self.secret)
 
+    def has(self, name: str) -> bool:
+        """Whether somebody of that name can log in by a password."""
+        return any(self.find(mechanism, name) for mechanism in HASHES)
+
 
 class Plain:
     """RFC 4616: the password itself, held against what SCRAM keeps of it, by each mechanism: how long that takes does
@@ -241,6 +245,7 @@ class Scram:
         self._users = users
         self._nonce = nonce
         self._first: ClientFirst | None = None
+        self._credential: ScramCredential | None = None
         self._server: ScramServer | None = None
 
     def step(self, token: bytes, now_ms: int) -> Reply:  # noqa: ARG002 - passwords have no end
@@ -248,9 +253,12 @@ class Scram:
             self._first = first = ClientFirst.parse(token)
             self.claimed = first.username
             _check_authorization_id(first.authorization_id, first.username)
-            credential = self._users.credential(self._mechanism, first.username)
-            self._server = ScramServer(self._mechanism, first, credential, self._nonce)
+            self._credential = self._users.credential(self._mechanism, first.username)
+            self._server = ScramServer(self._mechanism, first, self._credential, self._nonce)
             return Reply(self._server.answer())
+        if self._users.credential(self._mechanism, self._first.username) != self._credential:
+            # An exchange can be begun and kept: whoever is removed would finish it later.
+            raise InvalidLogin("the user's password was changed or removed during the login")
         return Reply(self._server.finish(token), self._first.username)
 
 

@@ -88,13 +88,19 @@ def _check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> 
         raise InvalidToken("the token was not issued in the past (iat)")
     if rules.issuer and claims.get("iss") != rules.issuer:
         raise InvalidToken("the token's issuer is another (iss)")
-    audience = claims.get("aud", [])
-    if rules.audiences and not set(rules.audiences) & set([audience] if isinstance(audience, str) else audience):
+    audience = claims.get("aud")
+    audiences = audience if isinstance(audience, list) else [audience]
+    if rules.audiences and not any(each in audiences for each in rules.audiences):
         raise InvalidToken("the token is for somebody else (aud)")
     name = claims.get(rules.user_claim)
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not name.strip() or not _is_text(name):
         raise InvalidToken(f"the token names nobody ({rules.user_claim})")
     return TokenUser(name, expires_ms)
+
+
+def _is_text(name: str) -> bool:
+    """JSON can write half of a surrogate pair, which no answer and no log can hold."""
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _time_of(claims: Mapping[str, Any], name: str) -> int | None:

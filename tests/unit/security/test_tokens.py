@@ -64,8 +64,12 @@ def test_a_key_without_a_name_will_do_if_there_is_one_only():
         ({"aud": "web"}, "somebody else"),
         ({"aud": ["web", "mail"]}, "somebody else"),
         ({"aud": None}, "somebody else"),
+        ({"aud": 5}, "somebody else"),
+        ({"aud": {"kafka": 1}}, "somebody else"),
+        ({"aud": [{"kafka": 1}, ["kafka"]]}, "somebody else"),
         ({"sub": ""}, "names nobody"),
         ({"sub": None}, "names nobody"),
+        ({"sub": "half of a pair \ud83d"}, "names nobody"),
     ],
 )
 def test_what_a_token_must_hold(changed, why):
