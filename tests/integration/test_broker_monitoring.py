@@ -4,11 +4,12 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,19 @@ import urllib3
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.broker import monitoring
+from headrace.broker.client_metrics import Client, ClientMetrics
 from headrace.broker.config import BrokerConfig
-from headrace.broker.monitoring import CLIENT_PREFIX, FAMILIES
+from headrace.broker.monitoring import CLIENT_PREFIX, FAMILIES, _clients
 from headrace.broker.server import BrokerServer
 from headrace.broker.settings import InvalidSetting
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.protocol.schema import Uuid
 from headrace.records import Record, build_batch
+from headrace.serving import server as serving
 from headrace.serving.access import add_token
 from headrace.serving.sessions import Role
+from headrace.telemetry.metrics import render
+from headrace.telemetry.otlp import Point
 from tests.integration.test_broker_drain import broker_process, client_that_does_not_read
 from tests.integration.transaction_wire import WireProducer
 from tests.integration.waiting import wait_until
@@ -162,6 +168,33 @@ def test_every_number_that_is_told_is_declared(tmp_path: Path) -> None:
         assert declared[full].kind == family.type
         assert declared[full].meaning == family.documentation
     assert len(declared) == len(FAMILIES)
+
+
+def test_no_client_gives_its_metrics_names_that_break_the_others() -> None:
+    clients = ClientMetrics()
+    clients.subscribe({"all": {"metrics": "*"}})
+    pushing = clients.instance(Uuid(b"x" * 16), Client("app", "wire", "1", "127.0.0.1", 1), NOW)
+    attributes = (("__name__", "headrace_ready"), ("__address__", "elsewhere"), ("1\n", 'a"\n\\'))
+    pushing.take_in([Point("latency", attributes, 1.0, is_sum=False, is_delta=False)])
+    numbers = read(render(_clients(clients.samples(), 100, {})))
+    (labels,) = (dict(labels) for name, labels in numbers if name == f"{CLIENT_PREFIX}latency")
+    assert not any(label.startswith("__") for label in labels)
+    assert labels["_1_"] == 'a"\n\\'
+
+
+def test_who_connects_and_asks_nothing_keeps_no_probe_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "PATIENCE_S", 1.0)
+    with watched_broker(tmp_path) as (_, _, url), ExitStack() as held:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        begun = [
+            b"",
+            b"GET /healthz HTTP/1.1\r\nHost: ",
+            b"POST /enter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+        ]
+        for number in range(monitoring._MAX_CONNECTIONS):
+            sock = held.enter_context(socket.create_connection(address, PATIENCE_S))
+            sock.sendall(begun[number % len(begun)])
+        wait_until(lambda: get(f"{url}/healthz")[0] == 200, "a probe is not answered")
 
 
 def test_a_broker_is_ready_when_it_can_serve_and_not_while_it_ends(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
-"""An application of pages or answers that listens: until it is told to end, or for as long as a `with` block lasts."""
+"""An application of pages or answers that listens: until it is told to end, or for as long as a `with` block lasts.
 
+What always holds: a client that connects and does not ask, or not to the end, is closed after a while, so that nobody
+keeps others out by holding all the connections that there may be.
+"""
+
+import asyncio
 import contextlib
 import signal
 import socket
@@ -10,11 +15,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headrace.errors import HeadraceError
 from headrace.secret_files import check_private
 
 _END_WITHIN_S = 2
+PATIENCE_S = 10.0  # for a whole request
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -25,6 +32,29 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Nothing is captured."""
         yield
+
+
+class _Protocol(H11Protocol):
+    """Does not wait for ever for a request, or for the rest of one, as uvicorn does.
+
+    It is h11's in any case: where httptools is installed uvicorn would take that, and headers of any size with it.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._look = self.loop.call_later(PATIENCE_S, self._look_again, None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._look.cancel()
+        super().connection_lost(exc)
+
+    def _look_again(self, seen: object) -> None:
+        """Close, if the client has not asked for anything since the last look, or not in full."""
+        cycle = self.cycle
+        if cycle is seen and (cycle is None or cycle.response_complete or cycle.more_body):
+            self.transport.close()
+        else:
+            self._look = self.loop.call_later(PATIENCE_S, self._look_again, cycle)
 
 
 def listening(host: str, port: int, refusal: type[HeadraceError]) -> socket.socket:
@@ -68,6 +98,7 @@ class AppServer:
         self._name = name
         config = uvicorn.Config(
             app,
+            http=_Protocol,
             log_level="error",
             access_log=False,
             server_header=False,
