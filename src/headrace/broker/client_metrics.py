@@ -108,7 +108,7 @@ class Instance:
         return asked - 2**32 if asked >= 2**31 else asked
 
     def ask(self, now_ms: int) -> None:
-        if now_ms - max(self.asked_ms, self.pushed_ms) < self.interval_ms and not self.is_outdated:
+        if self._is_within(max(self.asked_ms, self.pushed_ms), now_ms) and not self.is_outdated:
             raise self._too_early()
         self.asked_ms, self.is_outdated = now_ms, False
 
@@ -117,10 +117,14 @@ class Instance:
         if self.is_ended:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the client said that its last push was its last")
         self.is_ended = is_last
-        if self.asked_ms > self.pushed_ms or now_ms - self.pushed_ms >= self.interval_ms:
+        if self.asked_ms > self.pushed_ms or not self._is_within(self.pushed_ms, now_ms):
             self.pushed_ms = now_ms
         elif not is_last:
             raise self._too_early()
+
+    def _is_within(self, last_ms: int, now_ms: int) -> bool:
+        """Whether the interval since then is not over; a clock that was set back keeps nobody waiting for it."""
+        return 0 <= now_ms - last_ms < self.interval_ms
 
     def _too_early(self) -> BrokerError:
         self.throttled += 1

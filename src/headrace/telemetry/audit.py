@@ -91,12 +91,12 @@ class Repeats:
         apart."""
         while self._counted:
             key, (end_ms, count, facts) = next(iter(self._counted.items()))
-            if end_ms > now_ms:
+            if now_ms < end_ms <= now_ms + self.WINDOW_MS:  # else it is over, or the clock was set back
                 break
             del self._counted[key]
             if count:
                 yield facts, count
-        if self._left_out and self._left_out_since_ms + self.WINDOW_MS <= now_ms:
+        if self._left_out and not 0 <= now_ms - self._left_out_since_ms < self.WINDOW_MS:
             count, self._left_out = self._left_out, 0
             yield None, count
 
@@ -269,7 +269,7 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= MAX_TEXT else value[:MAX_TEXT] + "…"
     if isinstance(value, dict):
-        return {name: _cut(each) for name, each in value.items()}
+        return {_cut(name): _cut(each) for name, each in value.items()}
     return [_cut(each) for each in value] if isinstance(value, list) else value
 
 

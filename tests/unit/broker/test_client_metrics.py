@@ -82,6 +82,8 @@ def test_a_client_that_comes_too_early_is_throttled_and_counted() -> None:
         instance.push(10_900, is_last=False)
     instance.push(11_100, is_last=False)
     assert instance.throttled == 1
+    instance.push(500, is_last=False)  # the clock was set back
+    instance.ask(400)
 
 
 def test_deltas_add_up_and_other_values_replace_each_other() -> None:

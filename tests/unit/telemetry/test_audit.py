@@ -40,8 +40,10 @@ def test_an_event_is_a_line_of_json_with_who_and_when(tmp_path):
 
 def test_names_of_clients_make_no_lines_of_their_own_and_are_cut(tmp_path):
     log = open_log(tmp_path / "audit.log")
-    log.record(audit.LOGIN, audit.OK, ALICE._replace(client_id='x"}\n{"event":"forged"}' + "y" * 1000))
+    settings = {"z" * 30_000: "1"}
+    log.record(audit.LOGIN, audit.OK, ALICE._replace(client_id='x"}\n{"event":"forged"}' + "y" * 1000), **settings)
     (event,) = read_events(tmp_path / "audit.log")
+    assert max(map(len, event)) == audit.MAX_TEXT + 1
     assert event["client_id"].startswith('x"}\n{')
     assert len(event["client_id"]) == audit.MAX_TEXT + 1
 
@@ -123,6 +125,17 @@ def test_what_is_alike_gets_one_line_and_the_rest_a_count(tmp_path):
     deny(log)  # a window of its own again
     assert len(list(read_events(tmp_path / "audit.log"))) == 4
     assert log.counts["denial", "denied"] == 1002
+
+
+def test_a_clock_that_is_set_back_hides_nothing(tmp_path):
+    clock = FakeClock()
+    log = open_log(tmp_path / "audit.log", clock=clock)
+    for _ in range(3):
+        deny(log)
+        clock.advance(-86_400_000)
+    deny(log)
+    deny(log)
+    assert len(list(read_events(tmp_path / "audit.log"))) == 4  # a line each time, and the last one is counted
 
 
 def test_the_end_leaves_nothing_uncounted(tmp_path):
