@@ -25,6 +25,7 @@ from headrace.records import Record, build_batch
 from headrace.storage.directory import CLEAN_SHUTDOWN
 from tests.integration.waiting import wait_until
 from tests.integration.wire import Wire
+from tests.ports import free_port
 
 NOW = 1_700_000_000_000
 BATCH = build_batch([Record(0, NOW, b"k", b"v")])
@@ -198,7 +199,7 @@ AWAY = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE
 
 def test_clients_go_on_over_restarts_and_no_acknowledged_record_is_lost_or_doubled(tmp_path: Path) -> None:
     watched, restarts, stopping = Watched(), 3, threading.Event()
-    with broker_process(tmp_path) as (first, bootstrap, _):
+    with broker_process(tmp_path, listen=f"127.0.0.1:{free_port()}") as (first, bootstrap, _):
         with Wire(bootstrap) as wire:
             wire.create("orders")
         common = {"bootstrap.servers": bootstrap, "error_cb": watched.errors.append, "reconnect.backoff.max.ms": 200}
