@@ -35,7 +35,7 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.share.session.timeout.ms": "3000",
+    "group.share.session.timeout.ms": "30000",
     "group.share.heartbeat.interval.ms": "200",
     "group.share.min.session.timeout.ms": "500",
     "group.share.min.heartbeat.interval.ms": "100",
