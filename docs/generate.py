@@ -14,15 +14,13 @@ from typing import Any
 import click
 
 from headrace.broker import monitoring
+from headrace.broker.client_metrics import CLIENT_METRICS_SETTINGS
 from headrace.broker.metrics import Rejected
 from headrace.broker.registry import HANDLERS
-from headrace.broker.settings import (
-    BROKER_SETTINGS,
-    CLIENT_METRICS_SETTINGS,
-    GROUP_SETTINGS,
-    TOPIC_SETTINGS,
-    Setting,
-)
+from headrace.broker.settings.broker import BROKER_SETTINGS
+from headrace.broker.settings.groups import GROUP_SETTINGS
+from headrace.broker.settings.setting import Setting
+from headrace.broker.settings.topics import TOPIC_SETTINGS
 from headrace.cli.main import cli
 from headrace.dashboard import metrics as dashboard_metrics
 from headrace.pipelines import drain, job, live, session, topic

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from headrace.broker.settings import BROKER_SETTINGS, LISTENER_SETTINGS
+from headrace.broker.settings.broker import BROKER_SETTINGS
+from headrace.broker.settings.listeners import LISTENER_SETTINGS
 from headrace.protocol.messages.alter_configs import AlterableConfig as Replacement
 from headrace.protocol.messages.alter_configs import AlterConfigsRequest
 from headrace.protocol.messages.alter_configs import AlterConfigsResource as ReplacedResource

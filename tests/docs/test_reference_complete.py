@@ -14,8 +14,11 @@ import pytest
 
 import headrace
 from headrace import pipelines
+from headrace.broker.client_metrics import CLIENT_METRICS_SETTINGS
 from headrace.broker.registry import HANDLERS
-from headrace.broker.settings import BROKER_SETTINGS, CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from headrace.broker.settings.broker import BROKER_SETTINGS
+from headrace.broker.settings.groups import GROUP_SETTINGS
+from headrace.broker.settings.topics import TOPIC_SETTINGS
 from headrace.cli.main import cli
 from headrace.pipelines import operators
 from headrace.pipelines.jobs.publish import METRICS

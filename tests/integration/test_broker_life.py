@@ -17,7 +17,7 @@ import headrace
 from headrace.broker.config import Address, BrokerConfig
 from headrace.broker.errors import BrokerError
 from headrace.broker.server import BrokerServer
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -22,7 +22,7 @@ from headrace.broker.client_metrics import Client, ClientMetrics
 from headrace.broker.config import BrokerConfig
 from headrace.broker.monitoring import CLIENT_PREFIX, FAMILIES, _clients
 from headrace.broker.server import BrokerServer
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.protocol.schema import Uuid
 from headrace.records import Record, build_batch

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace import Broker
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.client import admin
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from headrace.broker.config import BrokerConfig
 from headrace.broker.runtime import Runtime
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.records import Record, build_batch
 from tests.integration.test_broker_drain import PATIENCE_S, broker_process, end
 from tests.integration.waiting import wait_until

@@ -26,7 +26,7 @@ from headrace.broker.limits import (
     memory_bound,
 )
 from headrace.broker.runtime import Runtime
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

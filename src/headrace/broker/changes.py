@@ -8,15 +8,12 @@ password or a key, and of settings only values that are known not to be secret.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from headrace.broker.client_metrics import CLIENT_METRICS_SETTINGS
 from headrace.broker.config_resources import ConfigResource
-from headrace.broker.settings import (
-    BROKER_SETTINGS,
-    CLIENT_METRICS_SETTINGS,
-    GROUP_SETTINGS,
-    THROTTLES,
-    TOPIC_SETTINGS,
-    Setting,
-)
+from headrace.broker.settings.broker import BROKER_SETTINGS, THROTTLES
+from headrace.broker.settings.groups import GROUP_SETTINGS
+from headrace.broker.settings.setting import Setting
+from headrace.broker.settings.topics import TOPIC_SETTINGS
 from headrace.protocol.errors import ErrorCode
 from headrace.security.acl import Operation, PatternType, Permission, ResourceType
 from headrace.security.quotas import CLIENT_ID, IP, USER

@@ -16,7 +16,7 @@ import re2
 from crc32c import crc32c
 
 from headrace.broker.errors import BrokerError
-from headrace.broker.settings import CLIENT_METRICS_SETTINGS, InvalidSetting
+from headrace.broker.settings.setting import INT, LIST, InvalidSetting, Setting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Uuid
 from headrace.records import Codec
@@ -30,6 +30,14 @@ DEFAULT_INTERVAL_MS: Final = 300_000
 _EXPIRY_MS: Final = 60_000  # or three intervals: after that a silent client is forgotten
 _EVERYTHING: Final = "*"
 _RESERVED: Final = 3  # ids of instances that Kafka keeps for itself: the smallest ones
+CLIENT_METRICS_SETTINGS: Final[dict[str, Setting]] = {
+    setting.name: setting
+    for setting in (
+        Setting("interval.ms", INT, "300000", "How often a client pushes, from 100 ms to an hour."),
+        Setting("match", LIST, "", "Which clients push: `client_id=…` and so on, regular expressions; empty for all."),
+        Setting("metrics", LIST, "", "What they push: beginnings of names, or * for everything; empty for nothing."),
+    )
+}
 _MATCHED: Final = (
     "client_instance_id",
     "client_id",

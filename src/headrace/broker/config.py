@@ -8,13 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
-from headrace.broker.settings import (
-    BROKER_SETTINGS,
-    LISTENER_SETTINGS,
-    PREFIX_OF_LISTENERS,
-    InvalidSetting,
-    check_settings,
-)
+from headrace.broker.settings.broker import BROKER_SETTINGS, check_broker_settings
+from headrace.broker.settings.listeners import LISTENER_SETTINGS, PREFIX_OF_LISTENERS
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.security.principal import is_public
 
 
@@ -122,7 +118,7 @@ class BrokerConfig:
     is_insecure: bool = False
 
     def __post_init__(self) -> None:
-        check_settings(BROKER_SETTINGS, self.settings)
+        check_broker_settings(self.settings)
         for listener in self.listeners:
             if listener.is_public and not self.is_insecure and not self.authenticates(listener):
                 raise InvalidSetting(
@@ -167,7 +163,7 @@ def read_properties(text: str, path: str) -> dict[str, str]:
                 raise InvalidSetting(f"{path}:{number}: {stripped!r} is not name=value")
             values[name.strip()] = value.strip()
     try:
-        check_settings(BROKER_SETTINGS, values)
+        check_broker_settings(values)
     except InvalidSetting as error:
         raise InvalidSetting(f"{path}: {error}") from None
     return values

@@ -9,21 +9,12 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from headrace.broker.client_metrics import parse_match
+from headrace.broker.client_metrics import CLIENT_METRICS_SETTINGS, parse_match
 from headrace.broker.errors import BrokerError
-from headrace.broker.settings import (
-    BROKER_SETTINGS,
-    CLIENT_METRICS_SETTINGS,
-    GROUP_SETTINGS,
-    THROTTLES,
-    TOPIC_SETTINGS,
-    InvalidSetting,
-    Setting,
-    SettingType,
-    check_settings,
-    limits_of,
-    log_config,
-)
+from headrace.broker.settings.broker import BROKER_SETTINGS, THROTTLES
+from headrace.broker.settings.groups import GROUP_SETTINGS, limits_of
+from headrace.broker.settings.setting import InvalidSetting, Setting, SettingType, check_settings
+from headrace.broker.settings.topics import TOPIC_SETTINGS, log_config
 from headrace.coordinator.share.offset_reset import is_offset_reset
 from headrace.errors import nearest
 from headrace.protocol.errors import ErrorCode

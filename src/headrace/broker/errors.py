@@ -1,6 +1,6 @@
 """What a broker refuses, and the one place where an error of ours becomes a code of Kafka's."""
 
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.errors import HeadraceError
 from headrace.model import InvalidTopicName
 from headrace.protocol.errors import ErrorCode

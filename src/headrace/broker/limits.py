@@ -14,7 +14,8 @@ from headrace.broker.config import BrokerConfig, Listener
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import MAX_PARTITIONS
 from headrace.broker.load import BEGUN_AT_ONCE, FLOOR_BYTES, LARGE_AT_ONCE
-from headrace.broker.settings import PREFIX_OF_LISTENERS, InvalidSetting
+from headrace.broker.settings.listeners import PREFIX_OF_LISTENERS
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.protocol.errors import ErrorCode
 from headrace.records.compression import MAX_BODY_BYTES
 from headrace.telemetry.logs import RareLines, get_logger

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from headrace.broker.config import BrokerConfig, Listener
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.errors import HeadraceError
 from headrace.extras import load
 from headrace.http_client import HttpServer

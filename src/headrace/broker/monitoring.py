@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headrace import extras
 from headrace.broker.client_metrics import Sample as ClientSample
 from headrace.broker.config import Address, BrokerConfig
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.broker.turns import Steps
 from headrace.protocol.errors import ErrorCode
 from headrace.telemetry.metrics import (

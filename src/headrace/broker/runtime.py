@@ -28,7 +28,9 @@ from headrace.broker.limits import (
 from headrace.broker.load import Load
 from headrace.broker.metadata_log import MetadataLog
 from headrace.broker.metrics import BrokerMetrics
-from headrace.broker.settings import BROKER_SETTINGS, InvalidSetting, log_config
+from headrace.broker.settings.broker import BROKER_SETTINGS
+from headrace.broker.settings.setting import InvalidSetting
+from headrace.broker.settings.topics import log_config
 from headrace.broker.share_sessions import ShareSessions
 from headrace.broker.shares import Shares
 from headrace.broker.topics import Topic, TopicCatalog, read_topic_files

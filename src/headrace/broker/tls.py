@@ -26,7 +26,7 @@ from headrace.broker.config import BrokerConfig, Listener
 from headrace.broker.connection import Connection
 from headrace.broker.file_views import read_slice
 from headrace.broker.metrics import Rejected
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.errors import HeadraceError
 from headrace.secret_files import check_private
 from headrace.security.certificates import format_name, map_name, parse_rules

@@ -15,7 +15,8 @@ from uuid import UUID, uuid4
 
 from headrace.broker.errors import BrokerError
 from headrace.broker.limits import MAX_PARTITIONS_IN_ALL, MAX_TOPIC_PARTITIONS, Limits
-from headrace.broker.settings import BROKER_SETTINGS, check_topic_settings, log_config
+from headrace.broker.settings.broker import BROKER_SETTINGS
+from headrace.broker.settings.topics import check_topic_settings, log_config
 from headrace.coordinator.metadata import METADATA_TOPIC
 from headrace.model import TopicPartition, check_topic_name
 from headrace.protocol.errors import ErrorCode

@@ -11,7 +11,8 @@ import uvloop
 from headrace.broker.config import BrokerConfig, parse_listeners, read_properties
 from headrace.broker.limits import ConnectionLimits, memory_bound
 from headrace.broker.server import BrokerServer, open_listeners
-from headrace.broker.settings import InvalidSetting, is_secret
+from headrace.broker.settings.broker import is_secret
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.cli.output import json_option, print_json, print_table
 from headrace.secret_files import check_private
 from headrace.storage.filesystem import raise_open_files

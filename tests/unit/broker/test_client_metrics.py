@@ -13,7 +13,7 @@ from headrace.broker.client_metrics import (
     parse_match,
 )
 from headrace.broker.errors import BrokerError
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.protocol.schema import Uuid
 from headrace.telemetry.otlp import InvalidMetrics, Point, read_metrics
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from headrace.broker.config import Address, BrokerConfig, Listener, parse_listeners
-from headrace.broker.settings import InvalidSetting
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.secret_files import ExposedSecret, check_private
 
 

@@ -6,14 +6,16 @@ from pathlib import Path
 import headrace.broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.runtime import _group_settings
-from headrace.broker.settings import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, limits_of
+from headrace.broker.settings.broker import BROKER_SETTINGS
+from headrace.broker.settings.groups import GROUP_SETTINGS, limits_of
+from headrace.broker.settings.topics import TOPIC_SETTINGS
 from headrace.storage.config import LogConfig
 
 WITHOUT_EFFECT = "without effect"
 _SOURCES = [
     path.read_text(encoding="utf-8")
     for path in Path(headrace.broker.__file__).parent.rglob("*.py")
-    if path.name != "settings.py"
+    if path.parent.name != "settings"
 ]
 
 

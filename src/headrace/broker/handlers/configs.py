@@ -26,7 +26,9 @@ from headrace.broker.config_resources import (
 )
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Context
-from headrace.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType
+from headrace.broker.settings.broker import BROKER_SETTINGS
+from headrace.broker.settings.setting import Setting, SettingType
+from headrace.broker.settings.topics import TOPIC_SETTINGS
 from headrace.broker.turns import Steps
 from headrace.coordinator.metadata import MetadataChange, MetadataImage, config_record
 from headrace.errors import HeadraceError, nearest

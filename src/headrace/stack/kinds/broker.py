@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.broker.config import Address as Listener
-from headrace.broker.settings import BROKER_SETTINGS, check_settings, is_secret
+from headrace.broker.settings.broker import check_broker_settings, is_secret
 from headrace.client.address import parse_bootstrap
 from headrace.client.security import settings_from
 from headrace.client.surroundings import BOOTSTRAP, VARIABLE
@@ -73,7 +73,7 @@ def as_text(value: Any) -> str:
 def _check(section: Section) -> Iterable[Complaint]:
     for name, value in section.values.get("settings", {}).items():
         try:
-            check_settings(BROKER_SETTINGS, {name: as_text(value)})
+            check_broker_settings({name: as_text(value)})
         except HeadraceError as error:
             yield ("settings", name), f"[{section.where}] settings: {error}"
     yield from _check_access(section)

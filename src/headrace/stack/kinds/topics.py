@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from headrace.broker.settings import TOPIC_SETTINGS, check_settings
+from headrace.broker.settings.setting import check_settings
+from headrace.broker.settings.topics import TOPIC_SETTINGS
 from headrace.errors import HeadraceError
 from headrace.model import check_topic_name
 from headrace.stack.keys import Complaint, Key

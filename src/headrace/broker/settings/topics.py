@@ -1,0 +1,185 @@
+"""What a topic may be set to, and how its log behaves then."""
+
+from collections.abc import Mapping
+
+from headrace.broker.settings.setting import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    INTERNAL_SEGMENT_BYTES,
+    LIST,
+    LONG,
+    NO_EFFECT,
+    STRING,
+    InvalidSetting,
+    Setting,
+    check_settings,
+)
+from headrace.storage.config import LogConfig
+
+MAX_LONG = 2**63 - 1
+MIB = 1024 * 1024
+_NO_COMPRESSION = "Kept and shown; without effect: batches stay as their producer compressed them."
+_CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+TOPIC_SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "cleanup.policy",
+            LIST,
+            "delete",
+            "Remove old segments (delete), keep the latest value per key (compact), or both.",
+            "log.cleanup.policy",
+            choices=("delete", "compact"),
+        ),
+        Setting("compression.gzip.level", INT, "-1", _NO_COMPRESSION, "compression.gzip.level"),
+        Setting("compression.lz4.level", INT, "9", _NO_COMPRESSION, "compression.lz4.level"),
+        Setting("compression.type", STRING, "producer", _NO_COMPRESSION, "compression.type", choices=_CODECS),
+        Setting("compression.zstd.level", INT, "3", _NO_COMPRESSION, "compression.zstd.level"),
+        Setting(
+            "delete.retention.ms",
+            LONG,
+            "86400000",
+            "How long a compacted topic keeps tombstones.",
+            "log.cleaner.delete.retention.ms",
+            0,
+        ),
+        Setting("file.delete.delay.ms", LONG, "60000", NO_EFFECT, "log.segment.delete.delay.ms", 0),
+        Setting(
+            "flush.messages", LONG, str(MAX_LONG), NO_EFFECT + " See durability.", "log.flush.interval.messages", 1
+        ),
+        Setting(
+            "flush.ms",
+            LONG,
+            str(MAX_LONG),
+            NO_EFFECT + " See durability.",
+            "log.flush.interval.ms",
+            0,
+            stand_in=("log.flush.scheduler.interval.ms", str(MAX_LONG)),
+        ),
+        Setting("follower.replication.throttled.replicas", LIST, "", NO_EFFECT),
+        Setting(
+            "index.interval.bytes",
+            INT,
+            "4096",
+            "How many bytes lie between two index entries.",
+            "log.index.interval.bytes",
+            0,
+        ),
+        Setting("leader.replication.throttled.replicas", LIST, "", NO_EFFECT),
+        Setting("local.retention.bytes", LONG, "-2", NO_EFFECT, "log.local.retention.bytes", -2),
+        Setting("local.retention.ms", LONG, "-2", NO_EFFECT, "log.local.retention.ms", -2),
+        Setting(
+            "max.compaction.lag.ms",
+            LONG,
+            str(MAX_LONG),
+            "After how long a record is compacted at the latest.",
+            "log.cleaner.max.compaction.lag.ms",
+            1,
+        ),
+        Setting("max.message.bytes", INT, "1048588", "The largest batch that is taken.", "message.max.bytes", 0),
+        Setting(
+            "message.timestamp.after.max.ms",
+            LONG,
+            "3600000",
+            "How far ahead of the broker's clock a record may be.",
+            "log.message.timestamp.after.max.ms",
+            0,
+        ),
+        Setting(
+            "message.timestamp.before.max.ms",
+            LONG,
+            str(MAX_LONG),
+            "How far behind the broker's clock a record may be.",
+            "log.message.timestamp.before.max.ms",
+            0,
+        ),
+        Setting(
+            "message.timestamp.type",
+            STRING,
+            "CreateTime",
+            "Whose clock gives a record its time.",
+            "log.message.timestamp.type",
+            choices=("CreateTime", "LogAppendTime"),
+        ),
+        Setting(
+            "min.cleanable.dirty.ratio",
+            DOUBLE,
+            "0.5",
+            "How much of a log must be dirty before it is compacted.",
+            "log.cleaner.min.cleanable.ratio",
+            0,
+        ),
+        Setting(
+            "min.compaction.lag.ms",
+            LONG,
+            "0",
+            "How long a record stays uncompacted at least.",
+            "log.cleaner.min.compaction.lag.ms",
+            0,
+        ),
+        Setting("min.insync.replicas", INT, "1", NO_EFFECT, "min.insync.replicas", 1),
+        Setting("preallocate", BOOLEAN, "false", NO_EFFECT, "log.preallocate"),
+        Setting("remote.log.copy.disable", BOOLEAN, "false", NO_EFFECT),
+        Setting("remote.log.delete.on.disable", BOOLEAN, "false", NO_EFFECT),
+        Setting("remote.storage.enable", BOOLEAN, "false", NO_EFFECT),
+        Setting(
+            "retention.bytes", LONG, "-1", "How much of a partition is kept; -1 for all.", "log.retention.bytes", -1
+        ),
+        Setting(
+            "retention.ms",
+            LONG,
+            "604800000",
+            "How long records are kept; -1 for ever.",
+            "log.retention.ms",
+            -1,
+            stand_in=("log.retention.hours", "168"),
+        ),
+        Setting("segment.bytes", INT, "1073741824", "How large a segment grows.", "log.segment.bytes", MIB),
+        Setting("segment.index.bytes", INT, "10485760", "How large an index grows.", "log.index.size.max.bytes", 4),
+        Setting(
+            "segment.jitter.ms",
+            LONG,
+            "0",
+            NO_EFFECT,
+            "log.roll.jitter.ms",
+            0,
+            stand_in=("log.roll.jitter.hours", "0"),
+        ),
+        Setting(
+            "segment.ms",
+            LONG,
+            "604800000",
+            "How old a segment grows.",
+            "log.roll.ms",
+            1,
+            stand_in=("log.roll.hours", "168"),
+        ),
+        Setting("unclean.leader.election.enable", BOOLEAN, "false", NO_EFFECT, "unclean.leader.election.enable"),
+    )
+}
+
+
+def check_topic_settings(values: Mapping[str, str]) -> None:
+    """Refuse what a topic cannot be set to, by itself or together with the rest."""
+    check_settings(TOPIC_SETTINGS, values)
+    least, most = (
+        int(values.get(name, TOPIC_SETTINGS[name].default))
+        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if least > most:
+        raise InvalidSetting(f"min.compaction.lag.ms={least} is above max.compaction.lag.ms={most}")
+
+
+def log_config(topic: Mapping[str, str], broker: Mapping[str, str]) -> LogConfig:
+    """How a log behaves whose topic sets these values, on a broker that sets those."""
+    log_names = LogConfig().to_properties()
+    values = {}
+    for setting in TOPIC_SETTINGS.values():
+        if setting.name in log_names:
+            inherited = broker.get(setting.broker_name, setting.default)
+            values[setting.name] = topic.get(setting.name, inherited).strip()
+    if INTERNAL_SEGMENT_BYTES in topic:
+        values["segment.bytes"] = topic[INTERNAL_SEGMENT_BYTES]
+    return LogConfig.from_properties(values)
