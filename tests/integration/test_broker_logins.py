@@ -497,7 +497,6 @@ def test_an_issuer_that_does_not_answer_keeps_nobody_else_waiting(settings, file
 def test_an_issuer_that_does_not_come_to_an_end_keeps_nobody_out_whose_key_is_known(
     settings, files, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(broker_logins, "_FETCH_S", 0.5)
     (tmp_path / "token").write_text(token())
     keys, is_slow, is_over = jwks(first=KEY).encode(), threading.Event(), threading.Event()
 
@@ -529,6 +528,7 @@ def test_an_issuer_that_does_not_come_to_an_end_keeps_nobody_out_whose_key_is_kn
                 with reach(running.bootstrap_servers, files, mechanism="OAUTHBEARER", user=None, **options) as cluster:
                     assert cluster.brokers().addresses
                 is_slow.set()
+                monkeypatch.setattr(broker_logins, "_FETCH_S", 0.5)
         is_over.set()
         issuer.shutdown()
 
