@@ -1,6 +1,6 @@
 """What cannot be captured is refused, in one sentence with the statement that mends it."""
 
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -26,6 +26,13 @@ def refusal(url: str, **settings: Any) -> str:
     return text
 
 
+def asked(database: CdcPostgres, query: LiteralString) -> Any:
+    """The one value that a new session is told."""
+    with psycopg.connect(database.url) as connection:
+        (value,) = connection.execute(query).fetchone() or (None,)
+    return value
+
+
 def test_refusals_say_what_mends_them(database: CdcPostgres) -> None:
     database.execute(
         "create table keyless (v text)",
@@ -34,6 +41,8 @@ def test_refusals_say_what_mends_them(database: CdcPostgres) -> None:
         "drop role if exists reader",
         "create role reader login password 'right'",
     )
+    # A session tells the server's statistics what it did when it ends, which its client does not wait for.
+    wait_for(lambda: asked(database, "select pg_stat_get_tuples_updated('keyless'::regclass)") == 1)
     assert 'ALTER TABLE "public"."keyless" REPLICA IDENTITY FULL' in refusal(database.url)
     unknown = refusal(database.url, filters=Filters(include_tables=[r"public\.keyles"]))
     assert "there is no table public.keyles (there are public.keyless)" in unknown
@@ -77,22 +86,15 @@ def test_names_that_postgres_would_cut_are_refused(database: CdcPostgres) -> Non
         PostgresSettings(database.url, publication="ż" * 32)
 
 
-def load_time(database: CdcPostgres) -> Any:
-    """When the server last read its settings, as a new connection has it."""
-    with psycopg.connect(database.url) as connection:
-        (at,) = connection.execute("select pg_conf_load_time()").fetchone() or (None,)
-    return at
-
-
 def test_a_wrong_password_and_a_server_that_is_not_there(database: CdcPostgres) -> None:
     hba = database.folder / "data" / "pg_hba.conf"
     before = hba.read_text()
     database.execute("drop role if exists careful", "create role careful login replication password 'right'")
     try:
         hba.write_text("local all careful scram-sha-256\n" + before)
-        loaded = load_time(database)
+        loaded = asked(database, "select pg_conf_load_time()")
         database.execute("select pg_reload_conf()")
-        wait_for(lambda: load_time(database) > loaded)
+        wait_for(lambda: asked(database, "select pg_conf_load_time()") > loaded)
         text = refusal(database.url.replace("postgres:@", "careful:wrong@"))
         assert "ALTER ROLE careful PASSWORD" in text
         assert "wrong" not in text
