@@ -157,3 +157,12 @@ def test_many_tasks_are_shared_by_many_members():
     shared = assign_tasks(workers, {str(name): 50 for name in range(100)}, map(str, range(100)), 1)
     assert {len(each.active) for each in shared.values()} == {25}
     assert sum(len(each.standby) for each in shared.values()) == 5_000
+
+
+def test_tasks_of_an_application_in_one_process_are_assigned_in_little_time():
+    """A standby is on another process, and here there is none: looking for one at every member takes minutes."""
+    workers = {f"m{number}": Worker("the only one") for number in range(2_000)}
+    began = time.process_time()
+    assigned = assign_tasks(workers, {"0": 10_000}, ["0"], standby_replicas=2)
+    assert time.process_time() - began < 10
+    assert {(len(each.active), len(each.standby)) for each in assigned.values()} == {(5, 0)}

@@ -7,7 +7,7 @@ as far as the numbers stay even, then tasks go where a copy of their state is, a
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple, Protocol
 
 from headrace.protocol.messages.shared import TaskIds
@@ -102,7 +102,11 @@ def assign_tasks(
 
 
 class _Loads:
-    """How much each member has, and each process; who has the least is found without looking at all of them."""
+    """How much each member has, and each process; who has the least is found without looking at all of them.
+
+    There is a heap of processes, each by its member that has the least, so that a process is passed over as a whole.
+    What is in a heap may be out of date: loads only grow, so whoever has got more is put back in its turn.
+    """
 
     def __init__(self, workers: Mapping[str, Worker], loads: Mapping[str, int]) -> None:
         self._process = {member_id: worker.process_id for member_id, worker in workers.items()}
@@ -110,11 +114,19 @@ class _Loads:
         self._of_process: Counter[str] = Counter()
         for member_id, load in loads.items():
             self._of_process[self._process[member_id]] += load
-        self._heap = [(*self._key(member_id), member_id) for member_id in workers]
-        heapify(self._heap)
+        self._members: dict[str, list[tuple[int, str]]] = {}
+        for member_id, process_id in self._process.items():
+            self._members.setdefault(process_id, []).append((self.of[member_id], member_id))
+        for members in self._members.values():
+            heapify(members)
+        self._processes = [(self._key(process_id), process_id) for process_id in self._members]
+        heapify(self._processes)
 
-    def _key(self, member_id: str) -> tuple[int, int]:
-        return self.of[member_id], self._of_process[self._process[member_id]]
+    def _key(self, process_id: str) -> tuple[int, int, str]:
+        members = self._members[process_id]
+        while (load := self.of[member_id := members[0][1]]) != members[0][0]:
+            heapreplace(members, (load, member_id))
+        return load, self._of_process[process_id], member_id
 
     def add(self, member_id: str) -> None:
         self.of[member_id] += 1
@@ -122,17 +134,18 @@ class _Loads:
 
     def least(self, without: Container[str] = ()) -> str | None:
         """Whoever has the least, and whose process has, outside of some processes."""
-        passed, found = [], None
-        while self._heap and found is None:
-            *key, member_id = heappop(self._heap)
-            if tuple(key) != self._key(member_id):  # it has got more since, and is looked at again in its turn
-                heappush(self._heap, (*self._key(member_id), member_id))
-                continue
-            passed.append((*self._key(member_id), member_id))
-            if self._process[member_id] not in without:
-                found = member_id
+        heap, passed, found = self._processes, [], None
+        while heap and found is None:
+            key, process_id = heap[0]
+            now = self._key(process_id)
+            if key != now:
+                heapreplace(heap, (now, process_id))
+            elif process_id in without:
+                passed.append(heappop(heap))
+            else:
+                found = key[2]
         for entry in passed:
-            heappush(self._heap, entry)
+            heappush(heap, entry)
         return found
 
 
