@@ -28,6 +28,10 @@ from headrace.broker.limits import (
 from headrace.broker.runtime import Runtime
 from headrace.broker.settings.setting import InvalidSetting
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -47,6 +51,7 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.integration.cli_runs import run_cli
 from tests.integration.waiting import wait_until
 from tests.integration.wire import Wire
@@ -220,8 +225,14 @@ def test_groups_and_members() -> None:
         assert reached == {MAX_MEMBERS: 2}
         assert commit_for(wire, "d") == ErrorCode.POLICY_VIOLATION
         assert join_to(wire, "d") == ErrorCode.GROUP_MAX_SIZE_REACHED
+        share = ShareGroupHeartbeatRequest(
+            group_id="d", member_id="m", member_epoch=0, subscribed_topic_names=["orders"]
+        )
+        assert wire.ask(share, ShareGroupHeartbeatResponse, 1).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        alter = AlterShareGroupOffsetsRequest(group_id="d")
+        assert wire.ask(alter, AlterShareGroupOffsetsResponse, 0).error_code == ErrorCode.POLICY_VIOLATION
         assert commit_for(wire, "a") == 0  # those that are there go on
-        assert reached == {MAX_MEMBERS: 2, MAX_GROUPS: 2}
+        assert reached == {MAX_MEMBERS: 2, MAX_GROUPS: 4}
 
 
 def test_transactional_ids() -> None:

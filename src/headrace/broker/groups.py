@@ -24,6 +24,10 @@ from headrace.coordinator.group.streams.kind import StreamsGroups
 from headrace.coordinator.group.topics import Topic, Topics, TopicsChanged
 from headrace.model import NO_PRODUCER_ID
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -34,6 +38,7 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponseTopic,
 )
+from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from headrace.protocol.messages.shared import PartitionOutcome, TopicInfo, TopicOutcome
 from headrace.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -48,8 +53,8 @@ from headrace.telemetry.logs import get_logger
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _MAY_MAKE_A_MEMBER = (JoinGroupRequest, ConsumerGroupHeartbeatRequest)  # the others are spared the making of an id
-_JOINS = (*_MAY_MAKE_A_MEMBER, StreamsGroupHeartbeatRequest)
-_MAY_MAKE_A_GROUP = (*_JOINS, OffsetCommitRequest, TxnOffsetCommitRequest)
+_JOINS = (*_MAY_MAKE_A_MEMBER, ShareGroupHeartbeatRequest, StreamsGroupHeartbeatRequest)
+_MAY_MAKE_A_GROUP = (*_JOINS, OffsetCommitRequest, TxnOffsetCommitRequest, AlterShareGroupOffsetsRequest)
 _COUNT_AGAIN_MS = 1_000
 _log = get_logger(__name__)
 
@@ -93,6 +98,10 @@ def _refuse(message: Message, reason: str) -> Message:
             return JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=message.member_id)
         case ConsumerGroupHeartbeatRequest():
             return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, error_message=reason)
+        case ShareGroupHeartbeatRequest():
+            return ShareGroupHeartbeatResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, error_message=reason)
+        case AlterShareGroupOffsetsRequest():
+            return AlterShareGroupOffsetsResponse(error_code=ErrorCode.POLICY_VIOLATION, error_message=reason)
         case StreamsGroupHeartbeatRequest():
             return StreamsGroupHeartbeatResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, error_message=reason)
         case OffsetCommitRequest():
