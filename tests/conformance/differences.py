@@ -206,6 +206,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         (),
     ),
     Difference(
+        "Records of a share group are for groups that are there",
+        "A fetch for a share group that nobody has joined, or of a topic that no member has subscribed to, is answered "
+        "with GROUP_ID_NOT_FOUND; Kafka answers each partition with UNKNOWN_SERVER_ERROR. A member whose session has "
+        "ended may begin the next one at once; on Kafka what it acquires there in the first moment may be taken back "
+        "with what it had before, and so is delivered twice.",
+        (_at("strangers", "wire", "*"),),
+    ),
+    Difference(
         "Loggers are the broker's own",
         "`kafka-configs --entity-type broker-loggers` describes and changes the levels of the loggers that "
         "this broker has, which are Python modules; `root` is the one above them.",

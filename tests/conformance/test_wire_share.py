@@ -152,9 +152,10 @@ def sessions(wire, topic):
     told["acknowledge what was forgotten"] = brief(sharer.acknowledge((0, 1, [ACCEPT])))
     told["end"] = brief(sharer.fetch((2, 2, [ACCEPT]), epoch=-1))
     told["after the end"] = brief(sharer.fetch(epoch=9))
-    sharer.session_epoch = 0
+    sharer.member, sharer.session_epoch = str(uuid4()), 0
     given: list[tuple[int, int]] = []
-    while len(given) < 7:  # Kafka gives it back a moment after it has answered
+    # Kafka gives it back a moment after it has answered, and to the same member also what that has acquired by then.
+    while len(given) < 7:
         for partition in (p for topic in sharer.fetch_some().responses for p in topic.partitions):
             for run in partition.acquired_records:
                 given += [(offset, run.delivery_count) for offset in range(run.first_offset, run.last_offset + 1)]
@@ -165,6 +166,19 @@ def sessions(wire, topic):
 def test_sessions(brokers):
     told = brokers.compare(sessions, Wire)
     assert told["what was given back"] == [(3, 2), (4, 2), *((offset, 1) for offset in range(5, 10))]
+
+
+def strangers(wire, topic):
+    """A group that nobody has joined."""
+    wire.create(topic)
+    wire.produce(topic, batch_of(b"v"))
+    sharer = Sharer(wire, topic, topic)
+    sharer.wire.find_coordinator(topic)
+    return {"begin": brief(sharer.fetch(max_wait_ms=2000)), "go on": brief(sharer.fetch(max_wait_ms=2000))}
+
+
+def test_strangers(brokers):
+    brokers.compare(strangers, Wire)
 
 
 def mistakes(wire, topic):

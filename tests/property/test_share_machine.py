@@ -57,7 +57,7 @@ class ShareMachine(RuleBasedStateMachine):
     # --- the shell
 
     def tell(self, *events, is_lost=False):
-        decision = self.coordinator.decide(events, self.now_ms)
+        decision = self.coordinator.decide(events, self.now_ms, self.now_ms)
         if is_lost:  # it could not be written: nothing has happened
             return None
         for record in decision.records:

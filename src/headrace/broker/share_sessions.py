@@ -4,6 +4,9 @@ A member has one session (KIP-932): epoch 0 opens it, each request after that ha
 its user's and its connection's: for anybody else there is none, and with the connection it ends, so that what the
 member had goes to others at once. The number of sessions and of their partitions is bounded; who comes too late is
 told so.
+
+What a session acquires it holds under a name of its own: what is taken back after its end, which takes a while, is not
+what the same member has acquired in the next one.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -30,6 +33,7 @@ class Member(NamedTuple):
 class ShareSession:
     member: Member
     user: Principal
+    holder: str  # of what it acquires
     epoch: int = 1
     partitions: dict[ShareKey, None] = field(default_factory=dict)  # whoever was served goes to the end
     connection: dict[Hashable, Callable[[], object]] = field(default_factory=dict)  # what ends with the connection
@@ -41,6 +45,7 @@ class ShareSessions:
         self._slots = slots
         self._sessions: dict[Member, ShareSession] = {}
         self._partition_count = 0
+        self._opened = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -59,13 +64,15 @@ class ShareSessions:
         connection: dict[Hashable, Callable[[], object]],
     ) -> ShareSession:
         """Begin a session, in place of the member's last one, whose records it still has."""
-        session = ShareSession(member, user, partitions=dict.fromkeys(partitions), connection=connection)
+        self._opened += 1
+        holder = f"{member.member_id}/{self._opened}"
+        session = ShareSession(member, user, holder, partitions=dict.fromkeys(partitions), connection=connection)
         before = self._sessions.get(member)
         if before is not None:
             if before.user != user:
                 raise BrokerError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "the member's session is somebody else's")
             self.close(before)
-            session.had = before.had
+            session.had, session.holder = before.had, before.holder
         if len(self._sessions) >= self._slots or self._partition_count + len(session.partitions) > MAX_PARTITIONS:
             raise _too_many()
         self._sessions[member] = session

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.coordinator_log import CoordinatorLog, replay
 from headrace.broker.coordinator_shell import RETRY_S, CoordinatorShell
+from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import Waiting
 from headrace.broker.share_sessions import ShareSession, ShareSessions
 from headrace.broker.turns import Deferred
@@ -39,6 +40,7 @@ from headrace.coordinator.share.partition import (
     Span,
 )
 from headrace.coordinator.share.records import STATE_TOPIC, ShareKey, decode, encode, key_of
+from headrace.protocol.errors import ErrorCode
 from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 from headrace.storage.reading import first_at_or_after
@@ -59,6 +61,11 @@ _CHECK_CUT_S = 300.0  # Kafka's share.coordinator.state.topic.prune.interval.ms
 Refusals = Sequence[InvalidAcknowledgement | None]
 
 
+def _elapsed_ms() -> int:
+    """The time that locks go by, which nobody sets."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
 class Shares:
     def __init__(self, runtime: "Runtime", groups: "Groups", sessions: ShareSessions, *, partitions: int) -> None:
         self._runtime = runtime
@@ -75,7 +82,7 @@ class Shares:
         self._shell = CoordinatorShell(
             runtime,
             self.log,
-            decide=lambda events, now_ms: self.coordinator.decide(events, now_ms),
+            decide=lambda events, now_ms: self.coordinator.decide(events, now_ms, _elapsed_ms()),
             apply=self._install,
             on_timer=lambda _: True,
             on_effect=lambda _: None,
@@ -87,6 +94,8 @@ class Shares:
         self._full: set[ShareKey] = set()  # where nothing more can be acquired until something is finished
         self._locks: dict[ShareKey, asyncio.TimerHandle] = {}
         self._starting: set[ShareKey] = set()
+        self._doomed: set[ShareKey] = set()  # whose state has yet to be deleted, which nobody may go on with
+        self._unsure: set[ShareKey] = set()  # of which something may be in the log that has not happened
         self._limits: dict[str, ShareLimits] = {}
         self._cut_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,14 +108,30 @@ class Shares:
             handle.cancel()
         self._locks.clear()
         self._full.clear()
+        self._unsure.clear()
         for log in self.log.partitions():
             replay(log, decode, lambda record, _: self.coordinator.apply(record))
         self._drop_orphans()
         spent = [LimitsChanged(key, self.limits(key.group_id)) for key in self.coordinator.all_keys()]
         if spent:
-            self._shell.tell(spent)
+            self._tell(spent)
         if self._cut_timer is None:
             self._cut_timer = asyncio.get_running_loop().call_later(_CHECK_CUT_S, self._cut_logs)
+
+    def _tell(self, events: Sequence[ShareEvent]) -> ShareDecision | None:
+        """Have events carried out and written; None if that was not possible.
+
+        Of states in several partitions of the topic some may have been written even so. The next that is written of
+        those is therefore a snapshot, which stands for all before it.
+        """
+        keys = {event.key for event in events}
+        decision = self._shell.tell([*events, *(SnapshotWanted(key) for key in keys & self._unsure)])
+        if decision is None:
+            self._unsure |= keys
+            return None
+        self._unsure -= keys
+        assert isinstance(decision, ShareDecision)
+        return decision
 
     def _install(self, record: CoordinatorRecord, _: int) -> None:
         """Of what was decided only the drafts are taken over: they are what the records say, and who holds what."""
@@ -165,12 +190,11 @@ class Shares:
     def _end_turn(self) -> None:
         turn, self._turn = self._turn, []
         events = [event for some, _ in turn for event in some]
-        decision = self._shell.tell(events)
+        decision = self._tell(events)
         if decision is None:
             for _, done in turn:
                 done.set(None)
             return
-        assert isinstance(decision, ShareDecision)
         refusals = decision.refusals
 
         def settle(error: StorageError | None) -> None:
@@ -199,6 +223,11 @@ class Shares:
 
     def partition(self, key: ShareKey, log: Log) -> SharePartition | None:
         """The partition, begun if need be; None as long as it is not known, durably, where that is."""
+        if key in self._doomed:
+            return None
+        group = self._groups.share_group(key.group_id)
+        if group is None or key.topic_id not in group.shared:
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, "no member of the group has ever subscribed to the topic")
         partition = self.coordinator.partition(key)
         if partition is None or not partition.is_started:
             self._start(key, log)
@@ -212,8 +241,8 @@ class Shares:
     def acquire(
         self, key: ShareKey, partition: SharePartition, wanted: Acquisition, spans: Iterable[Span]
     ) -> list[Run]:
-        limits, now_ms = self.limits(key.group_id), self._runtime.now_ms()
-        runs = partition.acquire(wanted, spans, limits, now_ms)
+        limits = self.limits(key.group_id)
+        runs = partition.acquire(wanted, spans, limits, _elapsed_ms())
         if runs and key not in self._locks:
             self._watch_lock(key, limits.lock_ms)
         return runs
@@ -231,10 +260,10 @@ class Shares:
     def _lock_lapsed(self, key: ShareKey) -> None:
         """Take back what was held for too long, and look again when the next lock lapses."""
         del self._locks[key]
-        now_ms = self._runtime.now_ms()
+        now_ms = _elapsed_ms()
         deadline_ms = self._next_deadline_ms(key)
         if deadline_ms is not None and deadline_ms <= now_ms:
-            if self._shell.tell([LocksLapsed(key, self.limits(key.group_id))]) is None:
+            if self._tell([LocksLapsed(key, self.limits(key.group_id))]) is None:
                 self._watch_lock(key, int(RETRY_S * 1000))
                 return
             deadline_ms = self._next_deadline_ms(key)
@@ -290,7 +319,7 @@ class Shares:
     def carry_out(self, effect: object) -> None:
         """Do what the group coordinator has decided about a group or a member."""
         if isinstance(effect, GroupDeleted):
-            self.submit_all(Deleted(key) for key in self.coordinator.keys_of(effect.group_id))
+            self.delete(self.coordinator.keys_of(effect.group_id))
         elif isinstance(effect, MemberRemoved):
             session = self.sessions.find(effect.group_id, effect.member_id)
             if session is not None:
@@ -303,25 +332,45 @@ class Shares:
             ended.set(True)
             return ended
         self.sessions.close(session)
-        group_id, member_id = session.member
-        limits = self.limits(group_id)
-        return self.submit_all(MemberGone(key, member_id, limits) for key in session.had)
+        limits = self.limits(session.member.group_id)
+        return self.submit_all(MemberGone(key, session.holder, limits) for key in session.had)
+
+    def delete(self, keys: Iterable[ShareKey]) -> Deferred[bool]:
+        """Forget all that is known of partitions; whether that is durable. If not, it is tried again until it is.
+
+        Until then nobody goes on with what is known: the next group of the name has nothing of it.
+        """
+        doomed = set(keys)
+        self._doomed |= doomed
+
+        def try_again() -> None:
+            self.delete(doomed)
+
+        def settle(is_durable: bool) -> None:
+            if not is_durable:
+                self._shell.retry(try_again)
+                return
+            self._doomed -= doomed
+            for key in doomed:
+                self.waiting.appended(key)
+
+        return self.submit_all(Deleted(key) for key in doomed).after(settle)
 
     def topics_deleted(self) -> None:
         topics = self._runtime.topics.by_id
-        self.submit_all(Deleted(key) for key in self.coordinator.all_keys() if key.topic_id not in topics)
+        self.delete(key for key in self.coordinator.all_keys() if key.topic_id not in topics)
 
     def _drop_orphans(self) -> None:
         """Drop what a crash kept from being deleted with its group, its topic or its offsets."""
         gone = [
-            Deleted(key)
+            key
             for key in self.coordinator.all_keys()
             if key.topic_id not in self._runtime.topics.by_id
             or (group := self._groups.share_group(key.group_id)) is None
             or key.topic_id not in group.shared
         ]
-        if gone:
-            self._shell.tell(gone)
+        if gone and self._tell([Deleted(key) for key in gone]) is None:
+            self.delete(gone)
 
     # --- cutting the topic off behind what is superfluous
 
@@ -339,7 +388,7 @@ class Shares:
     def cut(self, log: Log, keys: Iterable[ShareKey]) -> None:
         """Write anew all that one partition of the topic says, and delete what it said before."""
         before = log.end_offset
-        written = self._shell.tell([SnapshotWanted(key) for key in keys])
+        written = self._tell([SnapshotWanted(key) for key in keys])
         if written is not None:
             self._shell.when_durable(
                 lambda error: None if error else self._in_background(self._delete_before(log, before))

@@ -118,7 +118,7 @@ def _carry_out(
             outcomes[key] = error
             continue
         outcomes[key] = None
-        events.append(Acknowledged(key, session.member.member_id, batches, limits))
+        events.append(Acknowledged(key, session.holder, batches, limits))
 
     def note(refusals: Refusals | None) -> None:
         for number, event in enumerate(events):
@@ -188,6 +188,10 @@ def _session_of(ctx: Context, member: Member, request: ShareFetchRequest) -> Sha
     if request.share_session_epoch == INITIAL_EPOCH:
         if any(_acknowledgements(member.group_id, request.topics)):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "a session begins with nothing that could be acknowledged")
+        if ctx.broker.groups.share_group(member.group_id) is None:  # and nothing would be left of what was accepted
+            raise BrokerError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"there is no share group {member.group_id!r}: join it first"
+            )
         session = shares.sessions.open(member, ctx.principal, named, ctx.peer.when_closed)
         ctx.peer.when_closed[session] = lambda: shares.end_session(session)
         return session
@@ -313,7 +317,7 @@ class _ShareFetch:
             data, batches = self._read(log, offset)
             if not batches:
                 break
-            wanted = Acquisition(self._session.member.member_id, self._left_records, is_exact)
+            wanted = Acquisition(self._session.holder, self._left_records, is_exact)
             runs = shares.acquire(key, partition, wanted, [batch.span for batch in batches])
             for piece in _cut_to(data, batches, runs):
                 pieces.append(piece)

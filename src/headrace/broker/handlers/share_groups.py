@@ -10,7 +10,7 @@ from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import GROUP, TOPIC, Answer, Context, denial
 from headrace.broker.handlers.groups import ask_group_by_group, ask_groups
 from headrace.broker.turns import Steps
-from headrace.coordinator.share.coordinator import Altered, Deleted
+from headrace.coordinator.share.coordinator import Altered
 from headrace.coordinator.share.records import ShareKey
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
@@ -195,7 +195,7 @@ async def delete_offsets(ctx: Context, request: DeleteShareGroupOffsetsRequest) 
     if not isinstance(decided, DeleteShareGroupOffsetsResponse) or decided.error_code:
         return decided
     keys = [key for key in ctx.broker.shares.coordinator.keys_of(request.group_id) if key.topic_id in doomed]
-    if not await ctx.broker.shares.submit_all(Deleted(key) for key in keys):
+    if not await ctx.broker.shares.delete(keys):
         for outcome in doomed.values():
             outcome.error_code, outcome.error_message = _not_written()
     return response

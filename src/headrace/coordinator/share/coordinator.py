@@ -42,7 +42,7 @@ class Acknowledged:
     """A member says what became of records that it has."""
 
     key: ShareKey
-    member_id: str
+    holder: str
     batches: Sequence[Acknowledgement]
     limits: ShareLimits
 
@@ -52,7 +52,7 @@ class MemberGone:
     """A member's session has ended: what it has is available again."""
 
     key: ShareKey
-    member_id: str
+    holder: str
     limits: ShareLimits
 
 
@@ -156,14 +156,18 @@ class ShareCoordinator:
 
     # --- decisions
 
-    def decide(self, events: Iterable[ShareEvent], now_ms: int) -> ShareDecision:
+    def decide(self, events: Iterable[ShareEvent], now_ms: int, elapsed_ms: int) -> ShareDecision:
+        """Decide what follows from events, in their order.
+
+        `elapsed_ms` is the time that locks go by, as in `acquire`: a clock can be set, and would end them or keep them.
+        """
         drafts: dict[ShareKey, Entry | None] = {}
         whole: set[ShareKey] = set()  # those of which a snapshot is written, whatever has changed
         refusals: list[InvalidAcknowledgement | None] = []
         for event in events:
             refusal = None
             try:
-                self._carry_out(event, drafts, whole, now_ms)
+                self._carry_out(event, drafts, whole, now_ms, elapsed_ms)
             except InvalidAcknowledgement as error:
                 refusal = error
             refusals.append(refusal)
@@ -173,7 +177,12 @@ class ShareCoordinator:
         return ShareDecision(records=tuple(records), refusals=tuple(refusals))
 
     def _carry_out(
-        self, event: ShareEvent, drafts: dict[ShareKey, Entry | None], whole: set[ShareKey], now_ms: int
+        self,
+        event: ShareEvent,
+        drafts: dict[ShareKey, Entry | None],
+        whole: set[ShareKey],
+        now_ms: int,
+        elapsed_ms: int,
     ) -> None:
         key = event.key
         entry = drafts[key] if key in drafts else self._entries.get(key)
@@ -197,12 +206,12 @@ class ShareCoordinator:
             entry = drafts[key] = entry._replace(partition=entry.partition.draft())
         partition = entry.partition
         match event:
-            case Acknowledged(member_id=member_id, batches=batches, limits=limits):
-                partition.acknowledge(member_id, batches, limits, now_ms)
-            case MemberGone(member_id=member_id, limits=limits):
-                partition.release_of(member_id, limits)
+            case Acknowledged(holder=holder, batches=batches, limits=limits):
+                partition.acknowledge(holder, batches, limits, elapsed_ms)
+            case MemberGone(holder=holder, limits=limits):
+                partition.release_of(holder, limits)
             case LocksLapsed(limits=limits):
-                partition.release_lapsed(limits, now_ms)
+                partition.release_lapsed(limits, elapsed_ms)
             case LimitsChanged(limits=limits):
                 partition.archive_spent(limits.delivery_count)
             case Started(offset=offset):

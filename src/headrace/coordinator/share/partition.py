@@ -54,7 +54,7 @@ class Run(NamedTuple):
     last: int
     state: RecordState
     deliveries: int
-    holder: str = ""  # the member that has them
+    holder: str = ""  # who has them: a member, for as long as it has a session
     deadline_ms: int = 0  # when its lock lapses
 
     @property
@@ -94,7 +94,7 @@ class ShareLimits(NamedTuple):
 class Acquisition(NamedTuple):
     """How much a member wants: so many records, exactly or up to the end of a batch (KIP-1206)."""
 
-    member_id: str
+    holder: str
     max_records: int
     is_exact: bool = False
 
@@ -183,7 +183,7 @@ class SharePartition:
                 if allowed <= 0:
                     break
                 taken = Run(
-                    run.first, run.first + allowed - 1, ACQUIRED, run.deliveries + 1, wanted.member_id, deadline_ms
+                    run.first, run.first + allowed - 1, ACQUIRED, run.deliveries + 1, wanted.holder, deadline_ms
                 )
                 self._put(taken)
                 held.append(taken)
@@ -211,7 +211,7 @@ class SharePartition:
 
     # --- changed in a draft
 
-    def acknowledge(self, member_id: str, batches: Iterable[Acknowledgement], limits: ShareLimits, now_ms: int) -> None:
+    def acknowledge(self, holder: str, batches: Iterable[Acknowledgement], limits: ShareLimits, now_ms: int) -> None:
         """Carry out all of a member's acknowledgements, or none of them."""
         steps: list[tuple[Run, int]] = []
         reached = -1
@@ -219,7 +219,7 @@ class SharePartition:
             check_form(batch)
             if batch.first <= reached:
                 raise _not_acquired(batch.first, batch.last)
-            steps += self._check(member_id, batch, limits)
+            steps += self._check(holder, batch, limits)
             reached = batch.last
         for run, ack in steps:
             if ack == AckType.RENEW:
@@ -230,7 +230,7 @@ class SharePartition:
                 self._finish(run, _FINISHED_BY[AckType(ack)])
         self._trim()
 
-    def _check(self, member_id: str, batch: Acknowledgement, limits: ShareLimits) -> list[tuple[Run, int]]:
+    def _check(self, holder: str, batch: Acknowledgement, limits: ShareLimits) -> list[tuple[Run, int]]:
         first, last, types = batch
         if last < self.start:  # finished already, or gone from the log: there is nothing left to say of it
             return []
@@ -243,7 +243,7 @@ class SharePartition:
             )
         steps = []
         for run in self._between(max(first, self.start), last):
-            if run.state is not ACQUIRED or run.holder != member_id:
+            if run.state is not ACQUIRED or run.holder != holder:
                 raise _not_acquired(run.first, run.last)
             if len(types) == 1:
                 steps.append((run, types[0]))
@@ -253,9 +253,9 @@ class SharePartition:
             raise InvalidAcknowledgement(ErrorCode.INVALID_RECORD_STATE, "locks cannot be renewed in this group")
         return steps
 
-    def release_of(self, member_id: str, limits: ShareLimits) -> None:
+    def release_of(self, holder: str, limits: ShareLimits) -> None:
         """Take back everything that a member holds."""
-        for run in [run for run in self.runs if run.state is ACQUIRED and run.holder == member_id]:
+        for run in [run for run in self.runs if run.state is ACQUIRED and run.holder == holder]:
             self._release(run, limits.delivery_count)
         self._trim()
 
