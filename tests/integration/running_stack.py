@@ -1,7 +1,9 @@
 """A folder with a `headrace.toml`, and the commands that a person would give there."""
 
+import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ class RunningStack:
         self.log = folder / "up.log"
         self._environment = {**os.environ, **(environment or {})}
         self._up: subprocess.Popen[bytes] | None = None
+        self._killed: set[int] = set()
         (folder / "headrace.toml").write_text(text)
 
     def start(self, *options: str) -> int:
@@ -64,6 +67,19 @@ class RunningStack:
     def pids(self) -> set[int]:
         """The processes that run."""
         return {member["pid"] for member in self.members().values() if member["pid"]}
+
+    def kill_some(self, chance: random.Random, count: int) -> None:
+        """kill -9 so many captures and copies, once so many run: a killed one is named until its successor is there."""
+
+        def alive() -> list[int]:
+            parts = [part for name, part in self.members().items() if name.startswith(("cdc", "sync"))]
+            return [part["pid"] for part in parts if part["pid"] and part["pid"] not in self._killed]
+
+        wait_until(lambda: len(alive()) >= count, "the parts that were killed do not come back")
+        for pid in chance.sample(alive(), count):
+            self._killed.add(pid)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself meanwhile
+                os.kill(pid, signal.SIGKILL)
 
     def wait_until_fine(self, patience_s: float = PATIENCE_S) -> None:
         """Until this `up` says that every part does its work."""

@@ -2,7 +2,6 @@
 
 import os
 import random
-import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -148,10 +147,7 @@ def test_a_table_without_a_key_is_copied_among_others(
             for _ in range(15):
                 for ask in asks.values():
                     _change(ask, dice)
-            victims = [member["pid"] for name, member in stack.members().items() if name.startswith(("cdc", "sync"))]
-            running = [pid for pid in victims if pid]
-            for pid in dice.sample(running, min(3, len(running))):
-                os.kill(pid, signal.SIGKILL)
+            stack.kill_some(dice, 3)
             if round_number == 1:
                 for capture, ask in asks.items():
                     ask("DROP INDEX by_id ON words" if capture == "maria" else "DROP INDEX by_id")

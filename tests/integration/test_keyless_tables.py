@@ -2,7 +2,6 @@
 
 import os
 import random
-import signal
 import sqlite3
 import subprocess
 from collections import Counter
@@ -146,9 +145,7 @@ def test_bags_are_the_same_everywhere_whatever_is_killed(
             assert round_number > 0 or again.returncode == 0, again  # later ones may find it killed
             for _ in range(25):
                 _change(url, dice)
-            victims = [member["pid"] for name, member in stack.members().items() if name.startswith(("cdc", "sync"))]
-            for pid in dice.sample([pid for pid in victims if pid], 2):
-                os.kill(pid, signal.SIGKILL)
+            stack.kill_some(dice, 2)
             if round_number == rounds // 2:
                 with psycopg.connect(url, autocommit=True) as db:  # rows of before lack it, and are found all the same
                     db.execute("alter table visits add column extra text")
