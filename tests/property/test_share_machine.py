@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from headrace.coordinator.share.acknowledgement import Acknowledgement, AckType
 from headrace.coordinator.share.coordinator import (
     Acknowledged,
     Altered,
@@ -23,7 +24,7 @@ from headrace.coordinator.share.coordinator import (
     Started,
     Truncated,
 )
-from headrace.coordinator.share.partition import Acknowledgement, AckType, Acquisition, RecordState, ShareLimits, Span
+from headrace.coordinator.share.partition import Acquisition, RecordState, ShareLimits, Span
 from headrace.coordinator.share.records import ShareKey, decode, encode
 from headrace.protocol.errors import ErrorCode
 from tests.property.storage_model import examples

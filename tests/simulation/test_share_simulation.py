@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace.coordinator.share.partition import AckType
+from headrace.coordinator.share.acknowledgement import AckType
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.messages.share_acknowledge import ShareAcknowledgeRequest

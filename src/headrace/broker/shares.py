@@ -18,6 +18,7 @@ from headrace.broker.turns import Deferred
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group.kinds import GroupDeleted
 from headrace.coordinator.group.share.kind import MemberRemoved
+from headrace.coordinator.share.acknowledgement import InvalidAcknowledgement
 from headrace.coordinator.share.coordinator import (
     Deleted,
     LimitsChanged,
@@ -31,14 +32,7 @@ from headrace.coordinator.share.coordinator import (
     Truncated,
 )
 from headrace.coordinator.share.offset_reset import EARLIEST, read_duration_ms
-from headrace.coordinator.share.partition import (
-    Acquisition,
-    InvalidAcknowledgement,
-    Run,
-    ShareLimits,
-    SharePartition,
-    Span,
-)
+from headrace.coordinator.share.partition import Acquisition, Run, ShareLimits, SharePartition, Span
 from headrace.coordinator.share.records import STATE_TOPIC, ShareKey, decode, encode, key_of
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.errors import StorageError

@@ -12,13 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord, Decision
-from headrace.coordinator.share.partition import (
-    NOT_STARTED,
-    Acknowledgement,
-    InvalidAcknowledgement,
-    ShareLimits,
-    SharePartition,
-)
+from headrace.coordinator.share.acknowledgement import Acknowledgement, InvalidAcknowledgement
+from headrace.coordinator.share.partition import NOT_STARTED, ShareLimits, SharePartition
 from headrace.coordinator.share.records import (
     ShareKey,
     ShareSnapshotKey,

@@ -11,11 +11,17 @@ counted as often as it was when it was last released, as in Kafka.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from headrace.errors import HeadraceError
+from headrace.coordinator.share.acknowledgement import (
+    Acknowledgement,
+    AckType,
+    InvalidAcknowledgement,
+    check_form,
+    not_acquired,
+)
 from headrace.protocol.errors import ErrorCode
 
 NOT_STARTED = -1  # where the group begins is not known yet: the offset reset strategy decides
@@ -32,16 +38,6 @@ class RecordState(IntEnum):
 
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
-
-
-class AckType(IntEnum):
-    """What a member says of a record that it has; the numbers are those of the wire."""
-
-    GAP = 0  # there is no record at this offset: compaction took it, or it is a marker
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4  # it goes on working, and needs the lock for longer (KIP-1222)
 
 
 _FINISHED_BY = {AckType.GAP: ARCHIVED, AckType.ACCEPT: ACKNOWLEDGED, AckType.REJECT: ARCHIVED}
@@ -74,14 +70,6 @@ class Span(NamedTuple):
     is_deliverable: bool = True
 
 
-class Acknowledgement(NamedTuple):
-    """What a member says of the offsets from first to last: one type for all of them, or one for each."""
-
-    first: int
-    last: int
-    types: Sequence[int]
-
-
 class ShareLimits(NamedTuple):
     """What a group's settings allow, and whether its members may renew locks."""
 
@@ -97,14 +85,6 @@ class Acquisition(NamedTuple):
     holder: str
     max_records: int
     is_exact: bool = False
-
-
-class InvalidAcknowledgement(HeadraceError):
-    """An acknowledgement of what the member does not have; nothing of its partition is acknowledged."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class SharePartition:
@@ -218,7 +198,7 @@ class SharePartition:
         for batch in sorted(batches):
             check_form(batch)
             if batch.first <= reached:
-                raise _not_acquired(batch.first, batch.last)
+                raise not_acquired(batch.first, batch.last)
             steps += self._check(holder, batch, limits)
             reached = batch.last
         for run, ack in steps:
@@ -231,12 +211,12 @@ class SharePartition:
         self._trim()
 
     def _check(self, holder: str, batch: Acknowledgement, limits: ShareLimits) -> list[tuple[Run, int]]:
-        first, last, types = batch
+        first, last, _ = batch
         if last < self.start:  # finished already, or gone from the log: there is nothing left to say of it
             return []
         if last >= self.end:
             if not self.runs:
-                raise _not_acquired(first, last)
+                raise not_acquired(first, last)
             which = "first" if first >= self.end else "last"
             raise InvalidAcknowledgement(
                 ErrorCode.INVALID_REQUEST, f"the {which} offset of {first} to {last} is past the acquired records"
@@ -244,11 +224,8 @@ class SharePartition:
         steps = []
         for run in self._between(max(first, self.start), last):
             if run.state is not ACQUIRED or run.holder != holder:
-                raise _not_acquired(run.first, run.last)
-            if len(types) == 1:
-                steps.append((run, types[0]))
-                continue
-            steps += [(run._replace(first=at, last=to), ack) for at, to, ack in _stretches(run, first, types)]
+                raise not_acquired(run.first, run.last)
+            steps += [(run._replace(first=at, last=to), ack) for at, to, ack in batch.stretches(run.first, run.last)]
         if not limits.renews and any(ack == AckType.RENEW for _, ack in steps):
             raise InvalidAcknowledgement(ErrorCode.INVALID_RECORD_STATE, "locks cannot be renewed in this group")
         return steps
@@ -410,29 +387,6 @@ class SharePartition:
         self._trim()
 
 
-def check_form(batch: Acknowledgement) -> None:
-    """Refuse what makes no sense, whatever the records' states are."""
-    first, last, types = batch
-    if first > last or first < 0:
-        reason = f"its offsets {first} to {last} are not a range"
-    elif len(types) not in (1, last - first + 1):
-        reason = (
-            f"there are {len(types)} types for the {last - first + 1} offsets from {first} on: give one, or one each"
-        )
-    elif not all(AckType.GAP <= ack <= AckType.RENEW for ack in types):
-        reason = f"the types {sorted(set(types))} are not all known: give 0 to 4"
-    else:
-        return
-    raise InvalidAcknowledgement(ErrorCode.INVALID_REQUEST, f"an acknowledgement is invalid: {reason}")
-
-
-def _not_acquired(first: int, last: int) -> InvalidAcknowledgement:
-    return InvalidAcknowledgement(
-        ErrorCode.INVALID_RECORD_STATE,
-        f"the member has not acquired the records {first} to {last}, or its lock has lapsed",
-    )
-
-
 def throttle(run: Run, delivery_limit: int) -> int | None:
     """How many of a run to deliver at a time if they were delivered often already; None as long as they were not."""
     often = max(_FEWEST_BEFORE_THROTTLING, -(-delivery_limit // 2))
@@ -449,15 +403,3 @@ def _append(runs: list[Run], run: Run) -> None:
         runs[-1] = runs[-1]._replace(last=run.last)
     else:
         runs.append(run)
-
-
-def _stretches(run: Run, base: int, types: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Stretches of the run with the same type of acknowledgement; `base` is the offset of the first type."""
-    found: list[tuple[int, int, int]] = []
-    for offset in range(run.first, run.last + 1):
-        ack = types[offset - base]
-        if found and found[-1][2] == ack:
-            found[-1] = (found[-1][0], offset, ack)
-        else:
-            found.append((offset, offset, ack))
-    return found
