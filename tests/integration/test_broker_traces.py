@@ -12,9 +12,12 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from headrace.broker.config import BrokerConfig
+from headrace.broker.metrics import ApiStats
 from headrace.broker.runtime import Runtime
 from headrace.broker.settings.setting import InvalidSetting
+from headrace.protocol.api import ApiKey
 from headrace.records import Record, build_batch
+from headrace.telemetry.traces import RequestTraces
 from tests.integration.test_broker_drain import PATIENCE_S, broker_process, end
 from tests.integration.waiting import wait_until
 from tests.integration.wire import Wire
@@ -56,24 +59,27 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
         server.server_close()
 
 
-def test_slow_requests_are_spans_and_waiting_for_records_is_not_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(
-        "OTEL_BSP_SCHEDULE_DELAY", "100"
-    )  # of what is left at the end, only what goes in a moment is sent
+@pytest.fixture(autouse=True)
+def sent_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is left at the end, only what goes in a moment is sent."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+
+
+def test_slow_requests_are_spans_which_name_what_was_waited_for(tmp_path: Path) -> None:
     with collector() as (endpoint, spans):
         settings = {"otel_traces_endpoint": endpoint, "otel_slow_ms": "0"}
         with broker_process(tmp_path, **settings) as (process, bootstrap, _), Wire(bootstrap) as wire:
             wire.create("orders")
             assert wire.produce("orders", BATCH) == (0, 0)  # which waits for the disk
-            wait_until(lambda: "PRODUCE" in [span.name for span in spans], "no span arrives", patience_s=PATIENCE_S)
+            assert wire.fetch("orders", 1, wait_ms=2000) == (0, [])  # which waits for records
+            wait_until(lambda: "FETCH" in [span.name for span in spans], "no span arrives", patience_s=PATIENCE_S)
             end(process)
-        (span,) = [span for span in spans if span.name == "PRODUCE"]
-        parts = {each.key: each.value.double_value for each in span.attributes}
-        took_s = (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9
-        assert sum(parts.values()) == pytest.approx(took_s, abs=0.001)
-        assert parts["headrace.wait_seconds"] > 0
+        for name, waited_s in (("PRODUCE", 0.0), ("FETCH", 0.5)):
+            (span,) = [span for span in spans if span.name == name]
+            parts = {each.key: each.value.double_value for each in span.attributes}
+            took_s = (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9
+            assert sum(parts.values()) == pytest.approx(took_s, abs=0.001)
+            assert parts["headrace.wait_seconds"] > waited_s
 
         spans.clear()
         settings["otel_slow_ms"] = "3600000"
@@ -81,6 +87,18 @@ def test_slow_requests_are_spans_and_waiting_for_records_is_not_slow(
             assert wire.produce("orders", BATCH) == (0, 1)
             end(process)
         assert spans == []
+
+
+def test_waiting_for_records_or_for_other_members_is_not_slow_and_waiting_for_the_disk_is() -> None:
+    with collector() as (endpoint, spans):
+        traces = RequestTraces(endpoint, service="headrace-broker", instance="1", slow_s=1.0, share=0.0)
+        for api in (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.PRODUCE):
+            stats = ApiStats(api, traces)
+            stats.finish(received_s=10.0, began_s=10.1, handled_s=10.2, now_s=100.0)
+            stats.finish(received_s=10.0, began_s=10.1, handled_s=11.2, now_s=100.0)
+        wait_until(lambda: len(spans) >= 5, "the spans do not arrive", patience_s=PATIENCE_S)
+        traces.close()
+        assert [span.name for span in spans] == ["FETCH", "JOIN_GROUP", "SYNC_GROUP", "PRODUCE", "PRODUCE"]
 
 
 def test_a_collector_that_is_away_holds_nothing_up(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -14,6 +15,7 @@ from headrace.broker.channel import (
     MAX_UNSENT_BYTES,
     SHARED_BUFFER_BYTES,
     Channel,
+    Slot,
 )
 from headrace.broker.file_views import view_of
 from headrace.broker.load import FLOOR_BYTES, Load, Share
@@ -278,6 +280,42 @@ def test_within_one_read_no_more_is_taken_than_the_client_reads() -> None:
         answered += 1
     assert answered == MAX_UNSENT_BYTES // 100_000 + 1
     channel.put_away()
+    drain(channel)
+    assert channel.next_frame() == b"ask"
+
+
+def fill_by_a_large_request(channel: Channel, _: Load) -> list[Slot]:
+    large = b"\x00\x01" + bytes(MAX_UNDER_WAY_BYTES)
+    assert feed(channel, framed(large)) == [large]
+    return [channel.open_slot()]
+
+
+def fill_by_an_answer_that_waits_for_its_turn(channel: Channel, _: Load) -> list[Slot]:
+    first, second = channel.open_slot(), channel.open_slot()
+    channel.fill(second, [bytes(MAX_UNSENT_BYTES + 1)], 1.0)
+    return [first]
+
+
+def fill_by_requests_of_all_clients(channel: Channel, load: Load) -> list[Slot]:
+    other = channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT, load)
+    for _ in range(load.max_under_way):
+        other.open_slot()
+    return [channel.open_slot()]
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [fill_by_a_large_request, fill_by_an_answer_that_waits_for_its_turn, fill_by_requests_of_all_clients],
+)
+def test_no_frame_is_taken_of_a_client_that_is_full_by_any_bound(fill: Callable[[Channel, Load], list[Slot]]) -> None:
+    load = Load(-1, 4)
+    channel = channel_on(bytearray(SHARED_BUFFER_BYTES), LIMIT, load)
+    slots = fill(channel, load)
+    feed_without_taking(channel, framed(b"ask"))
+    assert channel.is_full
+    assert channel.next_frame() is None
+    for slot in slots:
+        channel.fill(slot, [b"answer"], 1.0)
     drain(channel)
     assert channel.next_frame() == b"ask"
 
