@@ -246,7 +246,10 @@ def test_a_disk_that_refuses_writes_is_not_ready_until_it_takes_them_again(
         assert server.runtime is not None
         server.runtime.disk.is_failing = True
 
+        tried_in = set()
+
         def refuse(_: str) -> None:
+            tried_in.add(threading.current_thread().name)
             raise OSError(5, os.strerror(5))
 
         with monkeypatch.context() as patched:
@@ -254,6 +257,7 @@ def test_a_disk_that_refuses_writes_is_not_ready_until_it_takes_them_again(
             status, text = get(f"{url}/readyz")
             assert (status, json.loads(text)["checks"]["disk"]) == (503, "it refuses writes: Input/output error")
             assert scrape(url)("headrace_disk_failing") == 1
+            assert tried_in == {"headrace-monitor"}  # and nobody else waits for the disk
         assert get(f"{url}/readyz")[0] == 200  # it tried by itself
 
 

@@ -1,18 +1,23 @@
 """Our broker under TLS: what goes through, who is refused, certificates that change, and bad neighbours."""
 
 import contextlib
+import hmac
+import itertools
 import os
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import uuid
 from types import SimpleNamespace
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from headrace import Broker
 from headrace.broker.settings.setting import InvalidSetting
+from headrace.broker.tls import MOST_UNSENT_BYTES, TlsFailed, TlsSocket
 from headrace.client import admin
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
@@ -146,6 +151,59 @@ def test_garbage_after_the_handshake_closes(broker, files):
             assert secure.recv(1000) == b""
         raw.close()
         secure.close()
+
+
+def expand(secret, label, size):
+    """HKDF-Expand-Label of TLS 1.3, for no more than a hash is long."""
+    info = struct.pack(">HB", size, 6 + len(label)) + b"tls13 " + label + b"\0\1"
+    return hmac.digest(secret, info, f"sha{8 * len(secret)}")[:size]
+
+
+def changes_of_keys(secret):
+    """Records that change the client's keys, and ask for the same of the broker (RFC 8446, 4.6.3), without end."""
+    plain = bytes.fromhex("18 000001 01") + b"\x16"
+    head = bytes.fromhex("17 0303") + struct.pack(">H", len(plain) + 16)
+    while True:
+        yield head + AESGCM(expand(secret, b"key", 32)).encrypt(expand(secret, b"iv", 12), plain, head)
+        secret = expand(secret, b"traffic upd", len(secret))
+
+
+def test_who_asks_for_new_keys_and_takes_none_is_refused(files, tmp_path):
+    trusting, showing = ssl.create_default_context(cafile=files.authority), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trusting.keylog_filename = str(tmp_path / "secrets")
+    showing.load_cert_chain(files.broker)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        served, room = TlsSocket(ours, showing), memoryview(bytearray(1000))
+
+        def serve(data):
+            theirs.sendall(data)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    served.recv_into(room)
+
+        for _ in range(2):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            serve(outgoing.read())
+            incoming.write(theirs.recv(65536))
+        assert served.is_secure
+        assert client.cipher()[0] == "TLS_AES_256_GCM_SHA384"
+        lines = (line.split() for line in (tmp_path / "secrets").read_text().splitlines())
+        (secret,) = (bytes.fromhex(line[2]) for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
+        held = [0]
+
+        def ask_without_end():
+            for change in itertools.islice(changes_of_keys(secret), 100_000):
+                serve(change)
+                held.append(len(served._unsent))
+
+        with pytest.raises(TlsFailed, match="does not take"):
+            ask_without_end()
+        assert MOST_UNSENT_BYTES - 100 < max(held) <= MOST_UNSENT_BYTES
 
 
 def test_bytes_one_by_one(broker, files):

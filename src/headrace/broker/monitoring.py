@@ -388,14 +388,14 @@ class Monitor:
 
     async def _render(self) -> str:
         """The numbers; before and after the broker has any, that it is not ready."""
-        found = await self._on_loop(self._collect()) if self._broker.phase != STARTING else None
+        is_ready = not any((await self._look_ready()).values())  # not on the broker's loop: it may try the disk
+        found = await self._on_loop(self._collect(is_ready=is_ready)) if self._broker.phase != STARTING else None
         return render(found or [Samples(READY, [((), 0)])])
 
-    async def _collect(self) -> list[Samples] | None:
+    async def _collect(self, *, is_ready: bool) -> list[Samples] | None:
         runtime, server = self._broker.runtime, self._broker.server
         if runtime is None or server is None:
             return None
-        is_ready = not any(check_ready(runtime, self._broker.phase).values())
         return await runtime.turns.deferred(collect(runtime, server, is_ready=is_ready))
 
     async def _on_loop(self, work: Coroutine[Any, Any, T]) -> T | None:

@@ -38,6 +38,7 @@ _log = get_logger(__name__)
 
 CHUNK_BYTES: Final = 64 * 1024  # OpenSSL's buffers grow to this and stay so: small, for there is a pair a connection
 TURN_BYTES: Final = 1024 * 1024
+MOST_UNSENT_BYTES: Final = 2 * CHUNK_BYTES  # encrypted: a chunk of answers, and what TLS itself has to say
 _UNEXPECTED_MESSAGE: Final = bytes.fromhex("15 0303 0002 02 0a")  # a fatal alert
 _LOOK_AGAIN_S: Final = 1.0
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -174,6 +175,7 @@ class TlsSocket:
             filled = self._decrypt(buffer)
         except ssl.SSLWantReadError:
             self._flush_own()
+            self._check_taken()
             raise BlockingIOError from None
         except ssl.SSLError as error:
             if not self.is_secure and not self._outgoing.pending:
@@ -183,7 +185,13 @@ class TlsSocket:
             self._flush_own()  # the alert, so that the other side knows
             raise TlsFailed(_describe(error)) from None
         self._flush_own()
+        self._check_taken()
         return filled
+
+    def _check_taken(self) -> None:
+        """Refuse who has TLS itself answer, as each change of keys does, and does not take the answers."""
+        if len(self._unsent) > MOST_UNSENT_BYTES:
+            raise TlsFailed("the client asks for new keys, and does not take the answers")
 
     def shutdown(self, how: int, /) -> None:
         """As a socket's, after saying so under TLS; what still comes is not decrypted any more."""
