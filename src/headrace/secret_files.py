@@ -1,7 +1,10 @@
 """Files with secrets in them: private keys and passwords. What others can read is refused, with how to mend it."""
 
+import contextlib
+import fcntl
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.errors import HeadraceError
@@ -33,4 +36,18 @@ def write_private(path: Path, text: str) -> None:
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         os.fchmod(file.fileno(), 0o600)
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())  # or a power cut leaves the name with nothing in it
     fresh.replace(path)
+
+
+@contextlib.contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Keep others from changing the file meanwhile: of two who read, add and write, one would undo the other's."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)

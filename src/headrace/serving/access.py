@@ -24,7 +24,7 @@ from headrace.client.sasl import OAUTHBEARER, Credentials
 from headrace.client.surroundings import reached_as
 from headrace.errors import HeadraceError
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from headrace.secret_files import ExposedSecret, check_private, write_private
+from headrace.secret_files import ExposedSecret, changing, check_private, write_private
 from headrace.security.acl import Operation
 from headrace.security.principal import is_public
 from headrace.security.scram import HASHES
@@ -128,16 +128,17 @@ def add_token(path: Path, name: str, role: Role) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidTokens(f"{name!r} cannot be a token's name: use no spaces, no # at its beginning, 255 characters")
     token = fresh_key()
-    others = [each for each in read_tokens(path) if each.name != name]
-    _write_tokens(path, [*others, Token(name, role, digest_of(token))])
+    with changing(path):
+        others = [each for each in read_tokens(path) if each.name != name]
+        _write_tokens(path, [*others, Token(name, role, digest_of(token))])
     return token
 
 
 def remove_token(path: Path, name: str) -> None:
-    tokens = read_tokens(path)
-    if name not in {each.name for each in tokens}:
+    if name not in {each.name for each in read_tokens(path)}:
         raise InvalidTokens(f"{path} has no token {name!r}: headrace user token list shows those there are")
-    _write_tokens(path, [each for each in tokens if each.name != name])
+    with changing(path):
+        _write_tokens(path, [each for each in read_tokens(path) if each.name != name])
 
 
 def _write_tokens(path: Path, tokens: Iterable[Token]) -> None:

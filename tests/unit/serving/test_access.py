@@ -1,6 +1,8 @@
 """Tokens in a file, and which ways to start a server are refused."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -25,6 +27,23 @@ LONG = "a-token-that-is-long-enough"
 class Nobody:
     def role_of(self, name, password):
         raise AssertionError
+
+
+def test_tokens_that_are_added_and_removed_at_once_are_all_added_and_removed(tmp_path):
+    path = tmp_path / "new" / "tokens"
+    gone = [f"gone-{number}" for number in range(20)]
+    for name in gone:
+        add_token(path, name, Role.ADMIN)
+
+    def add(writer):
+        for number in range(20):
+            add_token(path, f"{writer}-{number}", Role.READ_ONLY)
+
+    with ThreadPoolExecutor() as threads:
+        removing = [partial(remove_token, path, name) for name in gone]
+        list(threads.map(lambda work: work(), [partial(add, 1), partial(add, 2), *removing]))
+    kept = {token.name for token in read_tokens(path)}
+    assert kept == {f"{writer}-{number}" for writer in (1, 2) for number in range(20)}
 
 
 def test_a_token_is_kept_as_its_hash_in_a_private_file(tmp_path):
