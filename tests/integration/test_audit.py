@@ -345,6 +345,8 @@ def test_the_topic_is_made_again_and_what_was_lost_meanwhile_is_counted(tmp_path
     with Broker(tmp_path / "data") as without:
         assert run_cli("topic", "delete", "__headrace_audit", "--yes", bootstrap=without.bootstrap_servers).code == 0
         assert_one_sentence(run_cli("audit", bootstrap=without.bootstrap_servers), "start it with audit.topic=true")
+        made = run_cli("topic", "create", "__headrace_audit", bootstrap=without.bootstrap_servers)
+        assert_one_sentence(made, "the broker keeps its audit log there")  # else a client says how long
 
 
 def test_a_file_that_cannot_be_written_is_refused_and_leaves_no_data_folder(tmp_path):

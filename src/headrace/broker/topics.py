@@ -152,10 +152,12 @@ class TopicCatalog:
         """Make a topic; it is on disk when this returns."""
         with self._lock:
             check_topic_name(name)
-            if name in HIDDEN_TOPICS and not by_broker:
+            if (name in HIDDEN_TOPICS or name == AUDIT_TOPIC) and not by_broker:
+                # Whoever made the audit log's topic before it is turned on would say how long it is kept.
+                what = "metadata" if name in HIDDEN_TOPICS else "audit log"
                 raise BrokerError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"Creation of internal topic {name} is prohibited: the broker keeps its metadata there",
+                    f"Creation of internal topic {name} is prohibited: the broker keeps its {what} there",
                 )
             if self.owned(name):
                 raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
