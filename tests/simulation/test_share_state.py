@@ -5,6 +5,9 @@ import random
 from collections import Counter
 from typing import Any
 
+import pytest
+
+from headrace.broker import shares as shares_at_work
 from headrace.broker.share_sessions import ShareSession
 from headrace.coordinator.share.records import ShareKey
 from headrace.protocol.errors import ErrorCode
@@ -39,8 +42,8 @@ SETTINGS = {
 class World(SimulatedBroker):
     topic_id: Uuid
 
-    def __init__(self, chance: random.Random, clock: FakeClock) -> None:
-        super().__init__(chance, clock, SETTINGS)
+    def __init__(self, chance: random.Random, clock: FakeClock, **settings: str) -> None:
+        super().__init__(chance, clock, SETTINGS | settings)
         self.epochs: Counter[str] = Counter()
 
     async def create(self, partitions: int) -> None:
@@ -113,6 +116,13 @@ class World(SimulatedBroker):
             topic_id=self.topic_id, partitions=[FetchPartition(partition_index=index) for index in partitions]
         )
 
+    def lose_what_is_not_synced(self) -> None:
+        self.broker.is_up = False
+        self.close()
+        self.disk = self.disk.crash(mode="lose_everything")
+        self.epochs.clear()
+        self._start()
+
     def drop_connection(self, member: str) -> None:
         session = self.broker.shares.sessions.find(GROUP, member)
         assert isinstance(session, ShareSession)
@@ -120,9 +130,9 @@ class World(SimulatedBroker):
         self.epochs[member] = 0
 
 
-def simulate(run: Any) -> None:
+def simulate(run: Any, **settings: str) -> None:
     async def live(chance: random.Random, clock: FakeClock) -> Counter[str]:
-        world = World(chance, clock)
+        world = World(chance, clock, **settings)
         await run(world)
         world.close()
         return world.steps
@@ -257,5 +267,62 @@ def test_what_could_be_written_in_part_only_has_not_happened() -> None:
         for _ in range(5):
             taken |= await world.take("bob", *places.values())
         assert taken == set(ordered), "nobody was told that it was accepted"
+
+    simulate(run)
+
+
+def test_records_in_the_place_of_those_that_a_power_cut_took_are_delivered() -> None:
+    """Where nothing is synced the log may lose its end, and the group's state not."""
+
+    async def run(world: World) -> None:
+        await world.create(1)
+        world.broker.topics.by_name[TOPIC].partitions[0].flush()
+        await world.produce(0)
+        await world.produce(0)
+        await world.join("ann")
+        taken: set[tuple[int, int]] = set()
+        while len(taken) < 2:
+            taken |= await world.take("ann", 0)
+        assert await world.accept("ann", (0, 0)) == {0}
+        assert await world.accept("ann", (0, 1)) == {0}
+        for log in (*world.broker.shares.log.partitions(), *world.broker.groups.log.partitions()):
+            log.flush()
+        world.lose_what_is_not_synced()
+        assert world.broker.topics.by_name[TOPIC].partitions[0].end_offset == 0
+        await world.produce(0)
+        await world.produce(0)
+        assert await world.take("ann", 0) == {(0, 0), (0, 1)}
+
+    simulate(run, durability="os")
+
+
+def test_the_state_topic_is_cut_off_while_the_group_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In portions, with the disk in between: what is begun and accepted meanwhile is not cut off."""
+    monkeypatch.setattr(shares_at_work, "_RECORDS_BEFORE_CUT", 1)
+    monkeypatch.setattr(shares_at_work, "_RECORDS_PER_KEY_BEFORE_CUT", 0)
+
+    async def run(world: World) -> None:
+        everything = range(MANY)
+        await world.create(MANY)
+        await world.produce(*everything)
+        await world.join("ann")
+        first, rest = everything[: MANY // 2], everything[MANY // 2 :]
+        taken: set[tuple[int, int]] = set()
+        while len(taken) < len(first):
+            taken |= await world.take("ann", *first)
+        assert await world.accept("ann", *sorted(taken)) == {0}
+        world.broker.shares._cut_logs()
+        assert world.broker.shares._tasks
+        while len(taken) < MANY:
+            new = await world.take("ann", *rest)
+            assert not new & taken
+            assert not new or await world.accept("ann", *sorted(new)) == {0}
+            taken |= new
+        await asyncio.gather(*world.broker.shares._tasks)
+        assert all(log.start_offset for log in world.broker.shares.log.partitions())
+        world.crash()
+        world.epochs.clear()
+        for _ in range(5):
+            assert await world.take("bob", *everything, max_wait_ms=50) == set(), "all were accepted"
 
     simulate(run)

@@ -49,7 +49,7 @@ _log = get_logger(__name__)
 _TOPIC_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "104857600"}
 _RECORDS_BEFORE_CUT = 20_000  # of one partition of the topic
 _RECORDS_PER_KEY_BEFORE_CUT = 20  # snapshots of all partitions cost something too
-_EVENTS_A_TURN = 200  # of those that come in any number
+_EVENTS_A_TURN = 32  # of those that come in any number: a snapshot of a partition may have thousands of runs
 _CHECK_CUT_S = 300.0  # Kafka's share.coordinator.state.topic.prune.interval.ms
 
 Refusals = Sequence[InvalidAcknowledgement | None]
@@ -108,7 +108,7 @@ class Shares:
         self._drop_orphans()
         spent = [LimitsChanged(key, self.limits(key.group_id)) for key in self.coordinator.all_keys()]
         if spent:
-            self._tell(spent)
+            self._tell([*self._lost_ends(), *spent])
         if self._cut_timer is None:
             self._cut_timer = asyncio.get_running_loop().call_later(_CHECK_CUT_S, self._cut_logs)
 
@@ -366,6 +366,20 @@ class Shares:
         if gone and self._tell([Deleted(key) for key in gone]) is None:
             self.delete(gone)
 
+    def _lost_ends(self) -> list[Truncated]:
+        """Partitions whose log is shorter than what was acquired of it: a power cut took the end, as it may unsynced.
+
+        Later it would not be noticed: new records are in the place of those that are gone.
+        """
+        lost = []
+        for key in self.coordinator.all_keys():
+            topic, partition = self._runtime.topics.by_id.get(key.topic_id), self.coordinator.partition(key)
+            if topic is not None and partition is not None and key.partition < len(topic.partitions):
+                log = topic.partitions[key.partition]
+                if partition.end > log.end_offset:
+                    lost.append(Truncated(key, log.end_offset))
+        return lost
+
     # --- cutting the topic off behind what is superfluous
 
     def _cut_logs(self) -> None:
@@ -374,19 +388,23 @@ class Shares:
         keys: dict[int, list[ShareKey]] = {index: [] for index in range(len(logs))}
         for key in self.coordinator.all_keys():
             keys[self.log.partition_of(key.text)].append(key)
-        for index, log in enumerate(logs):
-            size = log.end_offset - log.start_offset
-            if size >= max(_RECORDS_BEFORE_CUT, _RECORDS_PER_KEY_BEFORE_CUT * len(keys[index])):
-                self.cut(log, keys[index])
+        due = [
+            (log, log.end_offset, keys[index])
+            for index, log in enumerate(logs)
+            if log.end_offset - log.start_offset
+            >= max(_RECORDS_BEFORE_CUT, _RECORDS_PER_KEY_BEFORE_CUT * len(keys[index]))
+        ]
+        if due:
+            self._in_background(self._cut(due))
 
-    def cut(self, log: Log, keys: Iterable[ShareKey]) -> None:
-        """Write anew all that one partition of the topic says, and delete what it said before."""
-        before = log.end_offset
-        written = self._tell([SnapshotWanted(key) for key in keys])
-        if written is not None:
-            self._shell.when_durable(
-                lambda error: None if error else self._in_background(self._delete_before(log, before))
-            )
+    async def _cut(self, due: Iterable[tuple[Log, int, Iterable[ShareKey]]]) -> None:
+        """Write anew all that partitions of the topic say, a portion at a time, and delete what they said before.
+
+        The end of each and its keys are of the same moment: what has come since then is behind that end.
+        """
+        for log, end, keys in due:
+            if await self.submit_all(SnapshotWanted(key) for key in keys):
+                await self._delete_before(log, end)
 
     async def _delete_before(self, log: Log, offset: int) -> None:
         directory = self._runtime.directory
