@@ -19,7 +19,7 @@ What always holds:
 
 import mmap
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 
 from headrace.broker.load import FLOOR_BYTES, Share
@@ -65,7 +65,7 @@ class Slot:
         self.is_ready = False
         self.request_bytes = request_bytes
         self.size_bytes = 0  # of the answer
-        self.parts: list[Part] = []
+        self.parts: Sequence[Part] = ()
         self.promise: Deferred[object] | None = None  # who is told that nobody waits any more
         self.stats: ApiStats | None = None  # where the times are counted, which are set with it
         self.received_s: float
@@ -84,6 +84,7 @@ class Channel:
     def __init__(self, shared: bytearray, max_frame_bytes: int, share: Share) -> None:
         self._shared = shared
         self._share = share
+        self._load = share.load
         self.max_frame_bytes = max_frame_bytes
         self.max_under_way = MAX_UNDER_WAY
         self.is_muted = False  # whether the client has to wait since it used too much
@@ -103,7 +104,7 @@ class Channel:
         return self.unsent_bytes > MAX_UNSENT_BYTES or (
             under_way > 0
             and (
-                under_way >= self.max_under_way or self._under_way_bytes > MAX_UNDER_WAY_BYTES or self._share.is_crowded
+                under_way >= self.max_under_way or self._under_way_bytes > MAX_UNDER_WAY_BYTES or self._load.is_crowded
             )
         )
 
@@ -122,7 +123,7 @@ class Channel:
         own = self._own
         if own is None:
             # What is left of it when the others' turn comes has to be held in any case.
-            return memoryview(self._shared)[: FLOOR_BYTES if self._share.is_tight else None]
+            return memoryview(self._shared)[: FLOOR_BYTES if self._load.is_tight else None]
         if isinstance(own, mmap.mmap):
             return self._mapped_room(own)
         wanted = self._begun_frame_size()
@@ -197,7 +198,7 @@ class Channel:
         own = self._own
         if own is None:
             if left:
-                size = max(left, FLOOR_BYTES) if self._share.is_tight else max(2 * left, FLOOR_BYTES)
+                size = max(left, FLOOR_BYTES) if self._load.is_tight else max(2 * left, FLOOR_BYTES)
                 self._share.hold_at_least(size)
                 self._own = bytearray(size)
                 self._own[:left] = memoryview(self._shared)[self._start : self._end]
@@ -206,7 +207,7 @@ class Channel:
             return
         elif not left:
             self._start = self._end = 0
-            if len(own) > KEPT_BUFFER_BYTES or self._share.is_tight:
+            if len(own) > KEPT_BUFFER_BYTES or self._load.is_tight:
                 self._drop_buffer()
         elif self._start:
             self._share.begin_anew()
@@ -233,7 +234,7 @@ class Channel:
         slot = Slot(self._frame_bytes)
         self._slots.append(slot)
         self._under_way_bytes += slot.request_bytes
-        self._share.count(1)
+        self._load.under_way += 1
         return slot
 
     def fill(self, slot: Slot, parts: list[Part], now_s: float) -> bool:
@@ -258,7 +259,7 @@ class Channel:
             self._share.hold_unsent(self._share.unsent_bytes + _in_memory(parts))
             return False
         out = self._out
-        count = len(slots)
+        before = len(slots)
         while slots and slots[0].is_ready:
             slot = slots.popleft()
             out.extend(slot.parts)
@@ -271,7 +272,7 @@ class Channel:
                 else:
                     stats.quick += 1
                     stats.quick_s += took_s
-        self._share.count(len(slots) - count)
+        self._load.under_way -= before - len(slots)
         return True
 
     # --- out
@@ -295,10 +296,11 @@ class Channel:
         size = 0
         while out and len(parts) < max_parts and size < MAX_GATHERED_BYTES:
             part = out.popleft()
-            size += len(part)
             if not isinstance(part, FileSlice):
+                size += len(part)
                 parts.append(part)
                 continue
+            size += part.size
             view = view_of(part)
             parts.append(view)
             if len(view) < part.size:
@@ -326,7 +328,7 @@ class Channel:
     def close(self) -> None:
         """Forget everything, and tell those who still work on an answer that nobody waits for it."""
         slots, self._slots = self._slots, deque()
-        self._share.count(-len(slots))
+        self._load.under_way -= len(slots)
         self._out.clear()
         self._own = None
         self._start = self._end = 0

@@ -35,7 +35,7 @@ from headrace.broker.metrics import ApiStats, Rejected
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
 from headrace.broker.throttling import Meter
-from headrace.broker.turns import TURN_S, Deferred, Steps, run_until
+from headrace.broker.turns import COUNTED_S, TURN_S, Deferred, Steps, run_until
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.codec import decode_prefix, decoding_prefix
@@ -210,7 +210,9 @@ class Connection:
         if not self._turns.is_over:  # else the loop comes back
             began_s = monotonic()
             self._on_readable()
-            self._turns.spend(monotonic() - began_s)
+            spent_s = monotonic() - began_s
+            if spent_s >= COUNTED_S:
+                self._turns.spend(spent_s)
 
     def _on_readable(self) -> None:
         try:
@@ -227,17 +229,16 @@ class Connection:
         if not count:
             self.close()
             return
-        self.last_active = monotonic()
+        self.last_active = now_s = monotonic()
         self._channel.received(count)
-        self._take_frames()
+        self._take_frames(now_s)
 
     def _go_on(self) -> None:
         self._is_queued = False
         if not self.is_closed:
-            self._take_frames()
+            self._take_frames(monotonic())
 
-    def _take_frames(self) -> None:
-        now_s = monotonic()
+    def _take_frames(self, now_s: float) -> None:
         end = now_s + TURN_S
         channel = self._channel
         was_full = True
@@ -257,7 +258,8 @@ class Connection:
             if was_full:
                 now_s = monotonic()  # what was sent has made room
         channel.put_away(is_in_use=self._steps is not None)
-        if self._is_parked or (channel.is_full and self._steps is None):
+        is_full = (was_full or not is_through) and channel.is_full  # what is through and was not full has room
+        if self._is_parked or (is_full and self._steps is None):
             self._pause()
         elif not is_through:  # what was begun goes on, whether the client takes its answers or not: others wait for it
             self._pause()
@@ -586,7 +588,8 @@ class Connection:
             self._loop.remove_writer(self._fd)
         if self._share.unsent_bytes:
             self._channel.hold_unsent()
-        self._resume()
+        if not self._is_taking:
+            self._resume()
 
     def _resume(self) -> None:
         """Go on with the requests that had to wait, if nothing keeps them waiting any more.

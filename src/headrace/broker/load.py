@@ -50,8 +50,9 @@ class Load:
         """`call_later` has the ones that wait looked after; `max_bytes` below 0 is no limit, as in Kafka."""
         self.max_bytes = max_bytes
         self.max_under_way = max_under_way
-        self.under_way = 0
+        self.under_way = 0  # counted by the channels themselves: twice a request a call would cost more than it does
         self.held_bytes = 0
+        self.is_tight = False  # more is held than ought to be; looked at by every read
         self.now_s = now_s
         self._call_later = call_later
         self._holders: dict[Share, None] = {}  # in the order in which they began to
@@ -63,10 +64,6 @@ class Load:
 
     # --- bytes
 
-    @property
-    def is_tight(self) -> bool:
-        return 0 <= self.max_bytes < self.held_bytes
-
     def may_hold(self, share: "Share", more: int) -> bool:
         if self.max_bytes < 0 or self.held_bytes + more <= self.max_bytes:
             return True
@@ -77,6 +74,7 @@ class Load:
     def changed(self, share: "Share", more: int) -> None:
         """A share holds so much more than before, or less."""
         self.held_bytes += more
+        self.is_tight = 0 <= self.max_bytes < self.held_bytes
         if share.total_bytes:
             self._holders.setdefault(share)
         else:
@@ -123,7 +121,12 @@ class Load:
         self._wake()
         self._watch()
 
-    # --- requests that take many steps
+    # --- requests
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many requests are under way in all that a connection has one at a time."""
+        return self.under_way >= self.max_under_way
 
     def parks(self, size: int) -> bool:
         """Whether a request is not even to be begun: it is large, and others wait; or very many do."""
@@ -148,10 +151,10 @@ class Load:
 class Share:
     """What one connection holds of the load."""
 
-    __slots__ = ("_load", "began_s", "held_bytes", "owner", "unsent_bytes")
+    __slots__ = ("began_s", "held_bytes", "load", "owner", "unsent_bytes")
 
     def __init__(self, load: Load, owner: Owner) -> None:
-        self._load = load
+        self.load = load
         self.owner = owner
         self.held_bytes = 0  # of requests
         self.unsent_bytes = 0  # of answers
@@ -161,20 +164,11 @@ class Share:
     def total_bytes(self) -> int:
         return self.held_bytes + self.unsent_bytes
 
-    @property
-    def is_tight(self) -> bool:
-        return self._load.is_tight
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether so many requests are under way in all that a connection has one at a time."""
-        return self._load.under_way >= self._load.max_under_way
-
     def hold(self, size: int) -> bool:
         """Hold so many bytes instead of those before; whether it may. Else it is woken when it may try again."""
         more = size - self.held_bytes
-        if more > 0 and size > FLOOR_BYTES and not self._load.may_hold(self, more):
-            self._load.wait(self)
+        if more > 0 and size > FLOOR_BYTES and not self.load.may_hold(self, more):
+            self.load.wait(self)
             return False
         self.hold_at_least(size)
         return True
@@ -183,26 +177,22 @@ class Share:
         """Hold what has come already, whether there is room for it or not: it is little if there is none."""
         self._note_beginning()
         more, self.held_bytes = size - self.held_bytes, size
-        self._load.changed(self, more)
+        self.load.changed(self, more)
 
     def hold_unsent(self, size: int) -> None:
         """Hold so many bytes of answers that the client does not take: they are there in any case."""
         self._note_beginning()
         more, self.unsent_bytes = size - self.unsent_bytes, size
         if more:
-            self._load.changed(self, more)
+            self.load.changed(self, more)
 
     def _note_beginning(self) -> None:
         if not self.total_bytes:
-            self.began_s = self._load.now_s()
+            self.began_s = self.load.now_s()
 
     def begin_anew(self) -> None:
         """Another request begins in what is held."""
-        self.began_s = self._load.now_s()
-
-    def count(self, requests: int) -> None:
-        """So many more requests are under way; negative if fewer."""
-        self._load.under_way += requests
+        self.began_s = self.load.now_s()
 
     def leave(self) -> None:
-        self._load.leave(self)
+        self.load.leave(self)

@@ -172,6 +172,7 @@ class Runtime:
     ) -> None:
         self._given = config.settings
         self.config = config  # as it is now: some settings can be changed while the broker runs
+        self.fetch_max_bytes = config.number("fetch.max.bytes")  # which every fetch asks for; it stays as it is
         super_users, traces = _super_users(config), _open_traces(config)  # before anything is opened: they may be wrong
         self.clock = clock or SystemClock()
         self.disk = DiskWatch(self.clock)

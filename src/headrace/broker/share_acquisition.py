@@ -51,7 +51,7 @@ class Acquirer:
         self._batch_size = request.batch_size
         self._is_committed = committed
         self.left_records = request.max_records
-        self.left_bytes = min(request.max_bytes, broker.config.number("fetch.max.bytes"))
+        self.left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
 
     @property
     def is_full(self) -> bool:

@@ -5,7 +5,7 @@ in a stream is found by whoever reads it.
 """
 
 from collections.abc import Generator
-from functools import lru_cache
+from functools import cache, lru_cache
 from struct import Struct as Layout
 from typing import NamedTuple, TypeVar
 
@@ -123,7 +123,7 @@ def encoding_response_parts(
     body: Message, version: int, correlation_id: int, parts: list[Buffer]
 ) -> Generator[None, None, None]:
     """As `encode_response_parts`, in steps: the parts are in the list when it is through."""
-    _api_key(type(body))
+    start = _response_start(type(body), version)
     encoded: list[Buffer] = []
     for _ in encoder_of(type(body), version)(body, encoded):
         # Joined in each step: as objects of their own, some bytes take several times the room.
@@ -134,11 +134,14 @@ def encoding_response_parts(
         parts += _join_small(encoded)
     else:
         parts.append(b"".join(encoded))
-    size = sum(map(len, parts))
-    if response_header_version(type(body), version):
-        parts.insert(0, _SIZE_AND_ID_AND_NO_TAGS.pack(size + 5, correlation_id))
-    else:
-        parts.insert(0, _SIZE_AND_ID.pack(size + 4, correlation_id))
+    size = start.size - _SIZE.size + sum(map(len, parts))
+    parts.insert(0, start.pack(size, correlation_id))
+
+
+@cache
+def _response_start(message: type[Message], version: int) -> Layout:
+    _api_key(message)
+    return _SIZE_AND_ID_AND_NO_TAGS if response_header_version(message, version) else _SIZE_AND_ID
 
 
 def _join_small(parts: list[Buffer]) -> list[Buffer]:

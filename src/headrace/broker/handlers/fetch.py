@@ -89,9 +89,7 @@ class _Fetch:
 
     def answer_in_steps(self) -> Steps[Answer]:
         is_enough = yield from self._read_in_steps()
-        waiting = self._ctx.broker.waiting
-        may_wait = self._request.max_wait_ms > 0 and not waiting.is_over and waiting.has_room(len(self._partitions))
-        if is_enough or not may_wait or not self._partitions:
+        if is_enough or self._request.max_wait_ms <= 0 or not self._partitions or not self._may_wait:
             return (yield from self._respond_in_steps())
         return self._wait()
 
@@ -99,7 +97,7 @@ class _Fetch:
 
     def _read_in_steps(self) -> Steps[bool]:
         """Read every partition; whether that is worth an answer now."""
-        budget = min(self._request.max_bytes, self._ctx.broker.config.number("fetch.max.bytes"))
+        budget = min(self._request.max_bytes, self._ctx.broker.fetch_max_bytes)
         meter = self._ctx.meter
         if meter is not None:
             budget = int(min(budget, meter.fetch_limit))
@@ -179,6 +177,11 @@ class _Fetch:
         return True
 
     # --- waiting
+
+    @property
+    def _may_wait(self) -> bool:
+        waiting = self._ctx.broker.waiting
+        return not waiting.is_over and waiting.has_room(len(self._partitions))
 
     def _wait(self) -> Deferred[Message]:
         self._answer.on_abandon(self._stop_waiting)
