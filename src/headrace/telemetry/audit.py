@@ -137,6 +137,8 @@ class AuditFile:
         self._is_torn = self._size > 0 and os.pread(self._fd, 1, self._size - 1) != b"\n"
 
     def write(self, lines: Sequence[str]) -> None:
+        if self._fd >= 0 and not self._is_in_place():
+            self.close()
         if self._fd < 0:
             self._open()
         data = "".join(f"{line}\n" for line in lines).encode()
@@ -148,6 +150,13 @@ class AuditFile:
         self._is_torn = written < len(data)
         if self._is_torn:
             raise OSError(28, "it was written in part")
+
+    def _is_in_place(self) -> bool:
+        """Whether the name is still that of the file: somebody may have moved it away, or removed it."""
+        try:
+            return os.path.samestat(os.stat(self._path, follow_symlinks=False), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
 
     def _set_aside(self) -> None:
         os.close(self._fd)

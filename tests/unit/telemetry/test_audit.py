@@ -82,6 +82,17 @@ def test_a_file_that_others_could_read_is_closed_to_them_and_a_link_is_refused(t
         open_log(tmp_path / "link")
 
 
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_a_file_that_somebody_moves_away_or_removes_is_begun_anew(tmp_path, is_moved):
+    path = tmp_path / "audit.log"
+    log = open_log(path)
+    log.record(audit.CHANGE, audit.OK, ALICE, number=0)
+    path.rename(tmp_path / "moved") if is_moved else path.unlink()
+    log.record(audit.CHANGE, audit.OK, ALICE, number=1)
+    assert [event["number"] for event in read_events(path)] == [1]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_line_that_was_torn_spoils_no_other(tmp_path):
     path = tmp_path / "audit.log"
     path.write_text('{"time":"2026-01-01T00:00:00.000Z","event":"cha')
