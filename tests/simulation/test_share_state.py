@@ -326,3 +326,14 @@ def test_the_state_topic_is_cut_off_while_the_group_works(monkeypatch: pytest.Mo
             assert await world.take("bob", *everything, max_wait_ms=50) == set(), "all were accepted"
 
     simulate(run)
+
+
+def test_a_refusal_is_told_though_the_partition_is_named_again_with_what_is_right() -> None:
+    async def run(world: World) -> None:
+        await world.create(1)
+        await world.produce(0)
+        await world.join("ann")
+        assert await world.take("ann", 0) == {(0, 0)}
+        assert await world.accept("ann", (0, 7), (0, 0)) == {ErrorCode.INVALID_REQUEST}
+
+    simulate(run)

@@ -88,12 +88,13 @@ def carry_out(
         except (BrokerError, InvalidAcknowledgement) as error:
             outcomes[key] = error
             continue
-        outcomes[key] = None
+        outcomes.setdefault(key)
         events.append(Acknowledged(key, session.holder, batches, limits))
 
     def note(refusals: Refusals | None) -> None:
         for number, event in enumerate(events):
-            outcomes[event.key] = _not_written() if refusals is None else refusals[number]
+            refusal = _not_written() if refusals is None else refusals[number]
+            outcomes[event.key] = outcomes[event.key] or refusal  # a partition may be named twice
         if request.share_session_epoch != FINAL_EPOCH:
             respond(outcomes)
             return
