@@ -1,8 +1,12 @@
-"""kill -9 of the broker, and members of a share group that vanish: what was accepted comes once, nothing is lost."""
+"""kill -9 of the broker, and members of a share group that vanish: what was accepted comes once, nothing is lost.
+
+The same with a broker that cuts the topic of its state off all the time.
+"""
 
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -30,7 +34,21 @@ SETTINGS = {
 }
 RECORDS = 300
 PATIENCE_S = 120
-KILLS = [4, pytest.param(20, marks=pytest.mark.long)]
+KILLS = [
+    (2, False),
+    (3, True),
+    pytest.param(20, False, marks=pytest.mark.long),
+    pytest.param(20, True, marks=pytest.mark.long),
+]
+# Stands for `python -m headrace.cli.main`.
+CUTTER = """#!/bin/sh
+shift 2
+exec {python} -c '
+from headrace.broker import shares
+shares._CHECK_CUT_S, shares._RECORDS_BEFORE_CUT, shares._RECORDS_PER_KEY_BEFORE_CUT = 0.01, 3, 1
+from headrace.cli.main import main
+main()' "$@"
+"""
 
 
 class Worker(threading.Thread):
@@ -95,8 +113,15 @@ class Worker(threading.Thread):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kills", KILLS)
-def test_what_is_accepted_is_accepted_once_and_nothing_is_lost(tmp_path: Path, kills: int) -> None:
+@pytest.mark.parametrize(("kills", "is_cut"), KILLS)
+def test_what_is_accepted_is_accepted_once_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, is_cut: bool
+) -> None:
+    if is_cut:
+        cutter = tmp_path / "cutter"
+        cutter.write_text(CUTTER.format(python=sys.executable))
+        cutter.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(cutter))
     seed = int(os.environ.get("HEADRACE_SEED", time.time_ns() % 1_000_000))
     print(f"HEADRACE_SEED={seed}")
     chance = random.Random(seed)
@@ -130,6 +155,8 @@ def test_what_is_accepted_is_accepted_once_and_nothing_is_lost(tmp_path: Path, k
     assert accepted.keys() | unsure == set(range(RECORDS))
     assert set(accepted.values()) == {1}
     assert len(accepted) > RECORDS // 2
+    firsts = [int(file.stem) for file in (tmp_path / "data").glob("**/__share_group_state-*/*.log")]
+    assert all(first == 0 for first in firsts) is not is_cut
 
 
 def start_of(wire: Wire) -> int:

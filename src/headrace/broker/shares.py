@@ -34,6 +34,7 @@ from headrace.coordinator.share.coordinator import (
 from headrace.coordinator.share.offset_reset import EARLIEST, read_duration_ms
 from headrace.coordinator.share.partition import Acquisition, Run, ShareLimits, SharePartition, Span
 from headrace.coordinator.share.records import STATE_TOPIC, ShareKey, decode, encode, key_of
+from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
@@ -50,7 +51,7 @@ _TOPIC_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.by
 _RECORDS_BEFORE_CUT = 20_000  # of one partition of the topic
 _RECORDS_PER_KEY_BEFORE_CUT = 20  # snapshots of all partitions cost something too
 _EVENTS_A_TURN = 32  # of those that come in any number: a snapshot of a partition may have thousands of runs
-_CHECK_CUT_S = 300.0  # Kafka's share.coordinator.state.topic.prune.interval.ms
+_CHECK_CUT_S = 30.0
 
 Refusals = Sequence[InvalidAcknowledgement | None]
 
@@ -92,6 +93,7 @@ class Shares:
         self._unsure: set[ShareKey] = set()  # of which something may be in the log that has not happened
         self._limits: dict[str, ShareLimits] = {}
         self._cut_timer: asyncio.TimerHandle | None = None
+        self._is_cutting = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def load(self) -> None:
@@ -384,31 +386,44 @@ class Shares:
 
     def _cut_logs(self) -> None:
         self._cut_timer = asyncio.get_running_loop().call_later(_CHECK_CUT_S, self._cut_logs)
-        logs = self.log.partitions()
-        keys: dict[int, list[ShareKey]] = {index: [] for index in range(len(logs))}
-        for key in self.coordinator.all_keys():
-            keys[self.log.partition_of(key.text)].append(key)
+        if self._is_cutting:  # however long the disk takes
+            return
+        long = {i: log for i, log in enumerate(self.log.partitions()) if _length_of(log) >= _RECORDS_BEFORE_CUT}
+        keys: dict[int, list[ShareKey]] = {index: [] for index in long}
+        for key in self.coordinator.all_keys() if long else ():
+            keys.get(self.log.partition_of(key.text), []).append(key)
         due = [
             (log, log.end_offset, keys[index])
-            for index, log in enumerate(logs)
-            if log.end_offset - log.start_offset
-            >= max(_RECORDS_BEFORE_CUT, _RECORDS_PER_KEY_BEFORE_CUT * len(keys[index]))
+            for index, log in long.items()
+            if _length_of(log) >= _RECORDS_PER_KEY_BEFORE_CUT * len(keys[index])
         ]
+        try:
+            for log, _, _ in due:
+                log.roll(self._runtime.now_ms())  # so that what is superfluous has files of its own
+        except HeadraceError as error:
+            _log.error("superfluous state of share groups could not be deleted", error=str(error))
+            return
         if due:
-            self._in_background(self._cut(due))
+            self._is_cutting = True
+            self._in_background(self._cut(due, self.coordinator))
 
-    async def _cut(self, due: Iterable[tuple[Log, int, Iterable[ShareKey]]]) -> None:
+    async def _cut(self, due: Sequence[tuple[Log, int, Iterable[ShareKey]]], coordinator: ShareCoordinator) -> None:
         """Write anew all that partitions of the topic say, a portion at a time, and delete what they said before.
 
-        The end of each and its keys are of the same moment: what has come since then is behind that end.
+        The end of each and its keys are of the same moment: what has come since then is behind that end. If the topic
+        was read anew meanwhile, there may be a key of which no snapshot was written, and nothing is deleted.
         """
-        for log, end, keys in due:
-            if await self.submit_all(SnapshotWanted(key) for key in keys):
-                await self._delete_before(log, end)
+        try:
+            for log, end, keys in due:
+                if await self.submit_all(SnapshotWanted(key) for key in keys) and self.coordinator is coordinator:
+                    await self._delete_before(log, end)
+        finally:
+            self._is_cutting = False
 
     async def _delete_before(self, log: Log, offset: int) -> None:
         directory = self._runtime.directory
         try:
+            await self._runtime.in_thread(log.flush)  # with `durability = "os"` the snapshots are not on the disk yet
             await self._runtime.in_thread(lambda: directory.delete_records(log.topic_partition, offset, log=log))
         except Exception as error:  # noqa: BLE001 - it is tried again at the next look
             _log.error("superfluous state of share groups could not be deleted", error=str(error))
@@ -419,3 +434,7 @@ class Shares:
             self._cut_timer.cancel()
         for handle in self._locks.values():
             handle.cancel()
+
+
+def _length_of(log: Log) -> int:
+    return log.end_offset - log.start_offset
