@@ -59,9 +59,11 @@ class Meter:
         """More bytes than this are more than the quota allows, whatever was fetched before."""
         return self._ledger.fetch_limit(self._user, self._client_id)
 
-    def charge_fetch(self, size_bytes: int) -> bool:
-        """Whether so much may be sent; else the answer is to be empty."""
-        may_send, throttle_ms = self._ledger.charge_fetch(self._user, self._client_id, size_bytes, now_ms())
+    def charge_fetch(self, size_bytes: int, *, must_send: bool = False) -> bool:
+        """Whether so much may be sent; else the answer is to be empty, unless it must be sent, and is owed then."""
+        may_send, throttle_ms = self._ledger.charge_fetch(
+            self._user, self._client_id, size_bytes, now_ms(), must_send=must_send
+        )
         self._wait_for(throttle_ms)
         return may_send
 

@@ -203,7 +203,9 @@ class Ledger:
         # A request that took long is over: a longer wait would only make a client believe that the broker is gone.
         return self._count(key, min(throttle_ms, MAX_SHORT_THROTTLE_MS) if key == REQUEST_PERCENTAGE else throttle_ms)
 
-    def charge_fetch(self, user: str, client_id: str, size_bytes: int, now_ms: int) -> tuple[bool, int]:
+    def charge_fetch(
+        self, user: str, client_id: str, size_bytes: int, now_ms: int, *, must_send: bool = False
+    ) -> tuple[bool, int]:
         """Whether so much may be sent now, and how long the client has to wait; what is not sent is not counted.
 
         More than fits into the bucket is sent once the bucket is full, and waited for afterwards: a batch is never sent
@@ -216,7 +218,7 @@ class Ledger:
         bucket, is_full = self._bucket(FETCH_RATE, entity, quota, now_ms)
         bucket.take(size_bytes)
         throttle_ms = bucket.throttle_ms(quota)
-        may_send = is_full or not throttle_ms
+        may_send = must_send or is_full or not throttle_ms
         if not may_send:
             bucket.take(-size_bytes)
         return may_send, self._count(FETCH_RATE, throttle_ms)

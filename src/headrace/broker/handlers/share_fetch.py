@@ -187,10 +187,15 @@ class _ShareFetch:
 
     def _time_is_up(self) -> None:
         if self._request.min_bytes > 1:  # then what there is has to do
-            for key, _, _ in self._wakes:
-                self._try(key)
+            self._try_all()
         self._stop_waiting()
         self._respond()
+
+    def _try_all(self) -> None:
+        for key, _, _ in self._wakes:
+            if self._acquirer.is_full:
+                break
+            self._try(key)
 
     def _woken(self, key: ShareKey) -> None:
         """Acquire what there is now; called by whoever appended or acknowledged, so nothing is raised."""
@@ -198,7 +203,7 @@ class _ShareFetch:
             return
         try:
             if self._has_enough():
-                self._try(key)
+                self._try_all() if self._request.min_bytes > 1 else self._try(key)
             if self._errors or self._found or self._ctx.broker.waiting.is_over:
                 self._stop_waiting()
                 self._respond()
@@ -236,5 +241,6 @@ class _ShareFetch:
             topic.partitions.append(data)
         response.responses = list(topics.values())
         if self._ctx.meter is not None and self._found:
-            self._ctx.meter.charge_fetch(sum(len(found.data) for found in self._found.values()))
+            size = sum(len(found.data) for found in self._found.values())
+            self._ctx.meter.charge_fetch(size, must_send=True)  # it is acquired
         self.answer.set(response)
