@@ -299,7 +299,8 @@ class _Loader:
             return True
         if header.last_offset - segment.base_offset > MAX_INT:  # Kafka begins another segment before that
             return True
-        following = batch_at(segment.file, at + header.size, segment.size, expected, MAX_LONG)
+        behind_it = at + header.size, segment.size, expected, MAX_LONG
+        following = batch_at(segment.file, *behind_it) or find_batch(segment.file, *behind_it)
         if following:
             return following.header.base_offset < header.next_offset
         end = self._recovery_point if behind is None else behind

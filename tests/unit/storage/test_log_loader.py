@@ -26,10 +26,10 @@ CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 SIZE = len(build_batch(some_records(2)))
 
 
-def _write(batches=10):
+def _write(batches=10, config=CONFIG):
     """A log that was left as a crash leaves it when everything reached the disk."""
     filesystem = MemoryFileSystem()
-    log, _ = open_small_log(filesystem, CONFIG)
+    log, _ = open_small_log(filesystem, config)
     for n in range(batches):
         append(log, some_records(2, first=2 * n))
     log.flush()
@@ -304,3 +304,15 @@ def test_a_log_with_an_emptied_marker_can_be_opened_again():
     log, recovery = open_small_log(filesystem, config)
     assert recovery.is_clean
     assert records_from(log) == expected
+
+
+def test_a_wrong_offset_before_more_damage_takes_nothing_along_that_was_durable():
+    """The batch that would tell that the offset is wrong is damaged too: the next whole one tells."""
+    filesystem, written = _write(batches=4, config=LogConfig())  # all in one segment
+    path = written.segments[0].path
+    filesystem.corrupt(path, SIZE + 7, b"\xff")
+    filesystem.corrupt(path, 2 * SIZE + 70, b"\xff\xff")
+    log, recovery = _open(filesystem, recovery_point=8)
+    assert [(damage.first_offset, damage.next_offset) for damage in recovery.damage] == [(2, 6)]
+    assert [header.base_offset for header, _ in batches_from(log, 6)] == [6]
+    assert log.end_offset == 8
