@@ -55,7 +55,10 @@ def read_lines(filesystem: FileSystem, path: str) -> list[str]:
     """The entries of a checkpoint, checked against its version and count."""
     if not filesystem.exists(path):
         return []
-    lines = filesystem.read(path).decode("utf-8", "replace").splitlines()
+    data = filesystem.read(path)
+    if not data and path.endswith(CLEANER):  # Kafka makes it when it starts, and writes it when it has compacted
+        return []
+    lines = data.decode("utf-8", "replace").splitlines()
     if not lines or lines[0] != str(_VERSION):
         raise CorruptCheckpoint(
             path, 1, f"expected version {_VERSION}, found {lines[0][:80] if lines else 'an empty file'!r}"

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.model import TopicPartition
-from headrace.storage.checkpoint import CorruptCheckpoint, read_offsets, write_offsets
+from headrace.storage.checkpoint import CLEANER, CorruptCheckpoint, read_offsets, write_offsets
 from headrace.testing import MemoryFileSystem
 
 PATH = "recovery-point-offset-checkpoint"
@@ -53,3 +53,9 @@ def test_what_is_no_checkpoint_is_refused_with_file_and_line(text, line, reason)
     assert reason in str(caught.value)
     assert str(caught.value).endswith(": remove the file to have it made anew from the logs")
     assert (caught.value.path, caught.value.line) == (PATH, line)
+
+
+def test_kafkas_cleaner_checkpoint_is_empty_until_something_was_compacted():
+    filesystem = MemoryFileSystem()
+    filesystem.open(CLEANER, create=True).write_at([b""], 0)
+    assert read_offsets(filesystem, CLEANER) == {}
