@@ -4,6 +4,7 @@ Deleting offsets is decided by the group coordinator, and the state of the recor
 in between is swept up at the next start.
 """
 
+import asyncio
 from dataclasses import replace
 
 from headrace.broker.errors import BrokerError, code_of
@@ -146,6 +147,7 @@ async def alter_offsets(ctx: Context, request: AlterShareGroupOffsetsRequest) ->
         response.responses.append(answered)
         kept = []
         for each in asked.partitions:
+            await asyncio.sleep(0)  # there may be many
             outcome = AlterShareGroupOffsetsResponsePartition(partition_index=each.partition_index)
             answered.partitions.append(outcome)
             try:
@@ -178,6 +180,7 @@ async def delete_offsets(ctx: Context, request: DeleteShareGroupOffsetsRequest) 
     doomed: dict[Uuid, DeleteShareGroupOffsetsResponseTopic] = {}
     allowed = []
     for asked in request.topics:
+        await asyncio.sleep(0)  # there may be many
         outcome = DeleteShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
         response.responses.append(outcome)
         try:
