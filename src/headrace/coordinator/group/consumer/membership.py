@@ -100,6 +100,11 @@ def difference(left: Assignment, right: Assignment) -> Assignment:
     return {topic: partitions for topic, partitions in rest if partitions}
 
 
+def union(left: Assignment, right: Assignment) -> Assignment:
+    none: frozenset[int] = frozenset()
+    return {topic: left.get(topic, none) | right.get(topic, none) for topic in {*left, *right}}
+
+
 def known_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
     """The member that a request speaks for, by its id or, if it is static, by both of its ids."""
     if instance_id is None:

@@ -29,6 +29,7 @@ from headrace.coordinator.group.consumer.embedded import (
     write_assignment,
 )
 from headrace.coordinator.group.consumer.member import ClassicVoice, Holding, Member, Profile
+from headrace.coordinator.group.consumer.membership import union
 from headrace.coordinator.group.consumer.state import ConsumerGroup
 from headrace.coordinator.group.heartbeats import MemberState
 from headrace.coordinator.group.settings import GroupSettings
@@ -137,6 +138,9 @@ def _downgraded_group(group: ConsumerGroup, topics: Topics, now_ms: int) -> Clas
         voice = member.profile.classic
         assert voice is not None
         version = read_subscription(voice.protocols[0][1], topics).version
+        # What it has, and not what it is to have: if the group is upgraded again before everybody has joined, that is
+        # still what it reads, and nobody else may.
+        held = union(member.holding.assigned, member.holding.revoking)
         classic = classic.with_member(
             ClassicMember(
                 member_id=member_id,
@@ -146,7 +150,7 @@ def _downgraded_group(group: ConsumerGroup, topics: Topics, now_ms: int) -> Clas
                 rebalance_timeout_ms=member.profile.rebalance_timeout_ms,
                 session_timeout_ms=voice.session_timeout_ms,
                 protocols=tuple(Supported(name, metadata) for name, metadata in voice.protocols),
-                assignment=write_assignment(group.target(member_id), topics, version),
+                assignment=write_assignment(held, topics, version),
             )
         )
     if not set.intersection(*({known.name for known in member.protocols} for member in classic.members.values())):
