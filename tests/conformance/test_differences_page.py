@@ -25,3 +25,12 @@ def test_every_difference_is_declared_once_and_with_a_reason():
     places = [place for each in DIFFERENCES for place in each.at]
     assert len(places) == len(set(places))
     assert len(NOT_SERVED) == len(set(NOT_SERVED))
+
+
+def test_scenarios_have_names_of_their_own():
+    """Topics and declared differences go by them: two of one name meet on a broker that outlives their files."""
+    files = {}
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        for name in set(re.findall(r"\bcompare\((\w+),", path.read_text())):
+            files.setdefault(name, []).append(path.name)
+    assert {name: found for name, found in files.items() if len(found) > 1 and name != "scenario"} == {}

@@ -129,7 +129,7 @@ def test_delivery_limit(brokers):
     assert "partition 0" not in told["4"]
 
 
-def sessions(wire, topic):
+def share_sessions(wire, topic):
     """Epochs out of order, sessions that are not there, and the end of one, which gives back what it had."""
     sharer = ready(wire, topic)
     told = {
@@ -164,7 +164,7 @@ def sessions(wire, topic):
 
 
 def test_sessions(brokers):
-    told = brokers.compare(sessions, Wire)
+    told = brokers.compare(share_sessions, Wire)
     assert told["what was given back"] == [(3, 2), (4, 2), *((offset, 1) for offset in range(5, 10))]
 
 
@@ -350,7 +350,7 @@ def test_described(brokers):
     brokers.compare(described, Wire)
 
 
-def coordinators(wire, topic):
+def share_coordinators(wire, topic):
     """FindCoordinator knows partitions of share groups by their keys."""
     wire.create(topic)
     wire.find_coordinator(topic)
@@ -366,4 +366,4 @@ def coordinators(wire, topic):
 
 
 def test_coordinators(brokers):
-    brokers.compare(coordinators, Wire)
+    brokers.compare(share_coordinators, Wire)

@@ -168,6 +168,11 @@ def test_a_topic_made_again_stops_a_stream_or_is_read_from_its_beginning(
     with Cluster(parse_bootstrap(servers)) as cluster:
         delete_topics(cluster, [topic])
     make(servers, topic, partitions=2)
+    # Kafka answers both before its broker has carried them out: what is written until then goes to the old one.
+    admin = AdminClient({"bootstrap.servers": servers})
+    wait_until(
+        lambda: len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 2, "the new topic is not there"
+    )
     produce(servers, topic, [(None, json.dumps(row)) for row in [*ROWS, *ROWS[:100]]])
     with pytest.raises(Exception, match=rf"topic '{topic}' was deleted and made again since the last batch"):
         run_to_topic(stream(spark, servers, topic).select("value"), servers, out, tmp_path / "cp")
