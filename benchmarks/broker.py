@@ -7,7 +7,8 @@ group too), `--markdown FILE` (a table for the README), `--json FILE` (every fig
 Sections: `produce`, `fetch`, `tls`, `authorization` (what asking ACLs costs), `requests`, `latency`, `clients`;
 `beside` (what producing loses beside 5,000 offset commits a second, and beside transactions at Kafka's own rate),
 `transactions` (a second, of 1 and of 8 producers), `loops` (transactions one after another from the Java client;
-`peers/fetch clients-39` adds that of Kafka 3.9), `rebalance` (of 50 members, classic and KIP-848); `start`, `memory`.
+`peers/fetch clients-39` adds that of Kafka 3.9), `rebalance` (of 50 members, classic and KIP-848); `hostile` (a good
+client's latency beside hostile ones, ours only); `start`, `memory`.
 
 Equal durability: ours with `durability = os` against Kafka as it comes, which waits for no disk; ours with `fsync`
 against Kafka with `flush.messages=1` on the topic. Data is on the project's disk and read from the page cache.
@@ -30,6 +31,7 @@ import broker_coordinators as coordinators
 import broker_load as load
 import broker_report as report
 from broker_authorization import authorization_rows
+from broker_hostile import hostile_rows
 from broker_latency import end_to_end, one_by_one
 from broker_report import Figures, Row, Section
 from broker_wire import Batch, Wire, check_produced, make_batch, produce_frame
@@ -245,6 +247,9 @@ class Bench:
     def rebalance(self) -> Iterator[Row]:
         return coordinators.rebalance_rows(self)
 
+    def hostile(self) -> Iterator[Row]:
+        return hostile_rows(self.plan, self._folder, console)
+
     def start(self) -> Iterator[Row]:
         name = "start to the first accepted produce"
         if self.plan.wants("start", name):
@@ -327,6 +332,7 @@ SECTIONS = (
     ),
     Section("loops", "transactions of one client", (report.TRANSACTIONS_PER_S,)),
     Section("rebalance", "one more member", (report.REBALANCE_MS,)),
+    Section("hostile", "a good client, beside hostile ones", (report.P50, report.P99, report.OWN_MB), "alone"),
     Section("start", "start", (report.SECONDS,)),
     Section("memory", "memory", (report.IDLE_MB, report.AFTER_MB, report.GROWTH)),
 )

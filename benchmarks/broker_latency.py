@@ -9,7 +9,7 @@ from broker_wire import Batch, FetchFrame, check_produced, connect, make_batch, 
 from brokers import Contender
 
 RECORD_BYTES = 1024
-_SPIN_S = 0.0002  # sleeping is this imprecise
+SPIN_S = 0.0002  # sleeping is this imprecise
 _CATCH_UP_S = 10
 
 
@@ -84,7 +84,7 @@ def _metronome(address: str, topic: str, batch: Batch, acks: int, rate_per_s: in
         for number in range(count):
             due = begin + number / rate_per_s
             while (left := due - clock()) > 0:
-                time.sleep(max(0, left - _SPIN_S))
+                time.sleep(max(0, left - SPIN_S))
             # From when it was due: a broker that holds up the next record is not let off (coordinated omission).
             sent.append(due)
             sock.sendall(frame)

@@ -12,6 +12,7 @@ from rich.table import Table
 from harness import KAFKA, OURS, Comparison, Figure, alternate_all, compare
 
 Figures = dict[str, float]
+_LABELS = {"ours": OURS, "kafka": KAFKA, "alone": f"{OURS} alone"}
 
 
 class Metric(NamedTuple):
@@ -44,10 +45,11 @@ CPU_PER_OTHER = Metric("cpu_us_per_other", "CPU µs each", "{:.0f}")
 TRANSACTIONS_PER_S = Metric("transactions_per_s", "transactions/s", "{:.0f}")
 CPU_PER_TRANSACTION = Metric("cpu_us_per_transaction", "CPU µs each", "{:.0f}")
 REBALANCE_MS = Metric("rebalance_ms", "ms", "{:.1f}")
+OWN_MB = Metric("own_mb", "RssAnon MB", "{:.0f}")
 
 
 class Goal(NamedTuple):
-    """A bound, on the ratio to Kafka or on our own figure."""
+    """A bound, on the ratio to the other or on our own figure."""
 
     metric: Metric
     bound: float
@@ -77,7 +79,7 @@ MEMORY_GOALS = (Goal(IDLE_MB, 60, of_ratio=False), Goal(GROWTH, 1.2, of_ratio=Fa
 
 @dataclass
 class Row:
-    """One thing measured on both."""
+    """One thing measured on both: `ours`, and the other that it is held against."""
 
     name: str
     rounds: dict[str, list[Figures]]
@@ -99,12 +101,13 @@ class Section:
     name: str
     title: str
     metrics: tuple[Metric, ...]
+    other: str = "Kafka"
     rows: list[Row] = field(default_factory=list)
 
     def print(self, console: Console) -> None:
         headings = []
         for metric in self.metrics:
-            headings += [f"ours {metric.heading}", "Kafka", "ratio", "from – to"]
+            headings += [f"ours {metric.heading}", self.other, "ratio", "from – to"]
         table = Table(self.title, *headings, "", box=None, padding=(0, 1))
         for row in self.rows:
             cells = [row.name]
@@ -122,7 +125,7 @@ class Section:
 
 
 def _medians(metric: Metric, found: Comparison) -> list[str]:
-    return [metric.form.format(found.medians[name] * metric.scale) for name in ("ours", "kafka")]
+    return [metric.form.format(value * metric.scale) for value in found.medians.values()]
 
 
 def _ours(row: Row, metric: Metric) -> str:
@@ -156,11 +159,13 @@ def markdown(headline: str, sections: Sequence[Section]) -> str:
                 if metric is not section.metrics[0] and metric.key not in goals:
                     continue
                 found = row.found[metric.key]
-                ours, kafka = _medians(metric, found)
+                ours, other = _medians(metric, found)
+                if section.other != "Kafka":
+                    other += f" ({section.other})"
                 goal = goals.get(metric.key)
                 verdict = f"{goal}: {'met' if goal.is_met(found) else 'missed'}" if goal else ""
                 ratio = f"{found.ratio:.2f}×" if metric.has_ratio else ""
-                lines.append(f"| {row.name}, {metric.heading} | {ours} | {kafka} | {ratio} | {verdict} |")
+                lines.append(f"| {row.name}, {metric.heading} | {ours} | {other} | {ratio} | {verdict} |")
     return "\n".join(lines) + "\n"
 
 
@@ -171,8 +176,8 @@ def figures(sections: Sequence[Section]) -> list[Figure]:
         for row in section.rows:
             for metric in section.metrics:
                 rounds = {
-                    label: [each[metric.key] * metric.scale for each in row.rounds[name]]
-                    for name, label in (("ours", OURS), ("kafka", KAFKA))
+                    _LABELS[name]: [each[metric.key] * metric.scale for each in each_round]
+                    for name, each_round in row.rounds.items()
                 }
                 figure = Figure.of(row.name, metric.heading, rounds)
                 found.append(figure if metric.has_ratio else figure._replace(ratios={}, spreads={}))

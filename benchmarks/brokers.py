@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -50,14 +50,18 @@ class OurBroker:
         data_dir: Path,
         durability: str,
         settings: dict[str, str] | None = None,
-        listen: str = "127.0.0.1:0",
+        listen: Sequence[str] = ("127.0.0.1:0",),
     ) -> None:
         self._listen = listen
         self._data_dir = data_dir
         self._durability = durability
         self._settings = settings or {}
         self._process: Guarded | None = None
-        self.bootstrap_servers = ""
+        self.addresses: list[str] = []  # in the order of `listen`
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.addresses[0]
 
     @property
     def pid(self) -> int:
@@ -67,8 +71,10 @@ class OurBroker:
     def start(self) -> None:
         output = self._data_dir.with_suffix(".out")
         output.unlink(missing_ok=True)
-        command = [str(HEADRACE), "broker", "start", "--data-dir", str(self._data_dir), "--listen", self._listen]
-        command += ["--durability", self._durability, "--json"]
+        command = [str(HEADRACE), "broker", "start", "--data-dir", str(self._data_dir), "--json"]
+        command += ["--durability", self._durability]
+        for each in self._listen:
+            command += ["--listen", each]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         self._process = Guarded(command, output=output)
@@ -77,7 +83,7 @@ class OurBroker:
             if self._process.wait(0.001) is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"the broker did not start: {output.read_text()}")
-        self.bootstrap_servers = json.loads(output.read_text().splitlines()[-1])["listeners"][0]
+        self.addresses = json.loads(output.read_text().splitlines()[-1])["listeners"]
 
     def stop(self) -> None:
         if self._process is not None:
@@ -138,10 +144,10 @@ class Contender:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
-    def memory_mb(self) -> float:
-        """What is resident."""
+    def memory_mb(self, kind: str = "VmRSS") -> float:
+        """What is resident; as `RssAnon`, without the pages of files."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        line = next(line for line in status.splitlines() if line.startswith(kind))
         return int(line.split()[1]) * 1024 / 1e6
 
     @contextmanager
@@ -226,7 +232,7 @@ def new_process(name: str, data_dir: Path, settings: dict[str, str] | None = Non
     if name.endswith("-tls"):
         store = {"ssl.keystore.location": str(make_key_store(data_dir.parent)), "ssl.keystore.type": "PEM"}
         if name == "ours-tls":
-            return OverTls(OurBroker(data_dir, "os", store, "SSL://127.0.0.1:0"))
+            return OverTls(OurBroker(data_dir, "os", store, ["SSL://127.0.0.1:0"]))
         kept = {"log.segment.delete.delay.ms": "0"}
         tls = {"SSL": "SSL"}
         kafka = KafkaBroker(data_dir, properties=store | kept, heap=KAFKA_HEAP, flags=KAFKA_FLAGS, listeners=tls)
