@@ -167,6 +167,16 @@ def test_online_upgrade_and_downgrade():
     assert shell.timers.keys() == {SessionTimer(GROUP, old), JoinTimer(GROUP)}
 
 
+def test_a_member_of_a_group_that_is_classic_again_has_what_it_has_not_given_up():
+    """If the group is upgraded once more before it has joined again, nobody else may be given that."""
+    shell = MixedShell(orders=4)
+    old, _ = stable_classic_group(shell, "orders")
+    shell.join("new", "orders")  # half of it is to be the new member's, of which the old one has not heard yet
+    shell.beat("new", -1)
+    has = read_assignment(shell.kind.classic.group(GROUP).members[old].assignment, shell.topics)
+    assert by_name(has.items()) == {"orders": [0, 1, 2, 3]}
+
+
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
 def test_the_policy_may_forbid_to_upgrade(policy):
     shell = MixedShell(
