@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client.address import parse_bootstrap
@@ -48,6 +48,23 @@ def make(servers: str, name: str, partitions: int = 3) -> str:
     for future in admin.create_topics([NewTopic(name, partitions)]).values():
         future.result()
     return name
+
+
+def wait_until_empty(servers: str, topic: str, partitions: int) -> None:
+    """Until a topic that was made again is written to: Kafka answers, and shows it, before its logs are the new ones.
+
+    What is written until then is acknowledged, and goes to the old ones. Those have records, the new ones have none.
+    """
+    admin = AdminClient({"bootstrap.servers": servers})
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+
+    def is_empty() -> bool:
+        try:
+            return all(found.result(30).offset == 0 for found in admin.list_offsets(asked).values())
+        except KafkaException:  # the old ones are closed, the new ones not open yet
+            return False
+
+    wait_until(is_empty, "the new topic is not there")
 
 
 def produce(servers: str, topic: str, records: list[tuple[str | None, Any]], **settings: Any) -> None:
@@ -168,11 +185,7 @@ def test_a_topic_made_again_stops_a_stream_or_is_read_from_its_beginning(
     with Cluster(parse_bootstrap(servers)) as cluster:
         delete_topics(cluster, [topic])
     make(servers, topic, partitions=2)
-    # Kafka answers both before its broker has carried them out: what is written until then goes to the old one.
-    admin = AdminClient({"bootstrap.servers": servers})
-    wait_until(
-        lambda: len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 2, "the new topic is not there"
-    )
+    wait_until_empty(servers, topic, partitions=2)
     produce(servers, topic, [(None, json.dumps(row)) for row in [*ROWS, *ROWS[:100]]])
     with pytest.raises(Exception, match=rf"topic '{topic}' was deleted and made again since the last batch"):
         run_to_topic(stream(spark, servers, topic).select("value"), servers, out, tmp_path / "cp")
