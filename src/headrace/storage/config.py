@@ -34,6 +34,11 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = MAX_LONG
     message_timestamp_after_max_ms: int = 3_600_000
+    # What Kafka does not have: of what its records ask for besides being kept, which others act on.
+    headrace_queue: bool = False
+    headrace_queue_ttl_ms: int = -1
+    headrace_queue_dedup_window_ms: int = 300_000
+    headrace_bindings: str = ""
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
@@ -108,6 +113,8 @@ _BOUNDS: list[tuple[str, float, float]] = [
     ("max_message_bytes", 0, MAX_INT),
     ("message_timestamp_before_max_ms", 0, MAX_LONG),
     ("message_timestamp_after_max_ms", 0, MAX_LONG),
+    ("headrace_queue_ttl_ms", -1, MAX_LONG),
+    ("headrace_queue_dedup_window_ms", 0, MAX_LONG),
 ]
 
 
@@ -125,8 +132,12 @@ def _parse(name: str, kind: Any, text: str) -> object:
         raise InvalidLogConfig(f"{name}={text!r} is not a number") from None
     if kind is str:
         return text
+    if kind is bool:
+        return text.lower() == "true"
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
 def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)

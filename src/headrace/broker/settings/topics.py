@@ -60,6 +60,32 @@ TOPIC_SETTINGS: dict[str, Setting] = {
         ),
         Setting("follower.replication.throttled.replicas", LIST, "", NO_EFFECT),
         Setting(
+            "headrace.bindings",
+            STRING,
+            "",
+            "Which other topics get copies of the records: a JSON list of `to` with `key` or `header` and `where`.",
+        ),
+        Setting(
+            "headrace.queue",
+            BOOLEAN,
+            "false",
+            "Whether records may ask to be delivered later, again and again, not any more, or once, by their headers.",
+        ),
+        Setting(
+            "headrace.queue.dedup.window.ms",
+            LONG,
+            "300000",
+            "For how long a second record with the same `headrace-dedup-id` is not delivered.",
+            at_least=0,
+        ),
+        Setting(
+            "headrace.queue.ttl.ms",
+            LONG,
+            "-1",
+            "How old a record may be when it is delivered, if it asks for nothing else; -1 for any age.",
+            at_least=-1,
+        ),
+        Setting(
             "index.interval.bytes",
             INT,
             "4096",
