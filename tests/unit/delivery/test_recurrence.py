@@ -33,8 +33,23 @@ def test_the_next_time_of_a_cron_line(line: str, after: str, expected: str):
 
 @pytest.mark.parametrize(
     "line",
-    """|1x|5|60 * * * *|* 24 * * *|* * 0 * *|* * * 13 *|5-1 * * * *|*/0 * * * *|* * *|² * * * *|* * 31 feb *\
-|99999999999999s|- * * * *|1,,2 * * * *""".split("|"),
+    [
+        "",
+        "1x",
+        "5",
+        "60 * * * *",
+        "* 24 * * *",
+        "* * 0 * *",
+        "* * * 13 *",
+        "5-1 * * * *",
+        "*/0 * * * *",
+        "* * *",
+        "² * * * *",
+        "* * 31 feb *",
+        "99999999999999s",
+        "- * * * *",
+        "1,,2 * * * *",
+    ],
 )
 def test_what_is_neither_an_interval_nor_a_cron_line_is_refused(line: str):
     with pytest.raises(ValueError):
