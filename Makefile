@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|test-long|test-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|clean]
+# Usage: make [demo|test|test-fast|test-long|test-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -7,12 +7,13 @@ STAMP  := .venv/.installed
 PEERS  := kafka streams servers
 BENCH_PEERS := spark flink
 CDC_PEERS := debezium
+QUEUE_PEERS := rabbitmq
 POSTGRES_VERSIONS := 14 15 16 17 18
 POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_kill.py test_cdc_triggers.py test_cdc_keys.py \
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -75,7 +76,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc ## all benchmarks
+bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -101,6 +102,9 @@ bench-joins: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## joins besi
 bench-cdc: setup peers $(CDC_PEERS:%=.cache/peers/%/.resolved) ## change capture beside Debezium's embedded engine
 	$(BIN)/python benchmarks/cdc.py
 
+bench-queues: setup peers $(QUEUE_PEERS:%=.cache/peers/%/.resolved) ## queues beside a real Kafka's share groups and RabbitMQ (QUEUES="--waiting 10000000" for longer ones)
+	$(BIN)/python benchmarks/queues.py $(QUEUES)
+
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against
 
 .cache/peers/%/.resolved: peers/%/pom.xml peers/fetch | setup
@@ -115,6 +119,8 @@ peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are meas
 	@peers/servers
 
 .cache/peers/flink/.resolved: peers/flink/requirements.txt
+
+.cache/peers/rabbitmq/.resolved: peers/rabbitmq/debian
 
 requirements:   ## pin again from pyproject.toml, without touching what need not change
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --universal --python-version 3.11 \

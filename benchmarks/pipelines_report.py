@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker_report import P50, P99, RECORDS_PER_S, Figures, Metric
-from harness import Comparison, Figure, compare
+from harness import KAFKA, Comparison, Figure, compare
 
 OURS = "headrace"
 BASE = "spark"
@@ -24,6 +24,10 @@ LABELS = {
     "flink": "Flink SQL",
     "flink-once": "Flink SQL, exactly once",
     "debezium": "Debezium",
+    "kafka": KAFKA,
+    "classic": "RabbitMQ 3.10.8, classic queue",
+    "quorum": "RabbitMQ 3.10.8, quorum queue",
+    "short": "Headrace, short queue",
 }
 
 WALL = Metric("seconds", "s")

@@ -77,6 +77,15 @@ are slower than Flink's: each change goes through Python and the JVM and back mo
 once, both JSON and lz4. A rate counts from the first record to the last, so the start of a JVM is not in it, but its
 warming up is, and so the ratio falls with the size.""",
     ),
+    "queues": Benchmark(
+        "Queues beside Kafka's share groups and RabbitMQ",
+        """\
+`make bench-queues`. Messages of 100 bytes from one sender to consumers that acknowledge each by itself, as many in as
+out while the others wait; Kafka's own Java client for Headrace and Kafka 4.3.1, on topics of 4 partitions, and
+RabbitMQ's for RabbitMQ 3.10.8 of Debian, with confirms. `os` waits for no disk; with `fsync` Headrace syncs what is
+sent and what is acknowledged before it answers, RabbitMQ only what is sent. *One message at a time* is a prefetch of
+one, and its p99 the time from one message of a consumer to its next.""",
+    ),
 }
 # The ten of README: the file, the figure's name and unit, what it is called there, and whom it stands beside.
 CHOSEN = (

@@ -61,8 +61,9 @@ def java_command(
     heap: str,
     flags: Sequence[str] = QUICK_START,
     system_properties: Mapping[str, str] | None = None,
+    beside: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command line that runs `main_class` from the jars of `peer`."""
+    """Return the command line that runs `main_class` from the jars of `peer`, and of those `beside` it."""
     return [
         java(),
         f"-Xmx{heap}",
@@ -70,7 +71,7 @@ def java_command(
         "-Djava.awt.headless=true",
         *(f"-D{name}={value}" for name, value in (system_properties or {}).items()),
         "-cp",
-        f"{jars_of(peer)}/*",
+        ":".join(f"{jars_of(each)}/*" for each in (peer, *beside)),
         main_class,
         *args,
     ]

@@ -1,0 +1,1 @@
+"""RabbitMQ of Debian, as the measure of queues."""
