@@ -8,7 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from tests.integration.cli_runs import assert_one_sentence, run_cli
-from tests.integration.test_cli_group import BASE_MS, commit, committed, first_read, member, produce
+from tests.integration.test_cli_group import (
+    BASE_MS,
+    check_a_share_group,
+    commit,
+    committed,
+    first_read,
+    member,
+    produce,
+)
 
 pytestmark = pytest.mark.java
 
@@ -46,4 +54,14 @@ def test_look_move_delete(real_kafka, protocol):
     assert listed[name]["state"] == "Empty"
     assert headrace("group", "delete", name, "--yes").out == f"deleted {name}\n"
     assert_one_sentence(headrace("group", "describe", name), f"group '{name}' does not exist")
+    headrace("topic", "delete", name, "--yes")
+
+
+def test_a_share_group(real_kafka):
+    kafka = SimpleNamespace(bootstrap_servers=real_kafka)
+    headrace = partial(run_cli, bootstrap=real_kafka)
+    name = f"share-{uuid.uuid4().hex[:8]}"
+    headrace("topic", "create", name, "--partitions", 2, "--config", "retention.ms=-1")
+    produce(headrace, name, [(partition, BASE_MS + 1000 * n) for n in range(10) for partition in (0, 1)])
+    check_a_share_group(headrace, kafka, name, name)
     headrace("topic", "delete", name, "--yes")

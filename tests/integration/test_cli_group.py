@@ -9,10 +9,12 @@ import time
 from functools import partial
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import AcknowledgeType, Consumer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace import Broker
+from tests.conformance.clients.sharing import set_group
+from tests.conformance.clients.wire import Wire
 from tests.integration.cli_runs import COMMAND, assert_one_sentence, assert_wrong_call, run_cli
 from tests.integration.test_cli_completion import complete
 
@@ -83,6 +85,30 @@ def member(broker, topic="orders", group="billing", **settings):
         assert time.monotonic() < deadline
         reader.poll(0.1)
     try:
+        yield reader
+    finally:
+        reader.close()
+
+
+@contextlib.contextmanager
+def sharing_member(broker, topic="orders", group="workers", count=20):
+    """A member of a share group that has finished everything in the topic."""
+    with Wire(broker.bootstrap_servers) as wire:
+        set_group(wire, group, share_auto_offset_reset="earliest")
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "client.id": f"{group}-client"}
+    reader = ShareConsumer({**settings, "share.acknowledgement.mode": "explicit"})
+    reader.subscribe([topic])
+    finished = set()
+    deadline = time.monotonic() + 60
+    try:
+        while len(finished) < count:
+            assert time.monotonic() < deadline
+            messages = reader.poll(1.0)
+            for message in messages:
+                reader.acknowledge(message, AcknowledgeType.ACCEPT)
+                finished.add((message.partition(), message.offset()))
+            if messages:
+                reader.commit_sync()
         yield reader
     finally:
         reader.close()
@@ -164,6 +190,45 @@ def test_describe_members_and_lag(headrace, broker, orders, protocol):
     assert lines[-2][:6] == ["orders", "0", "4", "0", "10", "6"]
     assert lines[-2][-1] == "billing-client"
     assert lines[-1][:6] == ["orders", "1", "10", "0", "10", "0"]
+
+
+def check_a_share_group(headrace, broker, topic, group):
+    """A share group of two partitions of ten records is listed, described, moved and deleted as any group is."""
+    with sharing_member(broker, topic, group):
+        listed = {found["group"]: found for found in headrace("group", "list", "--json").json}
+        described = headrace("group", "describe", group, "--json").json
+        text = headrace("group", "describe", group).out
+        refused = headrace("group", "reset", group, "--all-topics", "--to", "earliest", "--yes")
+        assert_one_sentence(refused, f"group '{group}' has 1 member ({group}-client at 127.0.0.1)")
+        assert_one_sentence(headrace("group", "delete", group, "--yes"), f"group '{group}' has 1 member")
+    assert (listed[group]["type"], listed[group]["state"]) == ("share", "Stable")
+    assert (described["type"], described["state"], described["lag_records"]) == ("share", "Stable", 0)
+    (found,) = described["members"]
+    assert found["partitions"] == [{"topic": topic, "partition": 0}, {"topic": topic, "partition": 1}]
+    assert "begins at" in text
+    assert f"{group}-client" in text
+
+    produce(headrace, topic, [(1, BASE_MS + 1000 * n) for n in range(10, 13)])
+    described = headrace("group", "describe", group, "--json").json
+    assert described["members"] == []
+    lags = [(lag["lag_records"], lag["lag_seconds"] == 0) for lag in described["partitions"]]
+    assert lags == [(0, True), (3, False)]
+
+    plan = headrace("group", "reset", group, "--topic", f"{topic}:0", "--to", "6", "--dry-run", "--json").json
+    begins = described["partitions"][0]["committed_offset"]
+    assert plan["partitions"] == [{"topic": topic, "partition": 0, "old_offset": begins, "new_offset": 6}]
+    assert headrace("group", "reset", group, "--topic", f"{topic}:0", "--to", "6", "--yes").code == 0
+    moved = headrace("group", "describe", group, "--json").json["partitions"]
+    assert (moved[0]["committed_offset"], moved[0]["lag_records"], moved[1]["lag_records"]) == (6, 4, 3)
+    assert headrace("group", "reset", group, "--all-topics", "--to", "latest", "--yes").code == 0
+    assert headrace("group", "describe", group, "--json").json["lag_records"] == 0
+    assert headrace("group", "delete", group, "--yes").out == f"deleted {group}\n"
+    assert_one_sentence(headrace("group", "describe", group), f"group '{group}' does not exist")
+    return begins
+
+
+def test_a_share_group(headrace, broker, orders):
+    assert check_a_share_group(headrace, broker, orders, "workers") == 10  # Kafka moves it when it sees fit
 
 
 def test_describe_without_members(headrace, broker, orders):

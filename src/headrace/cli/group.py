@@ -24,8 +24,17 @@ from headrace.client.resets import reset as reset_offsets
 from headrace.clock import SystemClock
 from headrace.connect.sync.places import Owner, check_movable, check_unused, find_owner
 
-# Kafka's names for the states of both kinds of group.
-_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
+# Kafka's names for the states of groups of all kinds.
+_STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
 
 
 @click.group()
@@ -75,6 +84,9 @@ def list_all(states: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: b
 @json_option
 def describe(name: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
     """Show the members of GROUP and how far it is behind in each partition.
+
+    A share group may finish records in any order: it has finished everything before the offset where it begins, and
+    what it finished behind that is not part of its lag.
 
     Lag is told in records (an upper bound where compaction or transactions left gaps in the offsets), in bytes (an
     estimate: the partition's size on disk, by the share of its offsets that are still to be read), and in time (the age

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from headrace.cli.output import console, human_bytes, human_duration, print_table
-from headrace.client.groups import GroupMember
+from headrace.client.groups import SHARE, GroupMember
 from headrace.client.lag import GroupLag, PartitionLag, Trouble, trouble_of
 from headrace.client.leaders import by_topic
 from headrace.connect.sync.places import Owner
@@ -40,9 +40,8 @@ def warnings_of(described: GroupLag, now_ms: int) -> Iterator[Warned]:
 def _sentence(lag: PartitionLag, trouble: Trouble, now_ms: int) -> str:
     if trouble is Trouble.REMOVED:
         were = "record was removed before it was" if lag.removed == 1 else "records were removed before they were"
-        return (
-            f"{lag.removed:,} {were} read: the log starts at {lag.start}, and auto.offset.reset decides where to go on"
-        )
+        onward = "where the group goes on" if lag.shared else "and auto.offset.reset decides where to go on"
+        return f"{lag.removed:,} {were} read: the log starts at {lag.start}, {onward}"
     if trouble is Trouble.BEYOND_END:
         return f"offset {lag.committed} is past the end of the log, {lag.end}: was the topic made anew?"
     loss = lag.loss(now_ms)
@@ -83,22 +82,24 @@ def print_lag(described: GroupLag, now_ms: int, owner: Owner | None = None) -> N
     if described.partitions:
         troubles = {warned.partition: warned.trouble for warned in warnings}
         readers = _readers(group.members)
+        place = ">begins at" if group.kind == SHARE else ">committed"
         print_table(
-            ["topic", ">partition", ">committed", ">start", ">end", ">lag", ">≈ bytes", ">time", "client"],
+            ["topic", ">partition", place, ">start", ">end", ">lag", ">≈ bytes", ">time", "client"],
             [
-                _row(lag, troubles.get(lag.partition), readers.get(lag.partition), lag.age_ms(now_ms))
+                _row(lag, troubles.get(lag.partition), readers.get(lag.partition, []), lag.age_ms(now_ms))
                 for lag in described.partitions
             ],
         )
     if not described.has_commits:
-        terminal.print("no offsets are committed")
+        nothing = "nothing was fetched yet" if group.kind == SHARE else "no offsets are committed"
+        terminal.print(nothing)
     if warnings:
         terminal.print()
     for warned in warnings:
         terminal.print(Text(f"warning: {warned.text}", style=_STYLES[warned.trouble]), soft_wrap=True)
 
 
-def _row(lag: PartitionLag, trouble: Trouble | None, reader: GroupMember | None, age_ms: int | None) -> list[object]:
+def _row(lag: PartitionLag, trouble: Trouble | None, readers: list[GroupMember], age_ms: int | None) -> list[object]:
     style = _STYLES[trouble] if trouble else ""
     return [
         lag.partition.topic,
@@ -109,7 +110,7 @@ def _row(lag: PartitionLag, trouble: Trouble | None, reader: GroupMember | None,
         Text("–" if lag.records is None else str(lag.records), style=style),
         human_bytes(lag.size_left_bytes),
         human_duration(age_ms),
-        reader.client_id if reader else "–",
+        ", ".join(reader.client_id for reader in readers) or "–",
     ]
 
 
@@ -122,8 +123,13 @@ def _identity(member: GroupMember) -> str:
     return f"{member.id} ({member.instance_id})" if member.instance_id else member.id
 
 
-def _readers(members: Iterable[GroupMember]) -> dict[TopicPartition, GroupMember]:
-    return {where: member for member in members for where in member.partitions}
+def _readers(members: Iterable[GroupMember]) -> dict[TopicPartition, list[GroupMember]]:
+    """Who reads each partition: one member, but for share groups, where several may."""
+    readers: dict[TopicPartition, list[GroupMember]] = {}
+    for member in members:
+        for where in member.partitions:
+            readers.setdefault(where, []).append(member)
+    return readers
 
 
 # --- for programs
@@ -155,7 +161,7 @@ def lag_as_json(described: GroupLag, now_ms: int) -> dict[str, object]:
         "lag_records": sum(lag.records or 0 for lag in described.partitions),
         "lag_bytes_estimated": _total([lag.size_left_bytes for lag in described.partitions]),
         "lag_seconds": max((age / 1000 for age in ages if age is not None), default=None),
-        "partitions": [_partition(lag, readers.get(lag.partition), now_ms) for lag in described.partitions],
+        "partitions": [_partition(lag, readers.get(lag.partition, []), now_ms) for lag in described.partitions],
         "warnings": [
             {**warned.partition._asdict(), "kind": warned.trouble.value, "text": warned.text}
             for warned in warnings_of(described, now_ms)
@@ -163,7 +169,7 @@ def lag_as_json(described: GroupLag, now_ms: int) -> dict[str, object]:
     }
 
 
-def _partition(lag: PartitionLag, reader: GroupMember | None, now_ms: int) -> dict[str, object]:
+def _partition(lag: PartitionLag, readers: list[GroupMember], now_ms: int) -> dict[str, object]:
     loss, age_ms = lag.loss(now_ms), lag.age_ms(now_ms)
     return {
         **lag.partition._asdict(),
@@ -187,7 +193,8 @@ def _partition(lag: PartitionLag, reader: GroupMember | None, now_ms: int) -> di
             "share_left": round(loss.share_left, 4),
             "is_near": loss.is_near,
         },
-        "member_id": reader.id if reader else None,
+        "member_id": readers[0].id if len(readers) == 1 else None,
+        "member_ids": [reader.id for reader in readers],
     }
 
 

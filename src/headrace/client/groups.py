@@ -1,13 +1,14 @@
 """Groups: list them, look at them, read and set their offsets, take them away.
 
-Two kinds are told apart, because two APIs describe them: those of the classic protocol and those of the new one
-(KIP-848). A group that exists is one of the two; whether it is there is found out by asking for both.
+Four kinds are told apart, because each has an API of its own that describes it: groups of the classic protocol, of the
+new one (KIP-848), of Kafka Streams (KIP-1071), and those that share records (KIP-932). A group that exists is one of
+them; which one is found out by asking for each.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
@@ -40,6 +41,9 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from headrace.protocol.messages.share_group_describe import Assignment as ShareAssignment
+from headrace.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from headrace.protocol.messages.streams_group_describe import Assignment as StreamsAssignment
 from headrace.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from headrace.protocol.schema import INT32, Message, Struct, array, int16, string
 
@@ -68,7 +72,7 @@ def assigned_partitions(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple(sorted(TopicPartition(topic.topic, index) for topic in prefix.topics for index in topic.partitions))
 
 
-CLASSIC, CONSUMER, STREAMS = "classic", "consumer", "streams"
+CLASSIC, CONSUMER, STREAMS, SHARE = "classic", "consumer", "streams", "share"
 
 _LAST_VERSION_BY_NAME = 9  # of OffsetCommit and OffsetFetch
 _GROUPS_SINCE = 8  # OffsetFetch for several groups (KIP-709)
@@ -154,6 +158,7 @@ def describe_group(coordinators: Coordinators, name: str) -> Group:
         return (
             _describe_consumer(connection, node, name)
             or _describe_streams(coordinators.cluster, connection, node, name)
+            or _describe_share(connection, node, name)
             or _describe_classic(connection, node, name)
         )
 
@@ -163,37 +168,53 @@ def describe_group(coordinators: Coordinators, name: str) -> Group:
     return group
 
 
-def _describe_consumer(connection: Connection, node: int, name: str) -> Group | None:
+def _ask_for(connection: Connection, request: Message, expected: type[Any], name: str) -> Any:
+    """What the broker says of the group; None if that is of another kind, or the broker does not know this kind."""
     try:
-        response = connection.request(ConsumerGroupDescribeRequest(group_ids=[name]), ConsumerGroupDescribeResponse)
+        response = connection.request(request, expected)
     except VersionNotSpoken:
-        return None  # older than KIP-848, so all its groups are classic
+        return None
     (found,) = response.groups
     if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     _check(f"cannot describe group {name!r}", found.error_code, found.error_message)
-    return Group(
-        name,
-        CONSUMER,
-        found.group_state,
-        _CONSUMER_PROTOCOL,
-        found.assignor_name,
-        node,
-        connection.address,
-        tuple(
-            GroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host.removeprefix("/"),
-                _partitions(member.assignment),
-            )
-            for member in found.members
-        ),
+    return found
+
+
+def _members(found: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ...]]) -> tuple[GroupMember, ...]:
+    return tuple(
+        GroupMember(
+            member.member_id,
+            getattr(member, "instance_id", None),  # members of share groups have none
+            member.client_id,
+            member.client_host.removeprefix("/"),
+            partitions_of(member.assignment),
+        )
+        for member in found.members
     )
 
 
-def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
+def _describe_consumer(connection: Connection, node: int, name: str) -> Group | None:
+    request = ConsumerGroupDescribeRequest(group_ids=[name])
+    found = _ask_for(connection, request, ConsumerGroupDescribeResponse, name)
+    if found is None:
+        return None
+    members = _members(found, _partitions)
+    return Group(
+        name, CONSUMER, found.group_state, _CONSUMER_PROTOCOL, found.assignor_name, node, connection.address, members
+    )
+
+
+def _describe_share(connection: Connection, node: int, name: str) -> Group | None:
+    """A group whose members share the records of each partition (KIP-932)."""
+    found = _ask_for(connection, ShareGroupDescribeRequest(group_ids=[name]), ShareGroupDescribeResponse, name)
+    if found is None:
+        return None
+    members = _members(found, _partitions)
+    return Group(name, SHARE, found.group_state, SHARE, found.assignor_name, node, connection.address, members)
+
+
+def _partitions(assignment: Assignment | ShareAssignment) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted(
             TopicPartition(topic.topic_name, index)
@@ -205,46 +226,27 @@ def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
 
 def _describe_streams(cluster: Cluster, connection: Connection, node: int, name: str) -> Group | None:
     """A group of Kafka Streams (KIP-1071); what its members have are the partitions that their active tasks read."""
-    try:
-        response = connection.request(StreamsGroupDescribeRequest(group_ids=[name]), StreamsGroupDescribeResponse)
-    except VersionNotSpoken:
+    found = _ask_for(connection, StreamsGroupDescribeRequest(group_ids=[name]), StreamsGroupDescribeResponse, name)
+    if found is None:
         return None
-    (found,) = response.groups
-    if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-        return None
-    _check(f"cannot describe group {name!r}", found.error_code, found.error_message)
     partitions: dict[str, list[TopicPartition]] = {}  # by subtopology
     for each in (found.topology.subtopologies if found.topology else None) or ():
         partitions[each.subtopology_id] = []
         for topic in (*each.source_topics, *(made.name for made in each.repartition_source_topics)):
             with suppress(UnknownTopic):
                 partitions[each.subtopology_id] += cluster.partitions(topic)
-    return Group(
-        name,
-        STREAMS,
-        found.group_state,
-        STREAMS,
-        "",
-        node,
-        connection.address,
-        tuple(
-            GroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host.removeprefix("/"),
-                tuple(
-                    sorted(
-                        partition
-                        for tasks in member.assignment.active_tasks
-                        for partition in partitions.get(tasks.subtopology_id, ())
-                        if partition.partition in tasks.partitions
-                    )
-                ),
+
+    def read_by(assignment: StreamsAssignment) -> tuple[TopicPartition, ...]:
+        return tuple(
+            sorted(
+                partition
+                for tasks in assignment.active_tasks
+                for partition in partitions.get(tasks.subtopology_id, ())
+                if partition.partition in tasks.partitions
             )
-            for member in found.members
-        ),
-    )
+        )
+
+    return Group(name, STREAMS, found.group_state, STREAMS, "", node, connection.address, _members(found, read_by))
 
 
 def _describe_classic(connection: Connection, node: int, name: str) -> Group | None:

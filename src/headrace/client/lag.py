@@ -14,8 +14,9 @@ from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import OffsetOutOfRange, Refused, UnknownTopic, VersionNotSpoken
 from headrace.client.fetch import Fetched, Fetcher, FetchOptions
-from headrace.client.groups import Committed, Group, committed_offsets, describe_group
+from headrace.client.groups import SHARE, Committed, Group, committed_offsets, describe_group
 from headrace.client.offsets import bounds, list_offsets
+from headrace.client.share_groups import ShareOffset, share_offsets
 from headrace.model import TopicPartition
 from headrace.protocol.api import ApiKey
 from headrace.records import headers_in, records_of
@@ -64,10 +65,16 @@ class PartitionLag:
     next_ms: int | None = None  # the timestamp of the record that will be read next
     newest_ms: int | None = None
     retention: Retention = Retention()
+    shared: ShareOffset | None = None  # of a share group
 
     @property
     def records(self) -> int | None:
-        """How many offsets the group is behind, with those that were removed, as Kafka counts it."""
+        """How many offsets the group is behind, with those that were removed, as Kafka counts it.
+
+        A share group finishes records in any order: what it has finished is not counted, where that is known.
+        """
+        if self.shared is not None and self.shared.unfinished is not None:
+            return self.shared.unfinished
         return None if self.committed is None else max(self.end - self.committed, 0)
 
     @property
@@ -82,8 +89,11 @@ class PartitionLag:
 
     @property
     def next_offset(self) -> int | None:
-        """The first offset that is still there to be read; None if there is none, or no place to begin."""
-        if self.committed is None:
+        """The first offset that is still there to be read; None if there is none, or no place to begin.
+
+        Of a share group it is where the group begins, which Kafka moves when it sees fit: it may be further on.
+        """
+        if self.committed is None or self.records == 0:
             return None
         first = max(self.committed, self.start)
         return first if first < self.end else None
@@ -167,7 +177,12 @@ class GroupLag:
 def describe_lag(coordinators: Coordinators, name: str) -> GroupLag:
     cluster = coordinators.cluster
     group = describe_group(coordinators, name)
-    committed = committed_offsets(coordinators, name)
+    shared: Mapping[TopicPartition, ShareOffset] = {}
+    if group.kind == SHARE:
+        shared = share_offsets(coordinators, name)
+        committed = {where: Committed(found.offset, "") for where, found in shared.items()}
+    else:
+        committed = committed_offsets(coordinators, name)
     wanted = sorted({*committed, *(where for member in group.members for where in member.partitions)})
     there = _find_existing(cluster, wanted)
     held = bounds(cluster, there)
@@ -194,6 +209,7 @@ def describe_lag(coordinators: Coordinators, name: str) -> GroupLag:
                 next_ms.get(lag.partition),
                 newest_ms.get(lag.partition),
                 retentions[lag.partition.topic],
+                shared.get(lag.partition),
             )
             for lag in bare
         ],

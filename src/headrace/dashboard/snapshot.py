@@ -88,8 +88,9 @@ class GroupSample:
         ages = {lag.partition: lag.age_ms(self.at_ms) for lag in self.partitions}
         return {where: age for where, age in ages.items() if age is not None}
 
-    def reader_of(self, where: TopicPartition) -> GroupMember | None:
-        return next((member for member in self.members if where in member.partitions), None)
+    def readers_of(self, where: TopicPartition) -> list[GroupMember]:
+        """The member that reads a partition; of a share group there may be several."""
+        return [member for member in self.members if where in member.partitions]
 
 
 @dataclass(frozen=True, slots=True)

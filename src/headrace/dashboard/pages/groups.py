@@ -83,7 +83,6 @@ async def view_group(desk: Desk, asked: Asked) -> Model:
     rows = []
     for lag in group.partitions:
         danger = danger_of(lag, places.get(lag.partition, ()), snapshot.at_ms)
-        reader = group.reader_of(lag.partition)
         rows.append(
             {
                 "topic": lag.partition.topic,
@@ -97,7 +96,7 @@ async def view_group(desk: Desk, asked: Asked) -> Model:
                 "beyond": lag.beyond,
                 "pace": danger.pace if danger else None,
                 "outlook": outlook([danger] if danger else []),
-                "reader": str(reader) if reader else "",
+                "reader": ", ".join(map(str, group.readers_of(lag.partition))),
             }
         )
     return {

@@ -1,0 +1,94 @@
+"""Share groups: where each begins in its partitions, how much it has yet to finish, and how to move it (KIP-932).
+
+What Kafka answers is where a group begins and, since KIP-1226, how many records it has yet to finish. Our own broker
+adds what is in flight and how often it delivered something again; of a Kafka these are None, which means unknown.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.client.connection import Connection
+from headrace.client.coordinators import Coordinators
+from headrace.client.errors import GroupHasMembers, Refused, UnknownGroup
+from headrace.client.leaders import by_topic
+from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+)
+from headrace.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
+
+
+class ShareOffset(NamedTuple):
+    """A share group in one partition: it has finished everything before `offset`, and some of what is behind it."""
+
+    offset: int
+    unfinished: int | None = None
+
+
+def share_offsets(coordinators: Coordinators, name: str) -> dict[TopicPartition, ShareOffset]:
+    """Where a share group is, in each partition of which that is known."""
+
+    def ask(connection: Connection) -> dict[TopicPartition, ShareOffset]:
+        asked = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
+        request = DescribeShareGroupOffsetsRequest(groups=[asked])
+        (answer,) = connection.request(request, DescribeShareGroupOffsetsResponse).groups
+        _check(f"cannot read the offsets of group {name!r}", answer.error_code, answer.error_message)
+        return {
+            TopicPartition(topic.topic_name, found.partition_index): ShareOffset(found.start_offset, _known(found.lag))
+            for topic in answer.topics
+            for found in topic.partitions
+            if not found.error_code and found.start_offset >= 0
+        }
+
+    return dict(sorted(coordinators.ask(name, ask).items()))
+
+
+def alter_share_offsets(coordinators: Coordinators, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set where a share group begins, and forget all else about its records; it must exist and have no members."""
+    request = AlterShareGroupOffsetsRequest(
+        group_id=name,
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=topic,
+                partitions=[
+                    AlterShareGroupOffsetsRequestPartition(
+                        partition_index=index, start_offset=offsets[TopicPartition(topic, index)]
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in by_topic(offsets).items()
+        ],
+    )
+
+    def ask(connection: Connection) -> None:
+        response = connection.request(request, AlterShareGroupOffsetsResponse)
+        if response.error_code == ErrorCode.NON_EMPTY_GROUP:
+            raise GroupHasMembers(name, [])
+        if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            raise UnknownGroup(name, str(coordinators.cluster))
+        _check(f"cannot move group {name!r}", response.error_code, response.error_message)
+        for topic in response.responses:
+            for outcome in topic.partitions:
+                where = TopicPartition(topic.topic_name, outcome.partition_index)
+                doing = f"cannot set the offset of group {name!r} for {where}"
+                _check(doing, outcome.error_code, outcome.error_message)
+
+    coordinators.ask(name, ask)
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _check(doing: str, code: int, message: str | None) -> None:
+    if code:
+        raise Refused(doing, ErrorCode.of(code), message)
