@@ -31,6 +31,9 @@ from headrace.serving.access import add_token
 from headrace.serving.sessions import Role
 from headrace.telemetry.metrics import render
 from headrace.telemetry.otlp import Point
+from tests.conformance.clients.sharing import ACCEPT, RELEASE, Sharer, set_group
+from tests.conformance.clients.wire import Wire as SharingWire
+from tests.conformance.clients.wire import batch_of
 from tests.integration.test_broker_drain import broker_process, client_that_does_not_read
 from tests.integration.transaction_wire import WireProducer
 from tests.integration.waiting import wait_until
@@ -91,6 +94,24 @@ def watched_broker(data_dir: Path, **settings: str) -> Iterator[tuple[BrokerServ
     finally:
         loop.call_soon_threadsafe(ending.set)
         thread.join()
+
+
+def test_share_groups_are_counted(tmp_path: Path) -> None:
+    with watched_broker(tmp_path) as (_, address, url), SharingWire(address) as wire:
+        wire.create("emails")
+        set_group(wire, "mailers", share_auto_offset_reset="earliest")
+        assert wire.produce("emails", batch_of(*[b"x"] * 5)).error_code == 0
+        sharer = Sharer(wire, "mailers", "emails")
+        sharer.join()
+        sharer.fetch_some()
+        sharer.acknowledge((0, 1, [ACCEPT]), (3, 3, [RELEASE]))
+        sharer.fetch_some()  # what was released
+        sharer.acknowledge((2, 2, [RELEASE]))
+        number = scrape(url)
+    labels = {"group": "mailers", "topic": "emails"}
+    assert number("headrace_group_lag_records", **labels) == 3
+    assert number("headrace_share_in_flight_records", **labels) == 2
+    assert number("headrace_share_redeliveries_total", **labels) == 1
 
 
 def test_the_numbers_are_what_happened(tmp_path: Path) -> None:

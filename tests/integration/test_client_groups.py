@@ -3,14 +3,15 @@
 import pytest
 
 from headrace import Broker
-from headrace.client import groups
+from headrace.client import groups, share_groups
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import GroupHasMembers, Refused, UnknownGroup
 from headrace.model import TopicPartition
-from tests.conformance.clients.wire import Wire
+from tests.conformance.clients.sharing import ACCEPT, RELEASE, Sharer, set_group
+from tests.conformance.clients.wire import Wire, batch_of
 from tests.conformance.test_wire_streams_groups import Group as StreamsGroup
 from tests.conformance.test_wire_streams_groups import topology
 from tests.integration.test_cli_group import member
@@ -71,3 +72,26 @@ def test_a_group_that_is_not_there(coordinators):
         groups._delete_group(coordinators, "billing")
     assert groups.committed_offsets(coordinators, "billing") == {}
     assert groups.list_groups(coordinators.cluster) == []
+
+
+def test_a_share_group_is_described_with_what_is_in_flight_and_what_came_again(broker, coordinators):
+    with Wire(broker.bootstrap_servers) as wire:
+        set_group(wire, "workers", share_auto_offset_reset="earliest")
+        assert wire.produce("orders", batch_of(*[b"x"] * 6)).error_code == 0
+        sharer = Sharer(wire, "workers", "orders")
+        sharer.join()
+        sharer.fetch_some()
+        # Kept: the first and the last; finished: 1, 2; released, and fetched again: 3, 4.
+        sharer.acknowledge((1, 2, [ACCEPT]), (3, 4, [RELEASE]))
+        sharer.fetch_some()
+        described = share_groups.share_offsets(coordinators, "workers", with_runs=True)[PLACES[0]]
+        without = share_groups.share_offsets(coordinators, "workers")[PLACES[0]]
+    assert described[:4] == without[:4] == (0, 4, 4, 2)
+    assert without.runs == ()
+    states = [(run.first, run.last, run.is_in_flight, run.is_finished, run.deliveries) for run in described.runs]
+    assert states == [
+        (0, 0, True, False, 1),
+        (1, 2, False, True, 1),
+        (3, 4, True, False, 2),
+        (5, 5, True, False, 1),
+    ]

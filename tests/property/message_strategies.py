@@ -47,7 +47,7 @@ PRIMITIVES = {
 
 
 class Values:
-    """Strategies for one version; `primitive` may narrow what a field's single values are."""
+    """Strategies for one version; `primitive` may narrow what a field's values are, and None leaves it out."""
 
     def __init__(self, version, *, flexible, unknown_tags=False, primitive=None):
         self.version = version
@@ -55,13 +55,16 @@ class Values:
         self.primitive = primitive or (lambda field: PRIMITIVES[field.type])
 
     def struct(self, cls, depth=0):
-        made = {field.name: self.field(field, depth) for field in cls.__schema__.fields if field.exists(self.version)}
+        fields = [field for field in cls.__schema__.fields if field.exists(self.version)]
+        made = {field.name: found for field in fields if (found := self.field(field, depth)) is not None}
         if self.tagging:
             made["unknown_tags"] = _unknown_tags()
         return st.builds(cls, **made)
 
     def field(self, field, depth):
         single = self.primitive(field) if isinstance(field.type, Primitive) else self.struct(field.type, depth + 1)
+        if single is None:
+            return None
         value = self.array(field, single, depth) if field.is_array else single
         if field.nullable(self.version):
             value = st.none() | value

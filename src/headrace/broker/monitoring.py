@@ -29,6 +29,8 @@ from headrace.telemetry.metrics import (
     GAUGE,
     GROUP_LAG,
     HISTOGRAM,
+    SHARE_IN_FLIGHT,
+    SHARE_REDELIVERIES,
     TOPIC_BYTES,
     TOPIC_OFFSETS,
     Family,
@@ -122,6 +124,7 @@ CLIENT_PREFIX: Final = "headrace_client_"  # of what clients push, under their o
 
 _TOPICS_A_STEP: Final = 100
 _OFFSETS_A_STEP: Final = 1000
+_SHARES_A_STEP: Final = 20  # each may have as many stretches of records as locks are allowed
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _STARTED_S: Final = time.time() - time.monotonic()
 
@@ -245,8 +248,31 @@ def _groups(runtime: "Runtime", most: int, left_out: dict[str, int]) -> Steps[li
         end = runtime.high_watermark(topic.partitions[where.partition])
         key = (group, where.topic)
         lags[key] = lags.get(key, 0) + max(0, end - offset)
-    shown, left_out[GROUP_LAG.name] = keep_largest(lags.items(), most)
-    return [Samples(GROUP_LAG, shown)]
+    held, again = yield from _shares(runtime, lags)
+    found = []
+    for family, numbers in ((GROUP_LAG, lags), (SHARE_IN_FLIGHT, held), (SHARE_REDELIVERIES, again)):
+        shown, left_out[family.name] = keep_largest(numbers.items(), most)
+        found.append(Samples(family, shown))
+    return found
+
+
+def _shares(runtime: "Runtime", lags: dict[tuple[str, str], float]) -> Steps[tuple[dict[tuple[str, str], float], ...]]:
+    """What members of share groups hold, and what they were given again; what they have yet to finish is a lag."""
+    shares = runtime.shares
+    held: dict[tuple[str, str], float] = {}
+    again: dict[tuple[str, str], float] = {}
+    for number, key in enumerate(shares.coordinator.all_keys(), start=1):
+        if not number % _SHARES_A_STEP:
+            yield
+        topic, partition = runtime.topics.by_id.get(key.topic_id), shares.coordinator.partition(key)
+        if topic is None or partition is None or not partition.is_started or key.partition >= len(topic.partitions):
+            continue
+        end = runtime.high_watermark(topic.partitions[key.partition])
+        labels = (key.group_id, topic.name)
+        lags[labels] = lags.get(labels, 0) + max(0, end - partition.start - partition.finished)
+        held[labels] = held.get(labels, 0) + partition.in_flight()
+        again[labels] = again.get(labels, 0) + shares.redeliveries.get(key, 0)
+    return held, again
 
 
 def _clients(samples: Iterable[ClientSample], most: int, left_out: dict[str, int]) -> Iterator[Samples]:

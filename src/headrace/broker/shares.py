@@ -92,6 +92,7 @@ class Shares:
         self._doomed: set[ShareKey] = set()  # whose state has yet to be deleted, which nobody may go on with
         self._unsure: set[ShareKey] = set()  # of which something may be in the log that has not happened
         self._limits: dict[str, ShareLimits] = {}
+        self.redeliveries: dict[ShareKey, int] = {}  # how many records were delivered again since the start
         self._cut_timer: asyncio.TimerHandle | None = None
         self._is_cutting = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -241,6 +242,9 @@ class Shares:
         runs = partition.acquire(wanted, spans, limits, _elapsed_ms())
         if runs and key not in self._locks:
             self._watch_lock(key, limits.lock_ms)
+        for run in runs:
+            if run.deliveries > 1:
+                self.redeliveries[key] = self.redeliveries.get(key, 0) + run.size
         return runs
 
     def can_acquire(self, key: ShareKey, partition: SharePartition) -> bool:
@@ -348,6 +352,7 @@ class Shares:
                 return
             self._doomed -= doomed
             for key in doomed:
+                self.redeliveries.pop(key, None)
                 self.waiting.appended(key)
 
         return self.submit_all(Deleted(key) for key in doomed).after(settle)

@@ -25,24 +25,54 @@ from headrace.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
 )
 
+ACQUIRED, ACKNOWLEDGED = 1, 2  # of the states of records; what is above is finished as well
+
+
+class Stretch(NamedTuple):
+    """Offsets from first to last, whose records are in one state."""
+
+    first: int
+    last: int
+    state: int
+    deliveries: int
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state >= ACKNOWLEDGED
+
+    @property
+    def is_in_flight(self) -> bool:
+        return self.state == ACQUIRED
+
 
 class ShareOffset(NamedTuple):
     """A share group in one partition: it has finished everything before `offset`, and some of what is behind it."""
 
     offset: int
     unfinished: int | None = None
+    in_flight: int | None = None
+    redeliveries: int | None = None
+    runs: tuple[Stretch, ...] = ()  # if they were asked for: those of which something is known; others are available
 
 
-def share_offsets(coordinators: Coordinators, name: str) -> dict[TopicPartition, ShareOffset]:
+def share_offsets(
+    coordinators: Coordinators, name: str, *, with_runs: bool = False
+) -> dict[TopicPartition, ShareOffset]:
     """Where a share group is, in each partition of which that is known."""
 
     def ask(connection: Connection) -> dict[TopicPartition, ShareOffset]:
         asked = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
-        request = DescribeShareGroupOffsetsRequest(groups=[asked])
+        request = DescribeShareGroupOffsetsRequest(groups=[asked], include_runs=with_runs)
         (answer,) = connection.request(request, DescribeShareGroupOffsetsResponse).groups
         _check(f"cannot read the offsets of group {name!r}", answer.error_code, answer.error_message)
         return {
-            TopicPartition(topic.topic_name, found.partition_index): ShareOffset(found.start_offset, _known(found.lag))
+            TopicPartition(topic.topic_name, found.partition_index): ShareOffset(
+                found.start_offset,
+                _known(found.lag),
+                _known(found.in_flight),
+                _known(found.redeliveries),
+                tuple(Stretch(*found.runs[at : at + 4]) for at in range(0, len(found.runs), 4)),
+            )
             for topic in answer.topics
             for found in topic.partitions
             if not found.error_code and found.start_offset >= 0

@@ -57,7 +57,16 @@ TOPIC_OFFSETS: Final = Family(
 GROUP_LAG: Final = Family(
     "headrace_group_lag_records",
     GAUGE,
-    "How many records lie behind the offsets that a group has committed.",
+    "How many records lie behind the offsets that a group has committed; of a share group, what it has yet to finish.",
+    ("group", "topic"),
+)
+SHARE_IN_FLIGHT: Final = Family(
+    "headrace_share_in_flight_records", GAUGE, "Records that members of a share group hold now.", ("group", "topic")
+)
+SHARE_REDELIVERIES: Final = Family(
+    "headrace_share_redeliveries_total",
+    COUNTER,
+    "Records that a share group was given again, since the broker started.",
     ("group", "topic"),
 )
 

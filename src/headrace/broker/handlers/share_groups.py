@@ -83,12 +83,12 @@ def _hide(group: DescribedGroup) -> DescribedGroup:
 def describe_offsets(ctx: Context, request: DescribeShareGroupOffsetsRequest) -> Steps[Answer]:
     response = DescribeShareGroupOffsetsResponse()
     for group in request.groups:
-        response.groups.append((yield from _describe_group_offsets(ctx, group)))
+        response.groups.append((yield from _describe_group_offsets(ctx, group, with_runs=request.include_runs)))
     return response
 
 
 def _describe_group_offsets(
-    ctx: Context, asked: DescribeShareGroupOffsetsRequestGroup
+    ctx: Context, asked: DescribeShareGroupOffsetsRequestGroup, *, with_runs: bool
 ) -> Steps[DescribeShareGroupOffsetsResponseGroup]:
     """Of a group, a topic or a partition's state that is not there no offset is known, which is not an error."""
     described = DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id)
@@ -105,14 +105,14 @@ def _describe_group_offsets(
     for name, partitions in wanted:
         topic = DescribeShareGroupOffsetsResponseTopic(topic_name=name)
         for index in partitions:
-            topic.partitions.append(_describe_partition(ctx, asked.group_id, topic, index))
+            topic.partitions.append(_describe_partition(ctx, asked.group_id, topic, index, with_runs=with_runs))
             yield
         described.topics.append(topic)
     return described
 
 
 def _describe_partition(
-    ctx: Context, group_id: str, told: DescribeShareGroupOffsetsResponseTopic, index: int
+    ctx: Context, group_id: str, told: DescribeShareGroupOffsetsResponseTopic, index: int, *, with_runs: bool
 ) -> DescribeShareGroupOffsetsResponsePartition:
     described = DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=NO_OFFSET)
     try:
@@ -127,12 +127,17 @@ def _describe_partition(
         described.error_code, described.error_message = error.code, str(error)
         return described
     told.topic_id = Uuid(topic.id)
-    partition = ctx.broker.shares.coordinator.partition(ShareKey(group_id, told.topic_id, index))
+    key = ShareKey(group_id, told.topic_id, index)
+    partition = ctx.broker.shares.coordinator.partition(key)
     if partition is not None and partition.is_started:
         partition.advance(log.start_offset)
         described.start_offset = partition.start
         described.leader_epoch = ctx.broker.leader_epoch
         described.lag = max(0, ctx.broker.high_watermark(log) - partition.start - partition.finished)
+        described.in_flight = partition.in_flight()
+        described.redeliveries = ctx.broker.shares.redeliveries.get(key, 0)
+        if with_runs:
+            described.runs = [number for run in partition.runs for number in run[:4]]
     return described
 
 

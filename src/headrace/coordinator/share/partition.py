@@ -182,6 +182,10 @@ class SharePartition:
                 self._put(run._replace(state=ARCHIVED))
         self._trim()
 
+    def in_flight(self) -> int:
+        """How many records somebody holds."""
+        return sum(run.size for run in self.runs if run.state is ACQUIRED)
+
     def advance(self, log_start: int) -> None:
         """Leave behind what the log does not have any more, whoever holds it."""
         if self.is_started and self.start < log_start:
