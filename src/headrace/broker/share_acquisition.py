@@ -2,13 +2,15 @@
 
 Unlike a fetch this looks at the headers of batches: what is acquired goes by offsets, a batch that begins is taken
 whole unless the client wants exactly so many records (KIP-1206), and markers and aborted transactions are passed over.
-Only batches with something acquired are answered.
+Only batches with something acquired are answered. Into the records themselves it is looked only where the topic or the
+group opted in (`queues/looking.py`).
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.errors import BrokerError
+from headrace.broker.queues.looking import RECORDS_A_LOOK, Look
 from headrace.coordinator.share.partition import Acquisition, Run, Span
 from headrace.coordinator.share.records import ShareKey
 from headrace.protocol.errors import ErrorCode
@@ -29,7 +31,8 @@ _CHUNKS_A_FETCH = 16  # of one partition: what is scattered over more is left fo
 class _Batch(NamedTuple):
     """A batch that was read, and where its bytes are."""
 
-    span: Span
+    first: int
+    last: int
     start: int
     end: int
 
@@ -52,6 +55,7 @@ class Acquirer:
         self._is_committed = committed
         self.left_records = request.max_records
         self.left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        self.is_paused = False  # there may be more, and others have their turn before it is looked for
 
     @property
     def is_full(self) -> bool:
@@ -63,30 +67,34 @@ class Acquirer:
         partition = shares.partition(key, log)
         if partition is None:
             return None
+        look = shares.looking.at(key)
+        self.is_paused = False
         acquired: list[AcquiredRecords] = []
         pieces: list[bytes] = []
         reached = -1
         for _ in range(_CHUNKS_A_FETCH):
-            if self.is_full or not shares.can_acquire(key, partition):
+            if self.is_full or not shares.can_acquire(key, partition, self._holder):
                 break
             offset = partition.next_offset()
             if offset <= reached:  # what is available here is kept back for others
                 break
             reached = offset
-            data, batches = self._read(log, offset)
-            if not batches:
+            data, batches, spans = self._read(log, offset, look)
+            if not spans:
                 break
             wanted = Acquisition(self._holder, self.left_records, self._is_exact)
-            runs = shares.acquire(key, partition, wanted, [batch.span for batch in batches])
+            runs = shares.acquire(key, partition, wanted, spans)
             for piece in _cut_to(data, batches, runs):
                 pieces.append(piece)
                 self.left_bytes -= len(piece)
             self.left_records -= sum(run.size for run in runs)
             acquired += _name_runs(runs, batches, self._batch_size)
+        else:
+            self.is_paused = look is not None  # what is looked into is taken in small portions
         return Acquired(acquired, b"".join(pieces)) if acquired else None
 
-    def _read(self, log: Log, offset: int) -> tuple[bytes, list[_Batch]]:
-        """As many batches from an offset on as may be wanted, and between them what is never delivered."""
+    def _read(self, log: Log, offset: int, look: Look | None) -> tuple[bytes, list[_Batch], list[Span]]:
+        """As many batches from an offset on as may be wanted, and what becomes of them and of what is between them."""
         wanted = self.left_records
         limit = min(self.left_bytes, _CHUNK_BYTES, max(_LEAST_READ_BYTES, wanted * _RECORD_BYTES))
         before = self._broker.high_watermark(log)
@@ -98,25 +106,37 @@ class Acquirer:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{log.topic_partition} cannot be read: {error.strerror}"
             ) from error
         batches: list[_Batch] = []
+        spans: list[Span] = []
         starts = sorted((each.first_offset, each.producer_id) for each in aborted)
         open_aborted: set[int] = set()
         reached = offset
+        looked = 0
         for position, header in headers_in(data):
             first, last = header.base_offset, header.last_offset
             if first > reached:  # compaction took what was here
-                batches.append(_Batch(Span(reached, first - 1, is_deliverable=False), position, position))
+                spans.append(Span(reached, first - 1, is_deliverable=False))
             while starts and starts[0][0] <= last:
                 open_aborted.add(starts.pop(0)[1])
             is_aborted = header.is_transactional and header.producer_id in open_aborted
             if header.is_control:
                 open_aborted.discard(header.producer_id)
             is_deliverable = not (header.is_control or is_aborted)
-            batches.append(_Batch(Span(first, last, is_deliverable), position, position + header.size))
-            wanted -= last - max(first, reached) + 1 if is_deliverable else 0
+            batches.append(_Batch(first, last, position, position + header.size))
+            if look is not None and is_deliverable:
+                whole = memoryview(data)[position : position + header.size]
+                spans += self._broker.shares.looking.spans_of(
+                    look, log.topic_partition, header, whole, max(first, reached)
+                )
+                looked += spans[-1].last - max(first, reached) + 1
+                if spans[-1].last < last or looked >= RECORDS_A_LOOK:
+                    break
+            else:
+                spans.append(Span(first, last, is_deliverable))
+                wanted -= last - max(first, reached) + 1 if is_deliverable else 0
+                if wanted <= 0:
+                    break
             reached = last + 1
-            if wanted <= 0:
-                break
-        return data, batches
+        return data, batches, spans
 
 
 def _cut_to(data: bytes, batches: list[_Batch], runs: list[Run]) -> Iterator[bytes]:
@@ -125,11 +145,11 @@ def _cut_to(data: bytes, batches: list[_Batch], runs: list[Run]) -> Iterator[byt
     wanted = iter(runs)
     run = next(wanted, None)
     for batch in batches:
-        while run is not None and run.last < batch.span.first:
+        while run is not None and run.last < batch.first:
             run = next(wanted, None)
         if run is None:
             break
-        if run.first > batch.span.last:
+        if run.first > batch.last:
             continue
         if batch.start != end:
             if start >= 0:
@@ -147,9 +167,9 @@ def _name_runs(runs: list[Run], batches: list[_Batch], batch_size: int) -> list[
         first = run.first
         if batch_size > 0 and run.size > batch_size:
             for batch in batches:
-                if first + batch_size - 1 <= batch.span.last < run.last:
-                    named.append(_name_run(first, batch.span.last, run))
-                    first = batch.span.last + 1
+                if first + batch_size - 1 <= batch.last < run.last:
+                    named.append(_name_run(first, batch.last, run))
+                    first = batch.last + 1
         named.append(_name_run(first, run.last, run))
     return named
 

@@ -13,6 +13,7 @@ from headrace.broker.coordinator_log import CoordinatorLog, replay
 from headrace.broker.coordinator_shell import RETRY_S, CoordinatorShell
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import Waiting
+from headrace.broker.queues.looking import Looking
 from headrace.broker.share_sessions import ShareSession, ShareSessions
 from headrace.broker.turns import Deferred
 from headrace.coordinator.decision import CoordinatorRecord
@@ -34,6 +35,7 @@ from headrace.coordinator.share.coordinator import (
 from headrace.coordinator.share.offset_reset import EARLIEST, read_duration_ms
 from headrace.coordinator.share.partition import Acquisition, Run, ShareLimits, SharePartition, Span
 from headrace.coordinator.share.records import STATE_TOPIC, ShareKey, decode, encode, key_of
+from headrace.delivery.order import Order
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.errors import StorageError
@@ -84,9 +86,11 @@ class Shares:
             load=self.load,
         )
         self.sessions = sessions
+        self.looking = Looking(runtime)
         self.waiting = Waiting(lambda steps: runtime.turns.run(steps))  # for something of a partition to be available
         self._turn: list[tuple[Sequence[ShareEvent], Deferred[Refusals | None]]] = []
         self._full: set[ShareKey] = set()  # where nothing more can be acquired until something is finished
+        self._standing_by: set[ShareKey] = set()  # where some wait until the active member is gone
         self._locks: dict[ShareKey, asyncio.TimerHandle] = {}
         self._starting: set[ShareKey] = set()
         self._doomed: set[ShareKey] = set()  # whose state has yet to be deleted, which nobody may go on with
@@ -105,6 +109,7 @@ class Shares:
             handle.cancel()
         self._locks.clear()
         self._full.clear()
+        self._standing_by.clear()
         self._unsure.clear()
         for log in self.log.partitions():
             replay(log, decode, lambda record, _: self.coordinator.apply(record))
@@ -146,12 +151,14 @@ class Shares:
                 settings.group_share_delivery_count_limit,
                 settings.group_share_partition_max_record_locks,
                 settings.share_renew_acknowledge_enable,
+                Order(settings.headrace_order),
             )
         return known
 
     def settings_changed(self) -> None:
         """Groups may have other limits from now on: what was delivered too often for them is finished."""
         before, self._limits = self._limits, {}
+        self.looking.settings_changed()
         for group_id, limits in before.items():
             if self.limits(group_id) != limits:
                 self.submit_all(LimitsChanged(key, self.limits(group_id)) for key in self.coordinator.keys_of(group_id))
@@ -212,8 +219,10 @@ class Shares:
             self.waiting.appended(key)
         else:
             was_full = key in self._full and partition.can_acquire(self.limits(key.group_id))
-            if was_full or partition.next_offset() < partition.end:
+            is_free = key in self._standing_by and not partition.active
+            if was_full or is_free or partition.next_offset() < partition.end:
                 self._full.discard(key)
+                self._standing_by.discard(key)
                 self.waiting.appended(key)
 
     # --- what does not
@@ -247,8 +256,12 @@ class Shares:
                 self.redeliveries[key] = self.redeliveries.get(key, 0) + run.size
         return runs
 
-    def can_acquire(self, key: ShareKey, partition: SharePartition) -> bool:
-        if partition.can_acquire(self.limits(key.group_id)):
+    def can_acquire(self, key: ShareKey, partition: SharePartition, holder: str) -> bool:
+        limits = self.limits(key.group_id)
+        if not partition.is_open_to(holder, limits):
+            self._standing_by.add(key)
+            return False
+        if partition.can_acquire(limits):
             return True
         self._full.add(key)
         return False
@@ -334,6 +347,14 @@ class Shares:
         self.sessions.close(session)
         limits = self.limits(session.member.group_id)
         return self.submit_all(MemberGone(key, session.holder, limits) for key in session.had)
+
+    def forget(self, session: ShareSession, keys: Iterable[ShareKey]) -> None:
+        """A session does not fetch from partitions any more: where it was the active one, another may be."""
+        for key in keys:
+            partition = self.coordinator.partition(key)
+            if partition is not None and partition.active == session.holder:
+                partition.retire(session.holder)
+                self._look_again(key)
 
     def delete(self, keys: Iterable[ShareKey]) -> Deferred[bool]:
         """Forget all that is known of partitions; whether that is durable. If not, it is tried again until it is.

@@ -68,6 +68,7 @@ def _session_of(ctx: Context, member: Member, request: ShareFetchRequest) -> Sha
             for partition in topic.partitions
         ]
         shares.sessions.change(session, named, forgotten)
+        shares.forget(session, forgotten)
     return session
 
 
@@ -81,6 +82,7 @@ class _ShareFetch:
         self._outcomes: Outcomes = {}
         self._errors: dict[ShareKey, HeadraceError] = {}
         self._found: dict[ShareKey, Acquired] = {}
+        self._paused: set[ShareKey] = set()  # partitions of which there may be more than was looked at
         self._timer: asyncio.TimerHandle | None = None
         self._wakes: list[tuple[ShareKey, Log, Callable[[], None]]] = []
         settings = ctx.broker.groups.settings_of(session.member.group_id)
@@ -132,6 +134,8 @@ class _ShareFetch:
             if not self._ctx.broker.shares.sessions.holds(self._session):  # its connection is closed, or it began anew
                 raise BrokerError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the session ended while the fetch waited")
             found = self._acquirer.acquire(key, self._log(key))
+            if self._acquirer.is_paused:
+                self._paused.add(key)
         except HeadraceError as error:
             self._errors[key] = error
             return
@@ -154,7 +158,7 @@ class _ShareFetch:
             try:
                 log = self._log(key)
                 partition = shares.partition(key, log)
-                if partition is not None and shares.can_acquire(key, partition):
+                if partition is not None and shares.can_acquire(key, partition, self._session.holder):
                     found, _ = log.read(partition.next_offset(), least, before=self._ctx.broker.high_watermark(log))
                     size += found.size if found else 0
             except HeadraceError:  # which is an answer, too
@@ -184,6 +188,13 @@ class _ShareFetch:
             broker.shares.waiting.add(key, wake)
             if is_large:  # between two steps there may have been news of what was read before
                 loop.call_soon(wake)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Look at more of where there may be more, when others had their turn."""
+        for key in self._paused:
+            self._ctx.broker.turns.later(partial(self._woken, key))
+        self._paused.clear()
 
     def _time_is_up(self) -> None:
         if self._request.min_bytes > 1:  # then what there is has to do
@@ -207,6 +218,8 @@ class _ShareFetch:
             if self._errors or self._found or self._ctx.broker.waiting.is_over:
                 self._stop_waiting()
                 self._respond()
+            else:
+                self._go_on()
         except Exception as error:  # noqa: BLE001 - the client that waits is hung up on; the one that appended is not
             self._stop_waiting()
             self.answer.fail(error)

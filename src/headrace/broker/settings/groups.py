@@ -7,6 +7,7 @@ settings of share groups are theirs alone. `limits_of` names the broker's settin
 from dataclasses import replace
 
 from headrace.broker.settings.setting import BOOLEAN, INT, STRING, Setting
+from headrace.delivery.order import Order
 
 BROKER_SETTINGS_OF_GROUPS: tuple[Setting, ...] = (
     Setting(
@@ -214,6 +215,14 @@ GROUP_SETTINGS: dict[str, Setting] = {
 } | {
     setting.name: setting
     for setting in (
+        Setting(
+            "headrace.order",
+            STRING,
+            "none",
+            "In which order a share group has records: `key`, those of a key one after the other; `single`, one member "
+            "at a time has those of a partition.",
+            choices=tuple(Order),
+        ),
         Setting(
             "share.auto.offset.reset",
             STRING,

@@ -30,6 +30,8 @@ class GroupSettings:
     share_auto_offset_reset: str = "latest"
     share_isolation_level: str = "read_uncommitted"
     share_renew_acknowledge_enable: bool = True
+    headrace_filter: str = ""
+    headrace_order: str = "none"
 
     group_streams_session_timeout_ms: int = 45_000
     group_streams_heartbeat_interval_ms: int = 5_000

@@ -61,7 +61,7 @@ class LocksLapsed:
 
 @dataclass(frozen=True, slots=True)
 class LimitsChanged:
-    """Records may be delivered less often from now on."""
+    """Records may be delivered less often from now on, or in another order."""
 
     key: ShareKey
     limits: ShareLimits
@@ -208,7 +208,7 @@ class ShareCoordinator:
             case LocksLapsed(limits=limits):
                 partition.release_lapsed(limits, elapsed_ms)
             case LimitsChanged(limits=limits):
-                partition.archive_spent(limits.delivery_count)
+                partition.change_limits(limits)
             case Started(offset=offset):
                 if not partition.is_started:
                     partition.take_in(offset, ())
@@ -262,6 +262,8 @@ class ShareCoordinator:
         """Put the drafts of a decision in their place, now that its records are written."""
         for key, entry in drafts.items():
             self._set(key, entry)
+            if entry is not None:
+                entry.partition.settle()
 
     def _set(self, key: ShareKey, entry: Entry | None) -> None:
         if entry is not None:

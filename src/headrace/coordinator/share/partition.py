@@ -8,6 +8,9 @@ What always holds: a record is held by one member at a time; a finished record i
 acquired at most as often as the delivery limit allows; `start` and `end` never go back, except where somebody alters
 the group's offsets. Who holds what, and until when, is not kept: after a restart what was acquired is available, and
 counted as often as it was when it was last released, as in Kafka.
+
+What may not be acquired yet is kept back, and acquiring goes on behind it: until its time comes, if it has a deadline,
+or until it is its key's turn (`delivery/order.py`). That is not kept over a restart either.
 """
 
 from bisect import bisect_left
@@ -22,6 +25,7 @@ from headrace.coordinator.share.acknowledgement import (
     check_form,
     not_acquired,
 )
+from headrace.delivery.order import KeyOrder, Order
 from headrace.protocol.errors import ErrorCode
 
 NOT_STARTED = -1  # where the group begins is not known yet: the offset reset strategy decides
@@ -31,13 +35,14 @@ _FEWEST_BEFORE_THROTTLING = 2
 class RecordState(IntEnum):
     """The state of a record; the numbers are those of the log."""
 
+    KEPT_BACK = -1  # available later; in the log it is available
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
     ARCHIVED = 4
 
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+KEPT_BACK, AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
 
 
 _FINISHED_BY = {AckType.GAP: ARCHIVED, AckType.ACCEPT: ACKNOWLEDGED, AckType.REJECT: ARCHIVED}
@@ -51,7 +56,7 @@ class Run(NamedTuple):
     state: RecordState
     deliveries: int
     holder: str = ""  # who has them: a member, for as long as it has a session
-    deadline_ms: int = 0  # when its lock lapses
+    deadline_ms: int = 0  # when its lock lapses, or it is not kept back any more
 
     @property
     def size(self) -> int:
@@ -61,22 +66,29 @@ class Run(NamedTuple):
     def is_finished(self) -> bool:
         return self.state >= ACKNOWLEDGED
 
+    @property
+    def is_skipped(self) -> bool:
+        """Whether it was finished without ever having been delivered."""
+        return self.state is ARCHIVED and not self.deliveries
+
 
 class Span(NamedTuple):
-    """A stretch of the log that was read: a batch, or what is not to be delivered, such as a marker or a gap."""
+    """A stretch of the log that was read: a batch, a record, or what is never delivered, such as a marker or a gap."""
 
     first: int
     last: int
     is_deliverable: bool = True
+    key: bytes | None = None  # of a single record, where the group goes by keys
 
 
 class ShareLimits(NamedTuple):
-    """What a group's settings allow, and whether its members may renew locks."""
+    """What a group's settings allow, and in which order."""
 
     lock_ms: int = 30_000
     delivery_count: int = 5
     record_locks: int = 2_000
     renews: bool = True
+    order: Order = Order.NONE
 
 
 class Acquisition(NamedTuple):
@@ -90,22 +102,46 @@ class Acquisition(NamedTuple):
 class SharePartition:
     """One partition for one group. What is acquired changes it in place; the rest is done to a copy, a draft."""
 
-    __slots__ = ("_searched", "changes", "end", "finished", "runs", "start")
+    __slots__ = (
+        "_ended",
+        "_is_retiring",
+        "_searched",
+        "_turns",
+        "active",
+        "changes",
+        "end",
+        "finished",
+        "runs",
+        "skipped",
+        "start",
+    )
 
     def __init__(self, start: int = NOT_STARTED) -> None:
         self.start = start
         self.end = start
         self.runs: list[Run] = []
         self.finished = 0  # how many offsets from `start` on are
+        self.skipped = 0  # how many of them were never delivered
         self.changes: list[Run] = []  # what has to be written of a draft
+        self.active = ""  # the one member that may acquire, where a group has a single one at a time
+        self._is_retiring = False  # it acquires nothing more, and is active for as long as it holds something
         self._searched = start  # before this offset nothing is available
+        self._turns: KeyOrder | None = None  # where the group goes by keys; drafts have the same one
+        self._ended: list[Run] = []  # what a draft finishes, and the turns have yet to be told of
 
     def draft(self) -> "SharePartition":
         """A copy to be changed; it takes the place of this one once its changes are written."""
         copy = SharePartition(self.start)
-        copy.end, copy.finished, copy._searched = self.end, self.finished, self._searched
+        copy.end, copy.finished, copy.skipped, copy._searched = self.end, self.finished, self.skipped, self._searched
+        copy.active, copy._is_retiring, copy._turns = self.active, self._is_retiring, self._turns
         copy.runs = self.runs.copy()
         return copy
+
+    def settle(self) -> None:
+        """A draft was written, and is the partition now: the records behind those that it finished have their turn."""
+        ended, self._ended = self._ended, []
+        for run in ended:
+            self._pass_turns(run.first, run.last)
 
     @property
     def is_started(self) -> bool:
@@ -119,13 +155,25 @@ class SharePartition:
             run = self.runs[index]
             if run.state is AVAILABLE and run.last >= self._searched:
                 self._searched = max(run.first, self._searched)
-                return self._searched
-        self._searched = self.end
-        return self.end
+                break
+        else:
+            self._searched = self.end
+        if self._turns is not None and self._turns.known < self._searched:  # records that it has yet to know
+            return max(self._turns.known, self.start)
+        return self._searched
 
     def can_acquire(self, limits: ShareLimits) -> bool:
         """Whether anything may be acquired: something is available again, or the limit of locks is not reached."""
-        return self.next_offset() < self.end or self.end - self.start < limits.record_locks
+        return self.next_offset() < self.end or self._under_way < limits.record_locks
+
+    @property
+    def _under_way(self) -> int:
+        """How many offsets count for the limit of locks: whatever was skipped between them takes no lock."""
+        return self.end - self.start - self.skipped
+
+    def is_open_to(self, holder: str, limits: ShareLimits) -> bool:
+        """Whether a member may acquire at all: where there is a single active one, the others wait until it is gone."""
+        return limits.order is not Order.SINGLE or self.active in ("", holder)
 
     def acquire(self, wanted: Acquisition, spans: Iterable[Span], limits: ShareLimits, now_ms: int) -> list[Run]:
         """Have a member hold what is available of the spans, which are in order; what it holds more than before.
@@ -134,6 +182,9 @@ class SharePartition:
         does not spend the deliveries of its neighbours.
         """
         held: list[Run] = []
+        if not self.is_open_to(wanted.holder, limits):
+            return held
+        turns = self._turns_for(limits)
         left = wanted.max_records
         deadline_ms = now_ms + limits.lock_ms
         for span in spans:
@@ -142,14 +193,19 @@ class SharePartition:
                 continue
             if not span.is_deliverable:
                 self._skip(first, span.last)
+                if turns is not None:
+                    turns.known = max(turns.known, self.start, span.last + 1)
                 continue
             if left <= 0:
                 break
             self._extend(first - 1)  # nothing is missing in front of it
-            in_flight = self.end - self.start
-            last = min(span.last, self.end - 1 + max(0, limits.record_locks - in_flight))
+            last = min(span.last, self.end - 1 + max(0, limits.record_locks - self._under_way))
             if last >= self.end:
                 self._extend(last)
+            if turns is not None and first <= last:
+                turns.known = max(turns.known, last + 1)
+                if span.key is not None and not self._has_turn(turns, first, span.key):
+                    continue
             for run in self._between(first, last):
                 if run.state is not AVAILABLE:
                     continue
@@ -167,6 +223,8 @@ class SharePartition:
                 )
                 self._put(taken)
                 held.append(taken)
+                if limits.order is Order.SINGLE:
+                    self.active, self._is_retiring = wanted.holder, False
                 left -= allowed
                 if throttled is not None:
                     return held
@@ -178,13 +236,64 @@ class SharePartition:
         if last >= self.end:
             self._extend(last)
         for run in self._between(first, last):
-            if run.state is AVAILABLE:
-                self._put(run._replace(state=ARCHIVED))
+            if run.state is AVAILABLE or run.state is KEPT_BACK:
+                self._put(Run(run.first, run.last, ARCHIVED, run.deliveries))
+                self._pass_turns(run.first, run.last)
         self._trim()
 
     def in_flight(self) -> int:
         """How many records somebody holds."""
         return sum(run.size for run in self.runs if run.state is ACQUIRED)
+
+    # --- whose turn it is
+
+    def _turns_for(self, limits: ShareLimits) -> KeyOrder | None:
+        """The turns of keys, if the group goes by them: they begin with what is unfinished, whoever holds it."""
+        if limits.order is not Order.KEY:
+            self._forget_turns()
+        elif self._turns is None:
+            self._turns = KeyOrder(self.start)
+        return self._turns
+
+    def _has_turn(self, turns: KeyOrder, offset: int, key: bytes) -> bool:
+        """Whether it is the turn of a record; if it is not, it is kept back until it is."""
+        (run,) = self._between(offset, offset)
+        if run.is_finished:
+            return False
+        has_turn = turns.note(offset, key)
+        if not has_turn and run.state is AVAILABLE:
+            self._put(run._replace(state=KEPT_BACK))
+        return has_turn
+
+    def _pass_turns(self, first: int, last: int) -> None:
+        for offset in self._turns.finish(first, last) if self._turns is not None else ():
+            for run in self._between(offset, offset):
+                self._offer(run)
+
+    def _forget_turns(self) -> None:
+        """Keep nothing back because of its key, until that is known anew."""
+        if self._turns is None:
+            return
+        self._turns = None
+        for run in [run for run in self.runs if run.state is KEPT_BACK]:
+            self._offer(run)
+
+    def _offer(self, run: Run) -> None:
+        """Make available what is kept back, unless it has to wait for its time."""
+        if run.state is KEPT_BACK and not run.deadline_ms:
+            self._put(run._replace(state=AVAILABLE))
+            self._searched = min(self._searched, run.first)
+
+    def retire(self, holder: str) -> None:
+        """The active member acquires nothing more: another one may be when it holds nothing any more."""
+        if self.active == holder:
+            self._is_retiring = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Have no active member if that one retires, and nothing is left that it holds."""
+        if self._is_retiring and not any(run.state is ACQUIRED and run.holder == self.active for run in self.runs):
+            self.active, self._is_retiring = "", False
 
     def advance(self, log_start: int) -> None:
         """Leave behind what the log does not have any more, whoever holds it."""
@@ -192,6 +301,7 @@ class SharePartition:
             self._extend(log_start - 1)
             self.start = log_start
             self._cut()
+            self._forget_turns()
 
     # --- changed in a draft
 
@@ -213,6 +323,7 @@ class SharePartition:
             else:
                 self._finish(run, _FINISHED_BY[AckType(ack)])
         self._trim()
+        self._let_go()
 
     def _check(self, holder: str, batch: Acknowledgement, limits: ShareLimits) -> list[tuple[Run, int]]:
         first, last, _ = batch
@@ -239,34 +350,47 @@ class SharePartition:
         for run in [run for run in self.runs if run.state is ACQUIRED and run.holder == holder]:
             self._release(run, limits.delivery_count)
         self._trim()
+        self.retire(holder)
 
     def release_lapsed(self, limits: ShareLimits, now_ms: int) -> None:
-        """Take back everything whose lock has lapsed."""
-        for run in [run for run in self.runs if run.state is ACQUIRED and run.deadline_ms <= now_ms]:
-            self._release(run, limits.delivery_count)
+        """Take back everything whose lock has lapsed, and offer what was kept back until now.
+
+        An active member that let a lock lapse retires: it may hang, and others wait.
+        """
+        for run in [run for run in self.runs if run.deadline_ms and run.deadline_ms <= now_ms]:
+            if run.state is KEPT_BACK:
+                self._offer(run._replace(deadline_ms=0))
+            else:
+                self._release(run, limits.delivery_count)
+                self.retire(run.holder)
         self._trim()
 
-    def archive_spent(self, delivery_limit: int) -> None:
-        """Finish what was delivered as often as a limit allows that is lower than before."""
-        for run in [run for run in self.runs if run.state is AVAILABLE and run.deliveries >= delivery_limit]:
-            self._finish(run, ARCHIVED)
+    def change_limits(self, limits: ShareLimits) -> None:
+        """Finish what was delivered as often as a limit allows that is lower than before; order may be another."""
+        for run in [run for run in self.runs if run.state in (AVAILABLE, KEPT_BACK)]:
+            if run.deliveries >= limits.delivery_count:
+                self._finish(run, ARCHIVED)
         self._trim()
+        if limits.order is not Order.KEY:
+            self._forget_turns()
+        if limits.order is not Order.SINGLE:
+            self.active, self._is_retiring = "", False
 
     def truncate(self, log_end: int) -> None:
         """Forget what is behind the log's end, whoever holds it."""
         while self.runs and self.runs[-1].last >= log_end:
             run = self.runs.pop()
-            if run.is_finished:
-                self.finished -= run.last - max(run.first, log_end) + 1
+            self._count(run, max(run.first, log_end) - run.last - 1)
             if run.first < log_end:
                 self.runs.append(run._replace(last=log_end - 1))
                 break
         self.end = min(self.end, log_end)
         self.start = min(self.start, log_end)
         self._searched = min(self._searched, log_end)
+        self._forget_turns()
 
     def next_deadline_ms(self) -> int | None:
-        return min((run.deadline_ms for run in self.runs if run.state is ACQUIRED), default=None)
+        return min((run.deadline_ms for run in self.runs if run.deadline_ms), default=None)
 
     def _release(self, run: Run, delivery_limit: int) -> None:
         if run.deliveries >= delivery_limit:
@@ -281,6 +405,8 @@ class SharePartition:
         finished = Run(run.first, run.last, state, run.deliveries)
         self._put(finished)
         _append(self.changes, finished)
+        if self._turns is not None:
+            self._ended.append(finished)
 
     # --- kept and read again
 
@@ -290,6 +416,8 @@ class SharePartition:
         for run in self.runs:
             if run.state is ACQUIRED:
                 run = Run(run.first, run.last, AVAILABLE, run.deliveries - 1)
+            elif run.state is KEPT_BACK:
+                run = Run(run.first, run.last, AVAILABLE, run.deliveries)
             if run.state is AVAILABLE and not run.deliveries:
                 continue
             _append(written, run)
@@ -310,6 +438,7 @@ class SharePartition:
             self._cut()
         self._trim()
         self._searched = self.start
+        self._forget_turns()
 
     # --- runs
 
@@ -344,15 +473,15 @@ class SharePartition:
         parts: list[Run] = []
         tail: Run | None = None
         while high < len(runs) and (run := runs[high]).first <= new.last:
-            if run.is_finished:
-                self.finished -= min(run.last, new.last) - max(run.first, new.first) + 1
+            if run.state >= ACKNOWLEDGED:
+                self._count(run, max(run.first, new.first) - min(run.last, new.last) - 1)
             if run.first < new.first:
                 parts.append(run._replace(last=new.first - 1))
             if run.last > new.last:
                 tail = run._replace(first=new.last + 1)
             high += 1
-        if new.is_finished:
-            self.finished += new.size
+        if new.state >= ACKNOWLEDGED:
+            self._count(new, new.size)
         if low > 0 and not parts:
             low -= 1
             parts.append(runs[low])
@@ -364,6 +493,13 @@ class SharePartition:
             _append(parts, tail)
         runs[low:high] = parts
 
+    def _count(self, run: Run, amount: int) -> None:
+        """Count offsets of a run, or, with a negative amount, count them no more."""
+        if run.state >= ACKNOWLEDGED:
+            self.finished += amount
+            if run.is_skipped:
+                self.skipped += amount
+
     def _trim(self) -> None:
         """Go forward over what is finished."""
         done = 0
@@ -371,7 +507,7 @@ class SharePartition:
             if not run.is_finished:
                 break
             done += 1
-            self.finished -= run.size
+            self._count(run, -run.size)
             self.start = run.last + 1
         if done:
             del self.runs[:done]
@@ -381,8 +517,7 @@ class SharePartition:
         """Drop the runs before the start."""
         while self.runs and self.runs[0].first < self.start:
             run = self.runs[0]
-            if run.is_finished:
-                self.finished -= min(run.last, self.start - 1) - run.first + 1
+            self._count(run, run.first - min(run.last, self.start - 1) - 1)
             if run.last >= self.start:
                 self.runs[0] = run._replace(first=self.start)
                 break
