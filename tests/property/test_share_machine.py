@@ -3,6 +3,8 @@
 The model knows every offset by itself. After every step: a record is held by one member at a time; a finished one is
 never delivered again; none is delivered more often than the limit; none is lost, for whatever is not finished is either
 held or available; and the records that were written so far, read again, give the same state but for who holds what.
+A group may go by keys: then whatever is delivered is the first unfinished record of its key. Or it has a single active
+member: then nobody else is given anything before that one is gone.
 """
 
 from dataclasses import dataclass
@@ -26,17 +28,21 @@ from headrace.coordinator.share.coordinator import (
 )
 from headrace.coordinator.share.partition import Acquisition, RecordState, ShareLimits, Span
 from headrace.coordinator.share.records import ShareKey, decode, encode
+from headrace.delivery.order import Order
 from headrace.protocol.errors import ErrorCode
 from tests.property.storage_model import examples
 
 KEY = ShareKey("group", b"t" * 16, 0)
 MEMBERS = st.sampled_from(["a", "b", "c"])
+LONG_KEY = b"k" * 100
+KEYS = st.sampled_from([b"x", b"x", b"y", LONG_KEY, None])
 AVAILABLE, HELD, FINISHED = "available", "held", "finished"
 
 
 @dataclass
 class Record:
     is_deliverable: bool
+    key: bytes | None = None
     state: str = AVAILABLE
     deliveries: int = 0
     holder: str = ""
@@ -53,6 +59,8 @@ class ShareMachine(RuleBasedStateMachine):
         self.written = []  # as bytes
         self.now_ms = 0
         self.log_start = 0
+        self.active = ""
+        self.is_retiring = False
         self.tell(Started(KEY, 0))
 
     # --- the shell
@@ -86,6 +94,12 @@ class ShareMachine(RuleBasedStateMachine):
             self.log.append(Span(self.end, self.end + size - 1, is_deliverable))
             self.records += [Record(is_deliverable) for _ in range(size)]
 
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=6))
+    def produce_with_keys(self, keys):
+        for key in keys:
+            self.log.append(Span(self.end, self.end, key=key))
+            self.records.append(Record(True, key))
+
     @rule(amount=st.integers(1, 6))
     @precondition(lambda self: self.end > self.log_start)
     def lose_the_end_of_the_log(self, amount):
@@ -94,6 +108,7 @@ class ShareMachine(RuleBasedStateMachine):
         self.log = [span._replace(last=min(span.last, end - 1)) for span in self.log if span.first < end]
         if self.partition.end > end:
             self.tell(Truncated(KEY, end))
+        self.let_go()
 
     @rule(amount=st.integers(1, 6))
     @precondition(lambda self: self.log_start < self.end)
@@ -102,16 +117,23 @@ class ShareMachine(RuleBasedStateMachine):
         self.partition.advance(self.log_start)
         for record in self.records[: self.log_start]:
             record.state = FINISHED
+        self.let_go()
 
     # --- members
 
     @rule(member=MEMBERS, count=st.integers(1, 6), is_exact=st.booleans())
     def acquire(self, member, count, is_exact):
         partition = self.partition
+        if not partition.can_acquire(self.limits):
+            assert not any(self.has_turn(o) for o in range(partition.start, partition.end))
+            return
         offset = partition.next_offset()
         spans = [span for span in self.log if span.last >= offset]
-        if not partition.can_acquire(self.limits):
-            assert all(record.state != AVAILABLE for record in self.records[: partition.end])
+        had_turn = [self.has_turn(o) for o in range(self.end)]
+        if not partition.is_open_to(member, self.limits):
+            assert self.limits.order is Order.SINGLE
+            assert self.active not in ("", member)
+            assert partition.acquire(Acquisition(member, count, is_exact), spans, self.limits, self.now_ms) == []
             return
         runs = partition.acquire(Acquisition(member, count, is_exact), spans, self.limits, self.now_ms)
 
@@ -122,11 +144,14 @@ class ShareMachine(RuleBasedStateMachine):
                 record = self.records[offset]
                 assert record.is_deliverable
                 assert record.state == AVAILABLE
+                assert had_turn[offset], "another record of its key is before it"
                 assert offset >= self.log_start
                 record.deliveries += 1
                 assert record.deliveries == run.deliveries <= self.limits.delivery_count
                 record.state, record.holder = HELD, member
                 record.deadline_ms = self.now_ms + self.limits.lock_ms
+                if self.limits.order is Order.SINGLE:
+                    self.active, self.is_retiring = member, False
         if is_exact:
             assert len(taken) <= count
         else:  # up to the end of the batch in which there is enough
@@ -142,11 +167,29 @@ class ShareMachine(RuleBasedStateMachine):
             assert not open_offsets, "something could have been acquired"
 
     def can_have(self, offset):
-        record = self.records[offset]
-        is_in_window = (
-            offset < self.partition.end or self.partition.end - self.partition.start < self.limits.record_locks
+        partition = self.partition
+        under_way = sum(
+            record.is_deliverable or record.state != FINISHED
+            for record in self.records[partition.start : partition.end]
         )
-        return record.is_deliverable and record.state == AVAILABLE and is_in_window
+        is_in_window = offset < partition.end or under_way < self.limits.record_locks
+        return self.has_turn(offset) and is_in_window
+
+    def has_turn(self, offset):
+        """Whether a record could be delivered: if the group goes by keys, no other of its key is before it."""
+        record = self.records[offset]
+        return (
+            record.is_deliverable
+            and record.state == AVAILABLE
+            and not (
+                self.limits.order is Order.KEY
+                and record.key is not None
+                and any(
+                    other.key == record.key and other.is_deliverable and other.state != FINISHED
+                    for other in self.records[:offset]
+                )
+            )
+        )
 
     @rule(member=MEMBERS, data=st.data(), is_lost=st.booleans())
     def acknowledge(self, member, data, is_lost):
@@ -175,6 +218,18 @@ class ShareMachine(RuleBasedStateMachine):
                 self.release(record)
             else:
                 record.state = FINISHED
+        self.let_go()
+
+    def let_go(self):
+        if self.is_retiring and not any(r.state == HELD and r.holder == self.active for r in self.records):
+            self.active, self.is_retiring = "", False
+
+    @rule(member=MEMBERS)
+    def stop_fetching(self, member):
+        self.partition.retire(member)
+        if self.active == member:
+            self.is_retiring = True
+            self.let_go()
 
     def release(self, record):
         record.state = AVAILABLE if record.deliveries < self.limits.delivery_count else FINISHED
@@ -209,6 +264,8 @@ class ShareMachine(RuleBasedStateMachine):
         for record in self.records:
             if record.state == HELD and record.holder == member:
                 self.release(record)
+        if self.active == member:
+            self.active, self.is_retiring = "", False
 
     @rule(by_ms=st.sampled_from([1, 60, 150]))
     def pass_time(self, by_ms):
@@ -216,14 +273,18 @@ class ShareMachine(RuleBasedStateMachine):
         self.tell(LocksLapsed(KEY, self.limits))
         for record in self.records:
             if record.state == HELD and record.deadline_ms <= self.now_ms:
+                self.is_retiring = self.is_retiring or record.holder == self.active
                 self.release(record)
+        self.let_go()
 
     # --- the group and the broker
 
-    @rule(limit=st.integers(2, 4))
-    def change_the_limit(self, limit):
-        self.limits = self.limits._replace(delivery_count=limit)
+    @rule(limit=st.integers(2, 4), order=st.sampled_from(Order))
+    def change_the_limits(self, limit, order):
+        self.limits = self.limits._replace(delivery_count=limit, order=order)
         self.tell(LimitsChanged(KEY, self.limits))
+        if order is not Order.SINGLE:
+            self.active, self.is_retiring = "", False
         for record in self.records[: self.partition.end]:
             if record.state == AVAILABLE and record.is_deliverable and record.deliveries >= limit:
                 record.state = FINISHED
@@ -233,7 +294,9 @@ class ShareMachine(RuleBasedStateMachine):
         offset = min(max(offset, self.log_start), self.end)
         self.tell(Altered(KEY, offset))
         for number, record in enumerate(self.records):
-            self.records[number] = Record(record.is_deliverable, FINISHED if number < offset else AVAILABLE)
+            state = FINISHED if number < offset else AVAILABLE
+            self.records[number] = Record(record.is_deliverable, record.key, state)
+        self.active, self.is_retiring = "", False
 
     @rule(offset=st.integers(0, 20))
     def delete_the_state(self, offset):
@@ -242,7 +305,9 @@ class ShareMachine(RuleBasedStateMachine):
         assert self.partition is None
         self.tell(Started(KEY, offset))
         for number, record in enumerate(self.records):
-            self.records[number] = Record(record.is_deliverable, FINISHED if number < offset else AVAILABLE)
+            state = FINISHED if number < offset else AVAILABLE
+            self.records[number] = Record(record.is_deliverable, record.key, state)
+        self.active, self.is_retiring = "", False
 
     @rule()
     def prune(self):
@@ -253,6 +318,7 @@ class ShareMachine(RuleBasedStateMachine):
     def crash(self):
         self.coordinator = self.reloaded()
         self.partition.advance(self.log_start)
+        self.active, self.is_retiring = "", False
         for record in self.records:
             if record.state == HELD:
                 record.state, record.holder = AVAILABLE, ""
@@ -287,6 +353,8 @@ class ShareMachine(RuleBasedStateMachine):
         assert partition.finished == sum(run.size for run in partition.runs if run.is_finished)
         if partition.runs:
             assert not partition.runs[0].is_finished
+        assert partition.skipped == sum(run.size for run in partition.runs if run.is_skipped)
+        assert partition.active == self.active
 
     @invariant()
     def every_record_is_as_in_the_model(self):
@@ -301,8 +369,9 @@ class ShareMachine(RuleBasedStateMachine):
                     assert (record.state, record.holder) == (HELD, run.holder)
                     assert record.deadline_ms == run.deadline_ms > self.now_ms
                     assert record.deliveries == run.deliveries
-                elif run.state is RecordState.AVAILABLE:
+                elif run.state in (RecordState.AVAILABLE, RecordState.KEPT_BACK):
                     assert record.state == AVAILABLE
+                    assert run.state is RecordState.AVAILABLE or not self.has_turn(offset), "nobody will be woken"
                     assert record.deliveries == run.deliveries
                 else:
                     assert record.state == FINISHED

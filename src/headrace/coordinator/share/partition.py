@@ -150,7 +150,7 @@ class SharePartition:
     # --- acquiring
 
     def next_offset(self) -> int:
-        """The first offset that could be acquired, if the log has a record there."""
+        """The first offset that could be acquired, if the log has a record there and `can_acquire` was asked."""
         for index in range(self._index_of(self._searched), len(self.runs)):
             run = self.runs[index]
             if run.state is AVAILABLE and run.last >= self._searched:
@@ -164,6 +164,7 @@ class SharePartition:
 
     def can_acquire(self, limits: ShareLimits) -> bool:
         """Whether anything may be acquired: something is available again, or the limit of locks is not reached."""
+        self._turns_for(limits)
         return self.next_offset() < self.end or self._under_way < limits.record_locks
 
     @property
@@ -302,6 +303,7 @@ class SharePartition:
             self.start = log_start
             self._cut()
             self._forget_turns()
+            self._let_go()
 
     # --- changed in a draft
 
@@ -388,6 +390,7 @@ class SharePartition:
         self.start = min(self.start, log_end)
         self._searched = min(self._searched, log_end)
         self._forget_turns()
+        self._let_go()
 
     def next_deadline_ms(self) -> int | None:
         return min((run.deadline_ms for run in self.runs if run.deadline_ms), default=None)
