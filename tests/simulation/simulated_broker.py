@@ -77,6 +77,8 @@ class SimulatedRuntime(Runtime):
             raise ConnectionError
         return work()
 
+    look_up = in_thread
+
     def watch_groups(self, on_step: Callable[[Decision], None]) -> None:
         """Have `on_step` called whenever the group coordinator has decided, written and applied something."""
         shell = self.groups._shell
@@ -123,6 +125,7 @@ class SimulatedBroker:
 
     def close(self) -> None:
         """Let no timer fire any more."""
+        self.broker.queues.close()
         self.broker.metadata.close()
         self.broker.groups.close()
         self.broker.shares.close()

@@ -28,6 +28,7 @@ from headrace.broker.limits import (
 from headrace.broker.load import Load
 from headrace.broker.metadata_log import MetadataLog
 from headrace.broker.metrics import BrokerMetrics
+from headrace.broker.queues.partitions import Queues
 from headrace.broker.settings.broker import BROKER_SETTINGS
 from headrace.broker.settings.setting import InvalidSetting
 from headrace.broker.settings.topics import log_config
@@ -251,6 +252,7 @@ class Runtime:
             partitions=config.number("share.coordinator.state.topic.num.partitions"),
         )
         self.groups.on_effect = self.shares.carry_out
+        self.queues = Queues(self)
         self.transactions = Transactions(
             self,
             self.topics,
@@ -276,12 +278,14 @@ class Runtime:
         self.groups.load()
         self.shares.load()
         self.transactions.load()
+        self.queues.start()
         self.topics.on_change(self._topics_changed)
         self._housekeeper.start()
 
     def _topics_changed(self, deleted: str | None) -> None:
         """Tell the groups, on the event loop: topics are changed in a thread."""
         if self._loop and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.queues.topics_changed)
             if deleted:
                 self._loop.call_soon_threadsafe(self.groups.topics_deleted, frozenset([deleted]))
             else:
@@ -304,6 +308,7 @@ class Runtime:
     def close(self) -> None:
         """Finish what is under way, make everything durable, and let go of the directory."""
         self.audit.close()
+        self.queues.close()
         self.metadata.close()
         self.groups.close()
         self.shares.close()

@@ -18,6 +18,7 @@ from headrace.broker.limits import MAX_PARTITIONS_IN_ALL, MAX_TOPIC_PARTITIONS, 
 from headrace.broker.settings.broker import BROKER_SETTINGS
 from headrace.broker.settings.topics import check_topic_settings, log_config
 from headrace.coordinator.metadata import METADATA_TOPIC
+from headrace.delivery.schedule import SCHEDULE_TOPIC
 from headrace.model import TopicPartition, check_topic_name
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.atomic_file import make_folder, write_atomically
@@ -54,7 +55,7 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_s
 # What the broker keeps to itself: in neither `by_name` nor `by_id`, so that no API reaches it, and `owned` by name. Its
 # id is fixed, as Kafka's is for its own: a topic of the name with another one was made by a client, of an earlier
 # version or of a Kafka, and what clients wrote is not to be believed.
-HIDDEN_TOPICS = {METADATA_TOPIC: UUID(int=1)}
+HIDDEN_TOPICS = {METADATA_TOPIC: UUID(int=1), SCHEDULE_TOPIC: UUID(int=2)}
 
 
 class TopicFile(NamedTuple):
@@ -122,7 +123,7 @@ class TopicCatalog:
         if HIDDEN_TOPICS.get(name, file.id) != file.id:
             raise BrokerError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"the topic {name} was made by a client, and the broker keeps its metadata under that name: move "
+                f"the topic {name} was made by a client, and the broker keeps its own records under that name: move "
                 f"{self._path(name)} and {self._directory.path}/{name}-* out of the data directory",
             )
         named = [TopicPartition(name, index) for index in range(file.partitions)]
@@ -154,7 +155,7 @@ class TopicCatalog:
             check_topic_name(name)
             if (name in HIDDEN_TOPICS or name == AUDIT_TOPIC) and not by_broker:
                 # Whoever made the audit log's topic before it is turned on would say how long it is kept.
-                what = "metadata" if name in HIDDEN_TOPICS else "audit log"
+                what = {AUDIT_TOPIC: "audit log", SCHEDULE_TOPIC: "schedule"}.get(name, "metadata")
                 raise BrokerError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"Creation of internal topic {name} is prohibited: the broker keeps its {what} there",

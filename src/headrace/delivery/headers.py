@@ -30,7 +30,8 @@ DEADLINE: Final = "headrace-deadline"  # ms since the epoch
 LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999
 MAX_ID_BYTES: Final = 1024
 _PREFIX: Final = "headrace-"
-_SCHEDULED: Final = frozenset((DELIVER_AT, DELAY_MS, REPEAT))  # a copy that is delivered has them behind it
+# What is done with when a message that waited is delivered. Its id was seen when it came, and would be a duplicate now.
+_SCHEDULED: Final = frozenset((DELIVER_AT, DELAY_MS, REPEAT, DEDUP_ID))
 _NEED_A_TIME: Final = frozenset((DELAY_MS, TTL_MS, REPEAT))
 
 

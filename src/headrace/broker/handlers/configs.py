@@ -229,6 +229,7 @@ async def _alter(
             ctx.broker.topics.alter(topic.name, after, validate_only=validate_only)
 
         await ctx.broker.in_thread(alter_topic)
+        await ctx.broker.queues.settle(topic)
     elif kind in _CHECKS:
         _check_name(ctx, kind, name)
         await _alter_kept(ctx, resource, change, validate_only=validate_only)

@@ -3,11 +3,13 @@
 `acks=1` is answered once the bytes are in the page cache, `acks=all` once they are on the disk (decision 4; with
 `durability = os` at once, as Kafka does), `acks=0` never. One sync serves every request that waits for it.
 
-A request with many partitions, or with large batches for a compacted topic, is handled in steps.
+A request with many partitions, or with large batches for a compacted topic, is handled in steps; so is one for a queue,
+whose records are looked into: what they ask for in their headers must have its form.
 
 The first write of a transaction waits for the end of the one before it, whose markers may be on their way to the disk.
 """
 
+from dataclasses import replace
 from itertools import islice
 from struct import Struct
 
@@ -18,6 +20,7 @@ from headrace.broker.topics import Topic
 from headrace.broker.transactions import Asked
 from headrace.broker.turns import Deferred, Steps
 from headrace.coordinator.transaction.events import WriterSupport
+from headrace.delivery.headers import InvalidHeader, read_delivery
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import (
@@ -29,7 +32,17 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.protocol.schema import Message
-from headrace.records import HEADER_SIZE, Buffer, Codec, CorruptBatch, InvalidRecord, header_at, validate_in_steps
+from headrace.records import (
+    HEADER_SIZE,
+    Buffer,
+    Codec,
+    CorruptBatch,
+    InvalidRecord,
+    Record,
+    header_at,
+    validate,
+    validate_in_steps,
+)
 from headrace.records.batch import CODEC_MASK, LENGTH_OVERHEAD, MAGIC, TRANSACTIONAL
 from headrace.records.record import bounded_body_of, decode
 from headrace.storage.errors import StorageError
@@ -167,7 +180,9 @@ def _append(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"a batch of {len(batch)} bytes does not fit into a segment: segment.bytes={config.segment_bytes}",
         )
-    if config.compacts and (len(batch) > _LOOKED_INTO_AT_ONCE_BYTES or header_at(batch).codec):
+    if config.headrace_queue or (
+        config.compacts and (len(batch) > _LOOKED_INTO_AT_ONCE_BYTES or header_at(batch).codec)
+    ):
         return _look_and_store(ctx, log, bytes(batch), answer, request, now_ms, produce)
     try:
         _store(ctx, log, batch, answer, request, now_ms, produce)
@@ -187,9 +202,31 @@ def _look_and_store(
 ) -> Steps[None]:
     try:
         yield from validate_in_steps(batch, log.config.rules, now_ms)
+        if log.config.headrace_queue:
+            yield from _check_headers(batch, log, now_ms)
         _store(ctx, log, batch, answer, request, now_ms, produce, keys_checked=True)
     except InvalidRecord as error:
         yield from _blame(log, batch, answer, now_ms, error)
+
+
+def _check_headers(batch: bytes, log: Log, now_ms: int) -> Steps[None]:
+    """Refuse records that ask for something in a form that nobody understands: they would not get it."""
+    validate(batch, replace(log.config.rules, keys_required=False), now_ms)
+    header = header_at(batch)
+    body = yield from bounded_body_of(batch, header)
+    for index, record in enumerate(decode(header, body)):
+        if not index % _RECORDS_A_STEP:
+            yield
+        if message := _find_invalid_header(record, log, now_ms):
+            raise InvalidRecord(f"record {index} of the batch: {message}")
+
+
+def _find_invalid_header(record: Record, log: Log, now_ms: int) -> str | None:
+    try:
+        read_delivery(record if log.config.rules.create_time else record._replace(timestamp=now_ms))
+    except InvalidHeader as error:
+        return str(error)
+    return None
 
 
 def _blame(log: Log, batch: bytes, answer: PartitionProduceResponse, now_ms: int, error: InvalidRecord) -> Steps[None]:
@@ -324,6 +361,8 @@ def refused_records(batch: Buffer, log: Log, now_ms: int) -> Steps[list[BatchInd
             behind_ms > config.message_timestamp_before_max_ms or -behind_ms > config.message_timestamp_after_max_ms
         ):
             message = f"Timestamp {record.timestamp} is out of range: the broker's clock says {now_ms}"
+        elif config.headrace_queue:
+            message = _find_invalid_header(record, log, now_ms)
         if message:
             errors.append(BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message))
     return errors

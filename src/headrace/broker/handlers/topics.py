@@ -70,6 +70,7 @@ async def make_topic(
     created = await ctx.broker.in_thread(
         lambda: ctx.broker.topics.create(topic.name, partitions, settings, validate_only=validate_only)
     )
+    await ctx.broker.queues.settle(created)
     return created, partitions
 
 

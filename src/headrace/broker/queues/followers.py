@@ -1,0 +1,310 @@
+"""Followers: they read a partition in order, up to the last stable offset, and write what comes of it somewhere else.
+
+Each has a task of its own that sleeps until something was appended or is due; what may be long is done in turns. How
+far it came is written to the schedule (`delivery/schedule.py`), a hidden topic, together with what came of it.
+
+What always holds: a follower has written what came of a record before it counts as followed; whatever cannot be written
+is tried again until it is; and if it is not certain what is in a log, since a sync failed, everything is read anew, as
+after a crash.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.broker.coordinator_log import COMPACTED, batches_of, report_unusable
+from headrace.broker.topics import Topic
+from headrace.broker.turns import Deferred, Steps
+from headrace.delivery.schedule import SCHEDULE_TOPIC, Entry, PartitionId, Schedule, Waiting, read_waiting
+from headrace.errors import HeadraceError
+from headrace.records import BatchHeader, Record, RecordsError, build_batch, header_at, headers_in, records_of
+from headrace.records.record import bounded_body_of, decode
+from headrace.storage.errors import LogDeleted, NotDurable, OffsetOutOfRange, StorageError
+from headrace.storage.log import Log
+from headrace.storage.segment import FileSlice
+from headrace.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from headrace.broker.runtime import Runtime
+
+RETRY_S: Final = 1.0  # what could not be written is tried again after this time
+_LONGEST_SLEEP_MS: Final = 5000  # of whoever waits for a time: somebody may set the clock
+_READ_BYTES: Final = 256 * 1024
+_RECORDS_A_STEP: Final = 50
+_log = get_logger(__name__)
+
+
+class Lost(HeadraceError):
+    """It is not certain any more what is in a log that was written to."""
+
+
+class ScheduleLog:
+    """The hidden topic in which is written what waits, and how far was followed."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        self._cuts = 0
+        self.on_lost: Callable[[], None] = lambda: None
+
+    @property
+    def _log(self) -> Log | None:
+        topic = self._runtime.topics.owned(SCHEDULE_TOPIC)
+        return topic.partitions[0] if topic else None
+
+    @property
+    def is_made(self) -> bool:
+        return self._log is not None
+
+    async def make(self) -> None:
+        topics = self._runtime.topics
+        await self._runtime.in_thread(
+            lambda: topics.owned(SCHEDULE_TOPIC) or topics.create(SCHEDULE_TOPIC, 1, COMPACTED, by_broker=True)
+        )
+
+    async def load(self) -> Schedule:
+        """Read all of it, in a thread."""
+        schedule = Schedule()
+        log = self._log
+        if log is not None:
+            await self.when_durable()
+            self._cuts = log.cuts
+            await self._runtime.look_up(lambda: _take_all(log, schedule))
+        return schedule
+
+    def append(self, entries: Sequence[Entry]) -> int:
+        """Write entries in one batch; where the first of them stands."""
+        log = self._log
+        assert log is not None
+        now_ms = self._runtime.now_ms()
+        batch = build_batch([Record(place, now_ms, entry.key, entry.value) for place, entry in enumerate(entries)])
+        try:
+            info = log.append(
+                batch, now_ms=now_ms, leader_epoch=self._runtime.leader_epoch, from_client=False, cuts=self._cuts
+            )
+        except NotDurable as error:
+            raise Lost(str(error)) from error
+        self._runtime.appended(log, info.last_offset + 1, self._settle)
+        return info.base_offset
+
+    def _settle(self, error: StorageError | None) -> None:
+        if error:
+            self.on_lost()
+
+    def when_durable(self) -> Deferred[None]:
+        """Set once all that was written so far is on the disk."""
+        log = self._log
+        assert log is not None
+        return when_durable(self._runtime, log, log.end_offset)
+
+    def read(self, refs: Sequence[int]) -> Steps[dict[int, Waiting]]:
+        """The messages that stand at these places; those that do not wait any more are left out."""
+        log = self._log
+        assert log is not None
+        found: dict[int, Waiting] = {}
+        wanted = set(refs)
+        reached = -1
+        for ref in sorted(wanted):
+            if ref <= reached:
+                continue
+            yield
+            piece, _ = log.read(ref, 1)
+            data = piece.read() if piece is not None else b""
+            header = header_at(data) if data else None
+            if header is None or header.base_offset > ref:
+                continue  # compaction took it: something newer stands for it
+            reached = header.last_offset
+            for record in records_of(memoryview(data)[: header.size]):
+                if record.offset in wanted and record.value is not None:
+                    found[record.offset] = read_waiting(record.value)
+        return found
+
+
+def _take_all(log: Log, schedule: Schedule) -> None:
+    unusable = 0
+    for batch in batches_of(log):
+        try:
+            for record in records_of(batch):
+                schedule.take(record.offset, record.key or b"", record.value)
+        except Exception as error:  # noqa: BLE001 - bytes that were damaged keep the broker from nothing else
+            unusable += 1
+            report_unusable(log, header_at(batch).base_offset, error, unusable)
+
+
+def when_durable(runtime: "Runtime", log: Log, offset: int) -> Deferred[None]:
+    """Set once everything before an offset is on the disk; fails with `Lost` if that cannot be said."""
+    done: Deferred[None] = Deferred()
+    runtime.appended(log, offset, lambda error: done.fail(Lost(str(error))) if error else done.set(None))
+    return done
+
+
+# --- reading
+
+
+class _Batch(NamedTuple):
+    header: BatchHeader
+    data: memoryview
+
+
+def committed_batches(log: Log, offset: int, before: int, max_bytes: int = _READ_BYTES) -> list[_Batch]:
+    """Batches from the one with an offset on, without markers and what was aborted; `before` is a stable offset."""
+    piece, aborted = log.read(offset, max_bytes, committed=True, before=before)
+    data = memoryview(piece.read() if isinstance(piece, FileSlice) else b"")
+    starts = sorted((each.first_offset, each.producer_id) for each in aborted)
+    open_aborted: set[int] = set()
+    batches = []
+    for position, header in headers_in(data):
+        while starts and starts[0][0] <= header.last_offset:
+            open_aborted.add(starts.pop(0)[1])
+        if header.is_control:
+            open_aborted.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in open_aborted):
+            batches.append(_Batch(header, data[position : position + header.size]))
+    return batches
+
+
+class Reader:
+    """Reads the committed records of a partition one after the other."""
+
+    def __init__(self, log: Log, offset: int) -> None:
+        self._log = log
+        self.offset = offset  # of the next record: all before it were handed out, or are not to be
+        self._records: Iterator[Record] = iter(())
+
+    def read(self, limit: int, before: int) -> Steps[list[Record]]:
+        """No more than so many records, in steps; none if there is nothing before an offset, which must be stable."""
+        records: list[Record] = []
+        while len(records) < limit:
+            record = next(self._records, None)
+            if record is not None:
+                if record.offset >= self.offset:
+                    records.append(record)
+                    self.offset = record.offset + 1
+                    if not len(records) % _RECORDS_A_STEP:
+                        yield
+                continue
+            if self.offset >= before:
+                break
+            self._records = yield from self._read_on(before)
+        return records
+
+    def _read_on(self, before: int) -> Steps[Iterator[Record]]:
+        """The records of the next batch."""
+        try:
+            batches = committed_batches(self._log, self.offset, before)
+        except OffsetOutOfRange:
+            self.offset = max(self.offset, self._log.start_offset)  # retention was faster
+            return iter(())
+        if not batches:
+            self.offset = self._behind(before)
+            return iter(())
+        return (yield from self._decode_all(batches))
+
+    def _decode_all(self, batches: list[_Batch]) -> Steps[Iterator[Record]]:
+        bodies = []
+        for header, data in batches:
+            try:
+                bodies.append((header, (yield from bounded_body_of(data, header))))
+            except RecordsError as error:
+                _log.error(
+                    "a batch cannot be looked into, and nothing of it is followed",
+                    log=str(self._log.topic_partition),
+                    offset=header.base_offset,
+                    reason=str(error),
+                )
+        return self._records_in(bodies, batches[-1].header.next_offset)
+
+    def _records_in(self, bodies: list[tuple[BatchHeader, bytes]], behind: int) -> Iterator[Record]:
+        for header, body in bodies:
+            yield from decode(header, body)
+        self.offset = max(self.offset, behind)
+
+    def _behind(self, before: int) -> int:
+        """Where the next batch begins behind what was read in vain, all of it markers or aborted; or the end."""
+        piece, _ = self._log.read(self.offset, _READ_BYTES, before=before)
+        data = piece.read() if piece is not None else b""
+        return max((header.next_offset for _, header in headers_in(data)), default=before)
+
+
+# --- following
+
+
+class Follower(ABC):
+    """The follower of one partition; a kind of them says what becomes of the records."""
+
+    def __init__(self, runtime: "Runtime", schedule: ScheduleLog, topic: Topic, partition: int) -> None:
+        self.runtime = runtime
+        self.schedule = schedule
+        self.topic_id = topic.id
+        self.name = topic.name
+        self.at = PartitionId(topic.id, partition)
+        self.log = topic.partitions[partition]
+        self.begun = asyncio.Event()  # it is on the disk where it begins
+        self._news = asyncio.Event()
+        self._is_failing = False
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Take up what was under way."""
+
+    @abstractmethod
+    async def work(self) -> bool:
+        """Do a portion of what there is to do; whether there may be more."""
+
+    def next_time_ms(self) -> int | None:
+        """When there is something to do even if nothing is appended."""
+        return None
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def run(self) -> None:
+        """Work for as long as the log is there."""
+        self.runtime.waiting.add(self.log, self.wake)
+        try:
+            if not self.schedule.is_made:
+                await self._try(self.schedule.make)
+            await self._try(self.begin)
+            while True:
+                self._news.clear()
+                if not await self._try(self.work):
+                    await self._sleep()
+        except LogDeleted:
+            pass
+        except Lost as error:
+            _log.error("a follower begins anew", log=str(self.log.topic_partition), reason=str(error))
+            self.schedule.on_lost()
+        finally:
+            self.runtime.waiting.remove(self.log, self.wake)
+            self.begun.set()  # or never: nobody is to wait for it
+
+    async def _try(self, work: Callable[[], Awaitable[bool | None]]) -> bool:
+        while True:
+            try:
+                more = await work()
+            except (Lost, LogDeleted):
+                raise
+            except (StorageError, OSError) as error:
+                if not self._is_failing:
+                    _log.error(
+                        "a partition cannot be followed now", log=str(self.log.topic_partition), reason=str(error)
+                    )
+                self._is_failing = True
+                await asyncio.sleep(RETRY_S)
+            else:
+                if self._is_failing:
+                    _log.info("a partition is followed again", log=str(self.log.topic_partition))
+                self._is_failing = False
+                return bool(more)
+
+    async def _sleep(self) -> None:
+        next_ms = self.next_time_ms()
+        if next_ms is None:
+            await self._news.wait()
+            return
+        delay_ms = min(max(0, next_ms - self.runtime.now_ms()), _LONGEST_SLEEP_MS)
+        handle = asyncio.get_running_loop().call_later(delay_ms / 1000, self.wake)
+        try:
+            await self._news.wait()
+        finally:
+            handle.cancel()

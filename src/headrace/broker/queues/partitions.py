@@ -1,0 +1,161 @@
+"""Which partitions are followed, for what, and what share groups may have of them.
+
+A topic is followed from the moment on in which it opted in: what its records asked for before was asked of nobody. When
+it opts out, its new records are as any others; what waits already is delivered when it is due.
+"""
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.queues.followers import RETRY_S, Follower, ScheduleLog
+from headrace.broker.queues.scheduler import QueueFollower
+from headrace.broker.topics import Topic
+from headrace.delivery.schedule import PartitionId, Schedule
+from headrace.errors import HeadraceError
+from headrace.storage.log import Log
+from headrace.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from headrace.broker.runtime import Runtime
+
+_SETTING: Final = "headrace.queue"
+_ENTRIES_A_TURN: Final = 100
+_LOOK_S: Final = 0.05
+_log = get_logger(__name__)
+
+
+class Queues:
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        self._schedule = ScheduleLog(runtime)
+        self._schedule.on_lost = self._begin_anew
+        self._known = Schedule()
+        self._names: dict[bytes, dict[bytes, int]] = {}  # of messages that wait, by topic
+        self._queues: dict[Log, QueueFollower] = {}
+        self._tasks: dict[Follower, asyncio.Task[None]] = {}
+        self._loading: asyncio.Task[None] | None = None
+        self._is_loaded = asyncio.Event()
+        self._look: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    # --- beginning
+
+    def start(self) -> None:
+        """Read what was written, and follow what is to be followed; until then no group has anything of a queue."""
+        self._loading = asyncio.get_running_loop().create_task(self._load())
+
+    async def _load(self) -> None:
+        while True:
+            try:
+                self._known = await self._schedule.load()
+                self._names.clear()
+                await self._drop_orphans()
+            except (HeadraceError, OSError) as error:
+                _log.error("what waits to be delivered cannot be read now", reason=str(error))
+                await asyncio.sleep(RETRY_S)
+            else:
+                break
+        self._is_loaded.set()
+        self._look_at_all()
+
+    async def _drop_orphans(self) -> None:
+        """Write that all is over that waited in topics which were deleted."""
+        for topic_id in self._known.topic_ids() - self._runtime.topics.by_id.keys():
+            entries = self._known.entries_of(topic_id)
+            while some := list(islice(entries, _ENTRIES_A_TURN)):
+                self._schedule.append(some)
+                await asyncio.sleep(0)
+
+    def _begin_anew(self) -> None:
+        """Forget everything, since a part of it may be lost, and begin as after a crash."""
+        if self._is_closed or not self._is_loaded.is_set():
+            return
+        _log.error("what waits to be delivered is read anew: a part of what was written of it may be lost")
+        self._is_loaded.clear()
+        for follower in list(self._tasks):
+            self._stop(follower)
+        self.start()
+
+    # --- topics that come and go
+
+    def topics_changed(self) -> None:
+        """Look at the topics soon, once for all changes of a while."""
+        if self._look is None and not self._is_closed:
+            self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        """Follow the partitions of topics that opted in, and no others."""
+        if self._look is not None:
+            self._look.cancel()
+        self._look = None
+        if self._is_closed or not self._is_loaded.is_set():
+            return
+        there = set()
+        followed = {at.topic_id for at in (*self._known.places, *(each.at for each in self._queues.values()))}
+        for topic in list(self._runtime.topics.by_name.values()):
+            if _SETTING not in topic.settings and topic.id not in followed:
+                continue
+            for index, log in enumerate(topic.partitions):
+                there.add(log)
+                self._look_at(topic, index, log)
+        for gone in [log for log in self._queues if log not in there]:
+            self._stop(self._queues[gone])
+
+    def _look_at(self, topic: Topic, index: int, log: Log) -> None:
+        follower = self._queues.get(log)
+        at = PartitionId(topic.id, index)
+        if follower is None and (log.config.headrace_queue or at in self._known.places):
+            names = self._names.get(topic.id)
+            if names is None:
+                names = self._names[topic.id] = self._known.names(topic.id)
+            is_grown = any(place.topic_id == topic.id for place in self._known.places)
+            follower = self._queues[log] = QueueFollower(
+                self._runtime, self._schedule, topic, index, known=self._known, names=names, is_grown=is_grown
+            )
+            self._run(follower)
+        if follower is not None:
+            follower.opt(is_in=log.config.headrace_queue)
+
+    def _run(self, follower: Follower) -> None:
+        task = asyncio.get_running_loop().create_task(follower.run())
+        self._tasks[follower] = task
+        task.add_done_callback(lambda _: self._tasks.pop(follower, None))
+
+    def _stop(self, follower: Follower) -> None:
+        task = self._tasks.pop(follower, None)
+        if task is not None:
+            task.cancel()
+        if self._queues.get(follower.log) is follower:
+            del self._queues[follower.log]
+
+    async def settle(self, altered: Topic) -> None:
+        """Return once it is on the disk since when a topic is followed that was made or altered just now."""
+        topic = self._runtime.topics.by_id.get(altered.id)
+        if topic is None or _SETTING not in topic.settings:
+            return
+        await self._is_loaded.wait()
+        self._look_at_all()
+        for follower in [each for each in self._tasks if each.topic_id == topic.id]:
+            await follower.begun.wait()
+
+    # --- what groups may have
+
+    def end_for_groups(self, log: Log, end: int) -> int:
+        """Up to where a share group may have records of a partition, of those before `end`."""
+        if not log.config.headrace_queue:
+            return end
+        follower = self._queues.get(log)
+        return min(end, follower.followed) if follower else log.start_offset
+
+    def follower_of(self, log: Log) -> QueueFollower | None:
+        return self._queues.get(log)
+
+    def close(self) -> None:
+        self._is_closed = True
+        tasks: list[asyncio.Task[None] | None] = [*self._tasks.values(), self._loading]
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+        if self._look is not None:
+            self._look.cancel()

@@ -1,0 +1,342 @@
+"""What a partition of a queue is followed for: messages that wait, until when, and duplicates.
+
+A message that asks to be delivered later is written to the schedule as a whole. When it is due, a copy of it is
+appended to its partition, which says of which record it was made, and once that is durable the schedule says that it is
+done, or when it is due again. So whatever is in the schedule and not done was delivered if its copy is behind the place
+up to which the partition was followed, and only then: after a crash that much is looked through.
+
+Time is the wall clock's. If it is set forward, messages come earlier by as much, five seconds later at most; if it is
+set back, they come later. Of occurrences that were missed, while the broker was down or the clock was set, one is
+delivered.
+"""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.broker.queues.followers import Follower, Reader, ScheduleLog, when_durable
+from headrace.broker.topics import Topic
+from headrace.broker.turns import run_through
+from headrace.delivery.duplicates import Duplicates, Window
+from headrace.delivery.headers import (
+    ORIGIN,
+    PLAIN,
+    Delivery,
+    InvalidHeader,
+    headers_of_copy,
+    parse_origin,
+    read_delivery,
+)
+from headrace.delivery.schedule import (
+    Entry,
+    Place,
+    Schedule,
+    Timers,
+    Waiting,
+    given_name,
+    name_of,
+    write_done,
+    write_duplicates,
+    write_place,
+    write_waiting,
+)
+from headrace.records import Record, RecordsError, build_batch, headers_in, records_of
+from headrace.storage.reading import first_at_or_after
+
+if TYPE_CHECKING:
+    from headrace.broker.runtime import Runtime
+
+_RECORDS_A_PORTION: Final = 100  # what is written of them is one batch, and whoever reads a part of it decodes it all
+_PORTIONS_A_ROUND: Final = 10
+_DELIVERED_BYTES: Final = 1024 * 1024  # in one batch, unless one message alone is larger
+_RECORDS_A_PLACE: Final = 5000  # that are looked through after a crash
+_SCANNED_BYTES: Final = 1024 * 1024
+
+
+class Delivered(NamedTuple):
+    """A copy that is in the log already."""
+
+    number: int
+    timestamp: int
+    name: bytes | None
+
+
+class QueueFollower(Follower):
+    """Follows a partition for its own messages."""
+
+    def __init__(
+        self,
+        runtime: "Runtime",
+        schedule: ScheduleLog,
+        topic: Topic,
+        partition: int,
+        *,
+        known: Schedule,
+        names: MutableMapping[bytes, int],
+        is_grown: bool,
+    ) -> None:
+        super().__init__(runtime, schedule, topic, partition)
+        self._known: Schedule | None = known  # until it has begun
+        self._names = names  # of the whole topic
+        self.timers = Timers()
+        self.duplicates = known.duplicates.get(self.at, Duplicates())
+        self._window = Window()
+        self._delivered: dict[int, Delivered] = {}
+        self._owed: list[tuple[Entry, Waiting | None, bytes | None]] = []
+        self.followed = 0  # nothing is known of what lies behind this
+        place = known.places.get(self.at)
+        self._is_in = True
+        if place is None:  # a partition that a topic got later is a queue from its first record on
+            first = self.log.start_offset if is_grown else self.log.end_offset
+            place = Place(first, first)
+            self._owe(write_place(self.at, place))
+        self._place = place
+        self._reader = Reader(self.log, place.offset)
+        self._written_offset = place.offset
+
+    @property
+    def since(self) -> int:
+        """What came before this is as it was: nobody looked into it."""
+        return self._place.since
+
+    def opt(self, *, is_in: bool) -> None:
+        """Take what records ask for from now on into account, or not."""
+        if is_in and not self._is_in:
+            self._place = self._place._replace(since=self.log.end_offset)
+            self._owe(write_place(self.at, self._place))
+            self.begun.clear()
+            self.wake()
+        self._is_in = is_in
+
+    # --- beginning
+
+    async def begin(self) -> None:
+        if self._known is not None:
+            await self._resume(self._known)
+
+    async def _resume(self, known: Schedule) -> None:
+        """Find out what was delivered of what waits."""
+        end = self.log.end_offset
+        await when_durable(self.runtime, self.log, end)  # a copy that may yet be lost was not delivered
+        now_ms = self.runtime.now_ms()
+        self._delivered = await self.runtime.look_up(lambda: self._look_through(self._place.offset, end, now_ms))
+        overdue = known.fill(self.at, self.timers, self._delivered)
+        self._owed += [(entry, None, None) for entry in overdue]
+        refs = [ref for each in self._delivered.values() if each.name and (ref := self._names.get(each.name))]
+        found = await self.runtime.turns.deferred(self.schedule.read(refs))
+        for ref, waiting in found.items():
+            before = self._delivered.get(waiting.record.offset)
+            if waiting.partition == self.at.partition and before and before.number >= waiting.number:
+                self._finish(ref, waiting._replace(number=before.number), before.timestamp)
+        self._delivered = {at: each for at, each in self._delivered.items() if at >= self._place.offset}
+        self._known = None
+        self.followed = self._place.offset
+
+    def _look_through(self, start: int, end: int, now_ms: int) -> dict[int, Delivered]:
+        """In a thread: the copies that were appended since the place was written, and the ids of the window before."""
+        if self._place.newest_id_ms >= 0:
+            self._fill_window(now_ms)
+        delivered: dict[int, Delivered] = {}
+        start = max(start, self.log.start_offset)
+        while start < end:
+            piece, _ = self.log.read(start, _SCANNED_BYTES, before=end)
+            data = memoryview(piece.read() if piece is not None else b"")
+            start = end if not data else start
+            for position, header in headers_in(data):
+                start = header.next_offset
+                batch = data[position : position + header.size]
+                # Copies are the broker's, which has no producer id and does not compress.
+                if header.producer_id < 0 and not header.codec and ORIGIN.encode() in bytes(batch):
+                    delivered.update(self._copies_in(batch))
+        return delivered
+
+    def _copies_in(self, batch: memoryview) -> Mapping[int, Delivered]:
+        copies = {}
+        try:
+            records = records_of(batch)
+        except RecordsError:
+            return {}
+        for record in records:
+            delivery = _read(record)
+            origin = parse_origin(delivery.origin) if delivery.origin else None
+            if origin and origin[:2] == (self.name, self.at.partition) and origin.number is not None:
+                name = given_name(delivery.schedule_id) if delivery.schedule_id else None
+                if name is None and b"@" + origin._replace(number=None).text in self._names:
+                    name = b"@" + origin._replace(number=None).text
+                copies[origin.offset] = Delivered(origin.number, record.timestamp, name)
+        return copies
+
+    def _fill_window(self, now_ms: int) -> None:
+        window_ms = self.log.config.headrace_queue_dedup_window_ms
+        first = first_at_or_after(self.log, self._place.newest_id_ms - window_ms)
+        if first is None:
+            return
+        reader = Reader(self.log, max(first.offset, self._place.since))
+        while records := run_through(reader.read(1000, self._place.offset)):
+            for record in records:
+                dedup_id = _read(record).dedup_id
+                if dedup_id is not None and record.offset not in self.duplicates:
+                    self._window.is_new(dedup_id, record.timestamp, window_ms, now_ms)
+
+    # --- at work
+
+    def next_time_ms(self) -> int | None:
+        return self.timers.next_due_ms()
+
+    async def work(self) -> bool:
+        self._write()
+        if not self.begun.is_set():
+            await self.schedule.when_durable()
+            self.begun.set()
+        is_delivering = await self._deliver()
+        return await self._follow() or is_delivering
+
+    async def _follow(self) -> bool:
+        before = self.runtime.last_stable_offset(self.log)
+        if self._reader.offset >= before:
+            return False
+        if not self._is_in:
+            self._reader = Reader(self.log, before)
+        now_ms = self.runtime.now_ms()
+        chunks: set[int] = set()
+        for _ in range(_PORTIONS_A_ROUND):
+            for record in await self.runtime.turns.deferred(self._reader.read(_RECORDS_A_PORTION, before)):
+                self._take(record, now_ms, chunks)
+            if len(self._owed) >= _RECORDS_A_PORTION or self._reader.offset >= before:
+                break
+        for chunk in chunks:
+            self._owe(write_duplicates(self.at, chunk, self.duplicates.chunks[chunk]))
+        if self._owed or self._reader.offset - self._written_offset >= _RECORDS_A_PLACE:
+            for chunk in self.duplicates.drop_before(self.log.start_offset):
+                self._owe(write_duplicates(self.at, chunk, None))
+            self._owe(self._write_place())
+        self._write()
+        self.followed = self._reader.offset
+        self.runtime.waiting.appended(self.log)  # groups may acquire what was followed
+        return True
+
+    def _write_place(self) -> Entry:
+        self._place = self._place._replace(offset=self._reader.offset, newest_id_ms=self._window.newest_ms)
+        self._written_offset = self._reader.offset
+        return write_place(self.at, self._place)
+
+    def _take(self, record: Record, now_ms: int, chunks: set[int]) -> None:
+        """Note what a record asks for."""
+        delivery = _read(record)
+        if delivery is PLAIN or record.offset < self._place.since:
+            return
+        if delivery.dedup_id is not None:
+            window_ms = self.log.config.headrace_queue_dedup_window_ms
+            if not self._window.is_new(delivery.dedup_id, record.timestamp, window_ms, now_ms):
+                chunks.add(self.duplicates.add(record.offset))
+                return
+        if delivery.cancels is not None:
+            name = given_name(delivery.cancels)
+            self._owe(write_done(self.topic_id, name, 0, 0), name=name)
+        elif delivery.due_ms is not None:
+            self._schedule(record, delivery, delivery.due_ms)
+
+    def _schedule(self, record: Record, delivery: Delivery, due_ms: int) -> None:
+        number = 0
+        before = self._delivered.pop(record.offset, None)
+        if before is not None:  # a crash took what was written of it, and not its copy
+            if delivery.repeat is None:
+                return
+            number, due_ms = before.number + 1, delivery.repeat.next_due(due_ms, before.timestamp)
+        name = name_of(delivery, self.name, self.at.partition, record.offset)
+        waiting = Waiting(self.at.partition, due_ms, number, record)
+        self._owe(write_waiting(self.topic_id, name, waiting), waiting, name)
+
+    # --- delivering
+
+    async def _deliver(self) -> bool:
+        """Append copies of what is due, one batch of them; whether there may be more."""
+        now_ms = self.runtime.now_ms()
+        due = self.timers.pop_due(now_ms, _RECORDS_A_PORTION)
+        if not due:
+            return False
+        try:
+            found = await self.runtime.turns.deferred(self.schedule.read([ref for _, ref in due]))
+            chosen, left = self._choose(due, found)
+            if chosen:
+                copies = [self._copy(place, waiting, now_ms) for place, (_, waiting) in enumerate(chosen)]
+                info = self.log.append(
+                    build_batch(copies), now_ms=now_ms, leader_epoch=self.runtime.leader_epoch, from_client=False
+                )
+        except BaseException:  # nothing was appended: it is tried again
+            for due_ms, ref in due:
+                self.timers.add(due_ms, ref)
+            raise
+        for due_ms, ref in left:
+            self.timers.add(due_ms, ref)
+        if chosen:
+            await when_durable(self.runtime, self.log, info.last_offset + 1)
+            for ref, waiting in chosen:
+                self._finish(ref, waiting, now_ms)
+            self._write()
+        return True
+
+    def _choose(
+        self, due: Sequence[tuple[int, int]], found: Mapping[int, Waiting]
+    ) -> tuple[list[tuple[int, Waiting]], Sequence[tuple[int, int]]]:
+        """Of what is due, in its order, what still waits, as much as a batch takes; and what is left for another."""
+        chosen: list[tuple[int, Waiting]] = []
+        size = 0
+        for position, (_, ref) in enumerate(due):
+            waiting = found.get(ref)
+            if waiting is None or not self._is_current(ref, waiting):
+                continue
+            size += len(waiting.record.value or b"") + len(waiting.record.key or b"")
+            if chosen and size > _DELIVERED_BYTES:
+                return chosen, due[position:]
+            chosen.append((ref, waiting))
+        return chosen, ()
+
+    def _name(self, waiting: Waiting) -> bytes | None:
+        return name_of(_read(waiting.record), self.name, waiting.partition, waiting.record.offset)
+
+    def _is_current(self, ref: int, waiting: Waiting) -> bool:
+        """Whether a message was neither cancelled nor replaced."""
+        name = self._name(waiting)
+        return name is None or self._names.get(name) == ref
+
+    def _copy(self, place: int, waiting: Waiting, now_ms: int) -> Record:
+        record = waiting.record
+        return Record(place, now_ms, record.key, record.value, headers_of_copy(record, waiting.origin(self.name)))
+
+    def _finish(self, ref: int, waiting: Waiting, at_ms: int) -> None:
+        """Write that a message was delivered, and when it is due again."""
+        if not self._is_current(ref, waiting):  # it was replaced meanwhile, and that stands for it
+            return
+        name, repeat = self._name(waiting), _read(waiting.record).repeat
+        if repeat is None:
+            self._owe(write_done(self.topic_id, name, waiting.partition, waiting.record.offset), name=name)
+            return
+        again = waiting._replace(due_ms=repeat.next_due(waiting.due_ms, at_ms), number=waiting.number + 1)
+        self._owe(write_waiting(self.topic_id, name, again), again, name)
+
+    # --- writing
+
+    def _owe(self, entry: Entry, waiting: Waiting | None = None, name: bytes | None = None) -> None:
+        self._owed.append((entry, waiting, name))
+
+    def _write(self) -> None:
+        """Write what is owed; what waits from then on is known by where it stands."""
+        if not self._owed:
+            return
+        first = self.schedule.append([entry for entry, _, _ in self._owed])
+        for ref, (_, waiting, name) in enumerate(self._owed, start=first):
+            if waiting is not None:
+                self.timers.add(waiting.due_ms, ref)
+                if name is not None:
+                    self._names[name] = ref
+            elif name is not None:
+                self._names.pop(name, None)
+        self._owed.clear()
+
+
+def _read(record: Record) -> Delivery:
+    """What a record asks for; one that came in another way than from a client may ask for it in any form."""
+    try:
+        return read_delivery(record)
+    except InvalidHeader:
+        return PLAIN
