@@ -253,6 +253,7 @@ class Runtime:
         )
         self.groups.on_effect = self.shares.carry_out
         self.queues = Queues(self)
+        self.shares.looking.judges.append(self.queues.find_judge)
         self.transactions = Transactions(
             self,
             self.topics,

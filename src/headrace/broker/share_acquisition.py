@@ -97,7 +97,7 @@ class Acquirer:
         """As many batches from an offset on as may be wanted, and what becomes of them and of what is between them."""
         wanted = self.left_records
         limit = min(self.left_bytes, _CHUNK_BYTES, max(_LEAST_READ_BYTES, wanted * _RECORD_BYTES))
-        before = self._broker.high_watermark(log)
+        before = self._broker.queues.end_for_groups(log)
         try:
             found, aborted = log.read(offset, limit, committed=self._is_committed, before=before)
             data = found.read() if found is not None else b""

@@ -159,7 +159,9 @@ class _ShareFetch:
                 log = self._log(key)
                 partition = shares.partition(key, log)
                 if partition is not None and shares.can_acquire(key, partition, self._session.holder):
-                    found, _ = log.read(partition.next_offset(), least, before=self._ctx.broker.high_watermark(log))
+                    found, _ = log.read(
+                        partition.next_offset(), least, before=self._ctx.broker.queues.end_for_groups(log)
+                    )
                     size += found.size if found else 0
             except HeadraceError:  # which is an answer, too
                 return True

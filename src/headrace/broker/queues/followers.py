@@ -169,7 +169,13 @@ class Reader:
     def __init__(self, log: Log, offset: int) -> None:
         self._log = log
         self.offset = offset  # of the next record: all before it were handed out, or are not to be
+        self._open: int | None = None  # where the batch begins of which some records were handed out
         self._records: Iterator[Record] = iter(())
+
+    @property
+    def whole_offset(self) -> int:
+        """Up to where batches were handed out as a whole."""
+        return self.offset if self._open is None else self._open
 
     def read(self, limit: int, before: int) -> Steps[list[Record]]:
         """No more than so many records, in steps; none if there is nothing before an offset, which must be stable."""
@@ -216,7 +222,9 @@ class Reader:
 
     def _records_in(self, bodies: list[tuple[BatchHeader, bytes]], behind: int) -> Iterator[Record]:
         for header, body in bodies:
+            self._open = header.base_offset
             yield from decode(header, body)
+        self._open = None
         self.offset = max(self.offset, behind)
 
     def _behind(self, before: int) -> int:

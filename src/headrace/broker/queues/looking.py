@@ -37,7 +37,7 @@ class Verdict(IntEnum):
 
     DELIVER = 0
     FILTERED = 1  # the group does not want it
-    DELAYED = 2  # a copy of it is delivered when its time comes
+    DELAYED = 2  # a copy of it is delivered when its time comes; or it cancels another
     DUPLICATE = 3  # one with its id was delivered
     EXPIRED = 4
 

@@ -9,8 +9,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.queues.followers import RETRY_S, Follower, ScheduleLog
+from headrace.broker.queues.looking import Judge
 from headrace.broker.queues.scheduler import QueueFollower
 from headrace.broker.topics import Topic
+from headrace.coordinator.share.records import ShareKey
 from headrace.delivery.schedule import PartitionId, Schedule
 from headrace.errors import HeadraceError
 from headrace.storage.log import Log
@@ -141,12 +143,21 @@ class Queues:
 
     # --- what groups may have
 
-    def end_for_groups(self, log: Log, end: int) -> int:
-        """Up to where a share group may have records of a partition, of those before `end`."""
+    def end_for_groups(self, log: Log) -> int:
+        """Up to where a share group may have records of a partition: of a queue only what was followed."""
+        end = self._runtime.high_watermark(log)
         if not log.config.headrace_queue:
             return end
         follower = self._queues.get(log)
         return min(end, follower.followed) if follower else log.start_offset
+
+    def find_judge(self, key: ShareKey) -> Judge | None:
+        """Who says what becomes of the records of a partition, if it is a queue's."""
+        topic = self._runtime.topics.by_id.get(key.topic_id)
+        if topic is None or key.partition >= len(topic.partitions):
+            return None
+        log = topic.partitions[key.partition]
+        return (lambda record: self._queues[log].judge(record)) if log.config.headrace_queue else None
 
     def follower_of(self, log: Log) -> QueueFollower | None:
         return self._queues.get(log)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.broker.queues.followers import Follower, Reader, ScheduleLog, when_durable
+from headrace.broker.queues.looking import Verdict
 from headrace.broker.topics import Topic
 from headrace.broker.turns import run_through
 from headrace.delivery.duplicates import Duplicates, Window
@@ -177,6 +178,22 @@ class QueueFollower(Follower):
                 if dedup_id is not None and record.offset not in self.duplicates:
                     self._window.is_new(dedup_id, record.timestamp, window_ms, now_ms)
 
+    # --- what groups may have
+
+    def judge(self, record: Record) -> Verdict:
+        """What becomes of a record that was followed."""
+        if record.offset < self._place.since:
+            return Verdict.DELIVER
+        delivery = _read(record, self.log.config.headrace_queue_ttl_ms)
+        if delivery is PLAIN:
+            return Verdict.DELIVER
+        if delivery.is_delayed or delivery.cancels is not None:
+            return Verdict.DELAYED
+        if delivery.dedup_id is not None and record.offset in self.duplicates:
+            return Verdict.DUPLICATE
+        is_over = delivery.expires_ms is not None and delivery.expires_ms <= self.runtime.now_ms()
+        return Verdict.EXPIRED if is_over else Verdict.DELIVER
+
     # --- at work
 
     def next_time_ms(self) -> int | None:
@@ -210,7 +227,7 @@ class QueueFollower(Follower):
                 self._owe(write_duplicates(self.at, chunk, None))
             self._owe(self._write_place())
         self._write()
-        self.followed = self._reader.offset
+        self.followed = self._reader.whole_offset
         self.runtime.waiting.appended(self.log)  # groups may acquire what was followed
         return True
 
@@ -334,9 +351,9 @@ class QueueFollower(Follower):
         self._owed.clear()
 
 
-def _read(record: Record) -> Delivery:
+def _read(record: Record, ttl_ms: int = -1) -> Delivery:
     """What a record asks for; one that came in another way than from a client may ask for it in any form."""
     try:
-        return read_delivery(record)
+        return read_delivery(record, ttl_ms)
     except InvalidHeader:
         return PLAIN
