@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.coordinator.share.partition import Span
 from headrace.coordinator.share.records import ShareKey
+from headrace.delivery.filters import Filter
 from headrace.delivery.order import Order
 from headrace.model import TopicPartition
 from headrace.records import BatchHeader, CorruptBatch, Record, RecordsError
@@ -87,7 +88,7 @@ class Looking:
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
-        self.judges: list[FindJudge] = []
+        self.judges: list[FindJudge] = [self._judge_by_filter]
         self.skipped: Counter[Verdict] = Counter()  # how many records were not delivered, by why
         self._looks: dict[ShareKey, Look | None] = {}
         self._revision = -1  # of the topics, when the looks were made
@@ -110,6 +111,13 @@ class Looking:
             by_key = self._runtime.shares.limits(key.group_id).order is Order.KEY
             look = self._looks[key] = Look(judges, by_key) if judges or by_key else None
             return look
+
+    def _judge_by_filter(self, key: ShareKey) -> Judge | None:
+        text = self._runtime.groups.settings_of(key.group_id).headrace_filter
+        if not text:
+            return None
+        matches = Filter(text).matches
+        return lambda record: Verdict.DELIVER if matches(record) else Verdict.FILTERED
 
     def spans_of(
         self, look: Look, partition: TopicPartition, header: BatchHeader, batch: memoryview, first: int

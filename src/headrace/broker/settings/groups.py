@@ -7,6 +7,7 @@ settings of share groups are theirs alone. `limits_of` names the broker's settin
 from dataclasses import replace
 
 from headrace.broker.settings.setting import BOOLEAN, INT, STRING, Setting
+from headrace.delivery.filters import Filter
 from headrace.delivery.order import Order
 
 BROKER_SETTINGS_OF_GROUPS: tuple[Setting, ...] = (
@@ -215,6 +216,14 @@ GROUP_SETTINGS: dict[str, Setting] = {
 } | {
     setting.name: setting
     for setting in (
+        Setting(
+            "headrace.filter",
+            STRING,
+            "",
+            "Which records a share group has, as `header.region = 'eu' AND value.amount > 100`; the others are "
+            "finished for it. Empty: all.",
+            reader=Filter,
+        ),
         Setting(
             "headrace.order",
             STRING,

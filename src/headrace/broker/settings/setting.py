@@ -3,7 +3,7 @@
 What always holds: a value that `check` lets through can be parsed as its type; a secret is never shown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -44,6 +44,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     is_dynamic: bool = False  # of the broker's: whether it can be changed while the broker runs
     stand_in: tuple[str, str] | None = None  # on the broker it is null by default, and this setting counts instead
+    reader: Callable[[str], object] | None = None  # reads a value in a language of its own, or raises; "" needs none
 
     @property
     def is_secret(self) -> bool:
@@ -76,6 +77,11 @@ class Setting:
             for part in parts:
                 if part.strip() not in self.choices:
                     raise InvalidSetting(f"{self.name}={value!r} is unknown: choose of {', '.join(self.choices)}")
+        elif self.reader and value.strip():
+            try:
+                self.reader(value)
+            except HeadraceError as error:
+                raise InvalidSetting(f"{self.name} is invalid: {error}") from None
 
 
 def check_settings(known: Mapping[str, Setting], values: Mapping[str, str]) -> None:
