@@ -1,5 +1,4 @@
-"""Share groups that want less than everything, or in an order: filters, one record of a key at a time, one active member
-of a partition."""
+"""Share groups that want less than everything, or in an order: filters, keys, and one active member of a partition."""
 
 from __future__ import annotations
 
