@@ -23,7 +23,9 @@ import pytest
 from headrace.broker.channel import MAX_UNDER_WAY
 from headrace.broker.config import Address
 from headrace.broker.embedded import Broker
+from headrace.broker.handler import Context
 from headrace.broker.registry import HANDLERS
+from headrace.broker.turns import TURN_S
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frame import encode_request
@@ -248,10 +250,46 @@ def test_a_flood_of_small_requests_in_one_write_holds_up_nobody(broker: Broker) 
     with Wire(broker.bootstrap_servers) as flooding:
         flooding.create("wide", 100)
         frame = encode_request(MetadataRequest(topics=None), 9, 1, "")
-        with beside_a_good_client(broker, meanwhile=20):
+        with beside_a_good_client(broker, meanwhile=1):
             flooding.socket.sendall(frame * 2000)
             for _ in range(2000):
                 flooding.receive_frame()
+
+
+def test_all_others_are_served_before_a_flood_has_had_a_few_turns_for_each(
+    embedded: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in requests: each of the flood takes a quarter of a turn or more, on a machine of any speed."""
+    handled: list[str | None] = []
+    others_came = threading.Event()
+
+    def handle(ctx: Context, _: MetadataRequest) -> MetadataResponse:
+        if ctx.client_id == "flood":
+            if "flood" not in handled:
+                assert others_came.wait(60)
+            end_s = time.monotonic() + TURN_S / 4
+            while time.monotonic() < end_s:
+                pass
+        handled.append(ctx.client_id)
+        return MetadataResponse()
+
+    with Wire(embedded.bootstrap_servers) as flooding, ExitStack() as opened:
+        others = [opened.enter_context(Wire(embedded.bootstrap_servers)) for _ in range(20)]
+        for other in others:
+            other.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+        with handled_by(ApiKey.METADATA, handle, monkeypatch):
+            flooding.socket.sendall(encode_request(MetadataRequest(topics=[]), 9, 1, "flood") * 500)
+            for other in others:
+                other.send(MetadataRequest(topics=[]), 9)
+            others_came.set()
+            for _ in range(500):
+                flooding.receive_frame()
+            for other in others:
+                other.receive(MetadataResponse, 9)
+    last = max(number for number, client in enumerate(handled) if client != "flood")
+    assert handled.count("flood") == 500
+    # At worst each of them is alone in its round of the loop, with five requests of the flood before the next one.
+    assert handled[:last].count("flood") <= 6 * len(others)
 
 
 def test_a_flood_whose_answers_nobody_reads_is_not_served(broker: Broker) -> None:

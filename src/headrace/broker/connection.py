@@ -30,7 +30,7 @@ from headrace.broker.file_views import view_of
 from headrace.broker.handler import Answer, Context, Handled, Peer
 from headrace.broker.handlers.api_versions import fallback
 from headrace.broker.limits import MAX_IN_FLIGHT, QUEUED_BYTES
-from headrace.broker.load import Share
+from headrace.broker.load import LARGE_TURNS, Share
 from headrace.broker.metrics import ApiStats, Rejected
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
@@ -118,6 +118,7 @@ class Connection:
         "_stats",
         "_steps",
         "_steps_bytes",
+        "_steps_turns",
         "_tasks",
         "_turns",
         "_view_of",
@@ -165,6 +166,7 @@ class Connection:
         self._evaluated: asyncio.Future[Outcome] | None = None  # the token that a thread looks at
         self._steps: Steps[None] | None = None  # of the request that is being handled
         self._steps_bytes = 0  # how large it is
+        self._steps_turns = 0  # how many turns it has had that were not enough
         self._is_parked = False  # until other large requests are through
         self._has_place = False  # among the large requests that are not parked
         self._is_reading = False
@@ -213,6 +215,9 @@ class Connection:
             spent_s = monotonic() - began_s
             if spent_s >= COUNTED_S:
                 self._turns.spend(spent_s)
+                if self._is_reading:  # whoever takes long is read from again in its turn, behind all others that do
+                    self._pause()
+                    self._take_later()
 
     def _on_readable(self) -> None:
         try:
@@ -287,23 +292,32 @@ class Connection:
                 self._began_s = now_s
                 steps = self._handle(frame)
                 if steps is not None:
-                    self._steps, self._steps_bytes = steps, len(frame)
+                    self._steps, self._steps_bytes, self._steps_turns = steps, len(frame), 0
                     if self._load.parks(len(frame)):
                         self._take_place()
                         continue
             if steps is not None:
                 if run_until(steps, end):
                     self._steps = None
-                    self._leave_place()
+                    if self._steps_turns:
+                        self._leave_place()
                 elif not self._has_place and not self.is_closed:
-                    self._take_place()
+                    self._count_turn()
             now_s = monotonic()
             if now_s >= end:
                 return False
         return not self._is_parked
 
+    def _count_turn(self) -> None:
+        self._load.begun.add(self)
+        self._steps_turns += 1
+        if self._steps_turns >= LARGE_TURNS:
+            self._take_place()
+
     def _take_place(self) -> None:
-        """Have one of the few places of requests that take longer than a turn, now or later."""
+        """Have one of the few places of requests that take longer than a few turns, now or later."""
+        self._load.begun.discard(self)
+        self._steps_turns = LARGE_TURNS
         self._has_place = self._load.enter_large(self._steps_bytes, self._unpark)
         self._is_parked = not self._has_place
 
@@ -315,6 +329,7 @@ class Connection:
         self._take_later()
 
     def _leave_place(self) -> None:
+        self._load.begun.discard(self)
         if self._has_place:
             self._has_place = False
             self._load.leave_large()

@@ -9,7 +9,7 @@ What always holds:
   go on, so somebody does; and if it does not, it is dropped as soon as others wait for it: half a request, and then
   silence, keeps nobody waiting for long;
 - with more than `max_under_way` requests under way in all, each connection has one at a time, as with Kafka;
-- requests that take longer than a turn are few at a time, the smallest first: each may have become many objects.
+- requests that take longer than a few turns are few at a time, the smallest first: each may have become many objects.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,8 @@ from time import monotonic
 from typing import Final, Protocol
 
 FLOOR_BYTES: Final = 16 * 1024  # what a connection may always hold
-LARGE_AT_ONCE: Final = 4  # requests that take longer than a turn
+LARGE_AT_ONCE: Final = 4  # requests that take longer than a few turns
+LARGE_TURNS: Final = 10  # so many
 BEGUN_AT_ONCE: Final = 64  # that were begun, and took longer than their first turn
 LARGE_BYTES: Final = 16 * 1024
 _LOOK_S: Final = 0.25
@@ -58,6 +59,7 @@ class Load:
         self._holders: dict[Share, None] = {}  # in the order in which they began to
         self._waiting: dict[Share, None] = {}
         self._is_watching = False
+        self.begun: set[Owner] = set()  # whose request took longer than its first turn, and is not large yet
         self._large = 0
         self._parked: list[tuple[int, int, Callable[[], None]]] = []  # a heap: the smallest goes first
         self._parked_ever = 0
@@ -130,7 +132,8 @@ class Load:
 
     def parks(self, size: int) -> bool:
         """Whether a request is not even to be begun: it is large, and others wait; or very many do."""
-        return len(self._parked) >= BEGUN_AT_ONCE or (size > LARGE_BYTES and bool(self._parked))
+        is_crowded = len(self.begun) + len(self._parked) >= BEGUN_AT_ONCE
+        return is_crowded or (size > LARGE_BYTES and bool(self._parked))
 
     def enter_large(self, size: int, go_on: Callable[[], None]) -> bool:
         """Whether a large request may go on now; else `go_on` is called when there is a place, and it has it."""

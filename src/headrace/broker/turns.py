@@ -100,8 +100,8 @@ class Deferred(Generic[T]):
 
 Steps = Generator[None, None, T]
 
-TURN_S = 0.005  # how long a request may hold the loop before others have their turn
-ROUND_S = 0.02  # how long those may hold it together who come at the same time
+TURN_S = 0.0005  # how long a request may hold the loop before others have their turn
+ROUND_S = 0.001  # how long those may hold it together who come at the same time
 COUNTED_S = 0.0005  # a shorter turn is not worth it
 
 
