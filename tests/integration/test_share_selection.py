@@ -19,10 +19,10 @@ from headrace.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from headrace.protocol.messages.share_fetch import ForgottenTopic
+from headrace.protocol.messages.share_fetch import FetchPartition, FetchTopic, ForgottenTopic
 from headrace.records import Codec, Header, Record, build_batch
 from tests.conformance.clients.sharing import ACCEPT, REJECT, RELEASE, Sharer, set_group
-from tests.conformance.clients.wire import Wire, error_name
+from tests.conformance.clients.wire import Wire, batch_of, error_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ GROUP = 32
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with Broker(durability="os") as broker:
+    with Broker(durability="os", settings={"share.coordinator.state.topic.num.partitions": "1"}) as broker:
         yield broker.bootstrap_servers
 
 
@@ -225,6 +225,39 @@ def test_the_order_can_be_changed_while_records_are_under_way(wire: Wire) -> Non
     assert take_now(sharer) == [2]
     set_group(wire, topic, headrace_order="none")
     assert take(sharer) == [3, 4, 5]
+
+
+# --- priorities
+
+
+def test_what_is_urgent_comes_first_and_every_member_has_all_levels(wire: Wire, other_wire: Wire) -> None:
+    topic = "urgent"
+    wire.create(topic, 6, configs={"headrace.queue.priorities": "3"})
+    set_group(wire, topic, share_auto_offset_reset="earliest")
+    for level in (2, 1, 0, 2, 1, 0):
+        for number in range(2):
+            wire.produce(topic, batch_of(b"level %d" % level), partition=level + 3 * number)
+    one, two = Sharer(wire, topic, topic), Sharer(other_wire, topic, topic)
+    two.join()
+    for sharer in (one, two):
+        (assigned,) = sharer.join().assignment.topic_partitions
+        assert sorted(assigned.partitions) == list(range(6))
+    everywhere = [
+        FetchTopic(
+            topic_id=one.topic_id, partitions=[FetchPartition(partition_index=index) for index in reversed(range(6))]
+        )
+    ]
+    given: list[int] = []
+    while len(given) < 12:
+        answer = one.fetch(topics=everywhere if not given else [], max_records=2, share_acquire_mode=1)
+        partitions = [partition for each in answer.responses for partition in each.partitions]
+        given += [
+            partition.partition_index % 3
+            for partition in sorted(partitions, key=lambda each: each.partition_index % 3)
+            for run in partition.acquired_records
+            for _ in range(run.first_offset, run.last_offset + 1)
+        ]
+    assert given == sorted(given), "the levels, in order"
 
 
 # --- a single active member

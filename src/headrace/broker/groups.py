@@ -256,7 +256,8 @@ class Groups:
     def topics_changed(self) -> None:
         self._topics_told = self._revision
         by_name = {
-            name: Topic(Uuid(topic.id), len(topic.partitions)) for name, topic in list(self._topics.by_name.items())
+            name: Topic(Uuid(topic.id), len(topic.partitions), topic.priorities > 1)
+            for name, topic in list(self._topics.by_name.items())
         }
         self._tell(TopicsChanged(Topics(self._topics_told, by_name)))
 

@@ -92,6 +92,8 @@ class Shares:
         self._full: set[ShareKey] = set()  # where nothing more can be acquired until something is finished
         self._standing_by: set[ShareKey] = set()  # where some wait until the active member is gone
         self._locks: dict[ShareKey, asyncio.TimerHandle] = {}
+        self._levels: dict[bytes, int] = {}  # of topics that have several
+        self._levels_of = -1  # the revision of the topics at which that was so
         self._starting: set[ShareKey] = set()
         self._doomed: set[ShareKey] = set()  # whose state has yet to be deleted, which nobody may go on with
         self._unsure: set[ShareKey] = set()  # of which something may be in the log that has not happened
@@ -255,6 +257,17 @@ class Shares:
             if run.deliveries > 1:
                 self.redeliveries[key] = self.redeliveries.get(key, 0) + run.size
         return runs
+
+    def by_level(self, keys: Iterable[ShareKey]) -> list[ShareKey]:
+        """Partitions in the order in which they are looked at: what is urgent first, otherwise as they are."""
+        topics = self._runtime.topics
+        if self._levels_of != topics.revision:
+            self._levels_of = topics.revision
+            several = [topic for topic in list(topics.by_id.values()) if topic.priorities > 1]
+            self._levels = {topic.id: topic.priorities for topic in several}
+        if not self._levels:
+            return list(keys)
+        return sorted(keys, key=lambda key: key.partition % self._levels.get(key.topic_id, 1))
 
     def can_acquire(self, key: ShareKey, partition: SharePartition, holder: str) -> bool:
         limits = self.limits(key.group_id)

@@ -48,6 +48,11 @@ class Topic:
         """Whether the broker itself keeps its books here."""
         return self.name in INTERNAL_TOPICS
 
+    @property
+    def priorities(self) -> int:
+        """How many levels its partitions have."""
+        return int(self.settings.get("headrace.queue.priorities", "1"))
+
 
 AUDIT_TOPIC = "__headrace_audit"
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC)

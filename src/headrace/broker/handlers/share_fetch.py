@@ -120,7 +120,7 @@ class _ShareFetch:
 
     def _acquire_in_steps(self) -> Steps[None]:
         """Acquire what is available of every partition, as much as is wanted."""
-        for number, key in enumerate(list(self._session.partitions), start=1):
+        for number, key in enumerate(self._ctx.broker.shares.by_level(self._session.partitions), start=1):
             if not number % _PARTITIONS_A_STEP:
                 yield
             if self._acquirer.is_full:
@@ -205,7 +205,7 @@ class _ShareFetch:
         self._respond()
 
     def _try_all(self) -> None:
-        for key, _, _ in self._wakes:
+        for key in self._ctx.broker.shares.by_level(key for key, _, _ in self._wakes):
             if self._acquirer.is_full:
                 break
             self._try(key)

@@ -79,6 +79,14 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             at_least=0,
         ),
         Setting(
+            "headrace.queue.priorities",
+            INT,
+            "1",
+            "How many levels of priority there are: partition p has level p modulo this, and share groups have what is "
+            "on level 0 before all else. More than one: every member of a share group has all partitions.",
+            at_least=1,
+        ),
+        Setting(
             "headrace.queue.ttl.ms",
             LONG,
             "-1",

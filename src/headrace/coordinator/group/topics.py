@@ -11,6 +11,7 @@ from headrace.protocol.schema import Uuid
 class Topic(NamedTuple):
     topic_id: Uuid
     partition_count: int
+    is_whole: bool = False  # whether every member of a share group has all of its partitions
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Topics:
     def partition_counts(self, topic_ids: Iterable[Uuid]) -> dict[Uuid, int]:
         return {topic_id: self.by_name[self.names_by_id[topic_id]].partition_count for topic_id in topic_ids}
 
+    def whole_ones(self, topic_ids: Iterable[Uuid]) -> frozenset[Uuid]:
+        return frozenset(topic_id for topic_id in topic_ids if self.by_name[self.names_by_id[topic_id]].is_whole)
+
     def fingerprint(self, names: Iterable[str]) -> int:
         """A number that changes when one of these topics does; 0 if none of them exists (KIP-1101).
 
@@ -41,8 +45,8 @@ class Topics:
         if not known:
             return 0
         digest = blake2b(digest_size=8)
-        for name, topic_id, partition_count in known:
-            digest.update(f"{name}/{partition_count}/".encode() + topic_id)
+        for name, topic_id, partition_count, is_whole in known:
+            digest.update(f"{name}/{partition_count}/{'whole/' if is_whole else ''}".encode() + topic_id)
         return int.from_bytes(digest.digest(), "big", signed=True)
 
 
