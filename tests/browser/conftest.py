@@ -56,7 +56,9 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> parts.ShopDatabase:
 @pytest.fixture(scope="session")
 def shop(database: parts.ShopDatabase) -> Iterator[str]:
     """The address of a broker on which much goes on, with parts that run."""
-    with Broker(durability="os", own_process=True) as broker:
+    # To make all fifty partitions of the state of share groups takes long where many tests run.
+    few = {"share.coordinator.state.topic.num.partitions": "2"}
+    with Broker(durability="os", own_process=True, settings=few) as broker:
         bootstrap = broker.bootstrap_servers
         traffic.make_topics(bootstrap)
         traffic.write_orders(bootstrap, "orders", 20_000, ago_ms=3_600_000)
@@ -68,7 +70,11 @@ def shop(database: parts.ShopDatabase) -> Iterator[str]:
         traffic.write_orders(bootstrap, "revenue", 300)
         traffic.write_dead_letter(bootstrap, "orders")
         traffic.write_statuses(bootstrap)
-        with parts.reporting(bootstrap), parts.running(bootstrap, database.path.parent, database):
+        with (
+            parts.reporting(bootstrap),
+            parts.running(bootstrap, database.path.parent, database),
+            traffic.working(bootstrap),
+        ):
             yield bootstrap
 
 
@@ -83,6 +89,7 @@ def board(shop: str) -> Iterator[DashboardServer]:
             return (
                 state.snapshot is not None
                 and "headrace-sync.orders-table" in state.snapshot.groups
+                and "emails" in state.snapshot.queues
                 and "shop" in state.statuses.get(CAPTURES, {})
                 and {"orders-table", "later", "customers-index"} <= derived.keys()
                 and {"revenue", "enrich"} <= {job for job, _ in state.jobs}

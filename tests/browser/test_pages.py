@@ -47,6 +47,9 @@ PAGES = {
     "/groups": "Groups",
     "/groups/reporting": "reporting",
     "/groups/headrace-sync.orders-table": "headrace-sync.orders-table",
+    "/groups/mailers": "mailers",
+    "/queues": "Queues",
+    "/queues/emails": "emails",
     "/pipelines": "Pipelines",
     "/pipelines/revenue": "revenue",
     "/changes": "Change capture",
@@ -57,6 +60,7 @@ PAGES = {
 PICTURES = {
     "groups": "/groups",
     "group": "/groups/billing",
+    "queue": "/queues/emails",
     "topic": "/topics/orders",
     "records": "/topics/orders/records",
     "pipeline": "/pipelines/revenue",
@@ -71,6 +75,7 @@ EMPTY = {
     "/": "No topics yet",
     "/topics": "No topics yet",
     "/groups": "No groups yet",
+    "/queues": "No queues yet",
     "/pipelines": "No pipelines yet",
     "/changes": "No captures yet",
     "/derived": "No derived systems yet",
@@ -121,6 +126,21 @@ def test_pages_tell_the_facts(window):
     page.get_by_text("settings at their defaults").click()
     expect(page.get_by_role("row", name="segment.bytes 1073741824")).to_be_visible()
     expect(page.get_by_role("region", name="Readers")).to_contain_text("pipeline")
+
+
+def test_a_queue_tells_what_waits_what_is_in_flight_and_what_came_again(window):
+    page = window.open("/queues")
+    line = page.get_by_role("row", name="emails")
+    # Depth, oldest, in flight, redelivered, dead letters, members.
+    expect(line).to_have_text(re.compile(r"emails\s*mailers\s*Stable\s*15\s*\d+ \w+\s*10\s*1\s*–\s*1"))
+    line.get_by_role("link", name="emails").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("emails")
+    for title in ("Depth", "Oldest message", "In flight", "Redelivered"):
+        expect(page.locator("figure.chart", has_text=title).first.locator("svg")).to_be_visible()
+    assert page.locator("figure.chart", has_text="Dead letters").count() == 0, "the group keeps none"
+    page.get_by_role("link", name="mailers").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("mailers")
+    expect(page.locator("main")).to_contain_text("Begins at")
 
 
 def test_dead_letters_are_marked_and_lead_to_their_topic_and_job(window):

@@ -15,6 +15,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
 from headrace.dead_letters import Letter, write_letters
 from headrace.status import CAPTURES, VIEWS, Status, StatusWriter
+from tests.conformance.clients.sharing import ACCEPT, RELEASE, RENEW, Sharer, set_group
+from tests.conformance.clients.wire import Wire, batch_of
 
 CITIES = ("Ghent", "Porto", "Graz", "Turku", "Brno")
 
@@ -112,6 +114,38 @@ def write_statuses(bootstrap: str) -> None:
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
         StatusWriter(cluster, CAPTURES).write(Status.of("archive", "postgresql", "running", position=position, **facts))
         StatusWriter(cluster, VIEWS).write(Status("revenue-per-minute", view))
+
+
+@contextmanager
+def working(bootstrap: str) -> Iterator[None]:
+    """A queue of twenty e-mails of which five are sent, one is tried again, nine are held too, and five wait."""
+    stopping, ready = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with Wire(bootstrap) as wire:
+            wire.create("emails", 1)
+            set_group(wire, "mailers", share_auto_offset_reset="earliest", share_record_lock_duration_ms="60000")
+            assert wire.produce("emails", batch_of(*[b"a letter"] * 20, timestamp=now_ms())).error_code == 0
+            sharer = Sharer(wire, "mailers", "emails")
+            sharer.join()
+            sharer.fetch_some()
+            sharer.acknowledge((0, 4, [ACCEPT]), (5, 5, [RELEASE]))
+            sharer.fetch_some()
+            sharer.acknowledge((6, 10, [RELEASE]))
+            ready.set()
+            while not stopping.wait(2):
+                sharer.beat()
+                sharer.acknowledge((5, 5, [RENEW]), (11, 19, [RENEW]), is_renew_ack=True)
+            sharer.beat(epoch=-1)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert ready.wait(60)
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
 
 
 @contextmanager

@@ -121,12 +121,13 @@ def _condition(key: str | None, regex: re.Pattern[str] | None, where: Node | Non
             return False
         if regex is not None and (record.value is None or not regex.search(record.value.decode(errors="replace"))):
             return False
-        return where is None or _holds(where, record.value)
+        return where is None or holds(where, record.value)
 
     return is_wanted
 
 
-def _holds(where: Node, value: bytes | None) -> bool:
+def holds(where: Node, value: bytes | None) -> bool:
+    """Whether a condition is true of a record's value; of one that is not JSON it is not."""
     if value is None:
         return False
     try:

@@ -45,7 +45,7 @@ BROKERS_CHOICE = -1  # as many partitions or replicas as the broker gives by def
 TIMEOUT_MS = 30_000
 _ANSWER_TIMEOUT_S = TIMEOUT_MS / 1000 + 5
 
-_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
+_TOPIC_RESOURCE, _BROKER_RESOURCE, _GROUP_RESOURCE = 2, 4, 32
 _SET, _UNSET = 0, 1
 _FROM_TOPIC = 1
 
@@ -190,6 +190,41 @@ def describe_configs(cluster: Cluster, name: str) -> list[Config]:
             ),
             key=lambda config: config.name,
         )
+
+    return cluster.run_with_retries(ask)
+
+
+def settings_of_topics(
+    cluster: Cluster, names: Iterable[str], keys: Iterable[str] | None = None
+) -> dict[str, dict[str, str]]:
+    """Some settings of many topics at once, or all; what a broker does not know or does not tell is left out."""
+    return _some_settings(cluster, _TOPIC_RESOURCE, names, keys)
+
+
+def settings_of_groups(
+    cluster: Cluster, names: Iterable[str], keys: Iterable[str] | None = None
+) -> dict[str, dict[str, str]]:
+    """The same of groups."""
+    return _some_settings(cluster, _GROUP_RESOURCE, names, keys)
+
+
+def _some_settings(
+    cluster: Cluster, resource_type: int, names: Iterable[str], keys: Iterable[str] | None
+) -> dict[str, dict[str, str]]:
+    wanted = None if keys is None else list(keys)
+    resources = [
+        DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=wanted)
+        for name in names
+    ]
+    if not resources:
+        return {}
+
+    def ask() -> dict[str, dict[str, str]]:
+        response = cluster.any_broker().request(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+        return {
+            result.resource_name: {config.name: config.value for config in result.configs if config.value is not None}
+            for result in response.results
+        }
 
     return cluster.run_with_retries(ask)
 

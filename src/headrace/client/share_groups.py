@@ -28,7 +28,7 @@ from headrace.protocol.messages.describe_share_group_offsets import (
 ACQUIRED, ACKNOWLEDGED = 1, 2  # of the states of records; what is above is finished as well
 
 
-class Stretch(NamedTuple):
+class RecordRun(NamedTuple):
     """Offsets from first to last, whose records are in one state."""
 
     first: int
@@ -52,7 +52,7 @@ class ShareOffset(NamedTuple):
     unfinished: int | None = None
     in_flight: int | None = None
     redeliveries: int | None = None
-    runs: tuple[Stretch, ...] = ()  # if they were asked for: those of which something is known; others are available
+    runs: tuple[RecordRun, ...] = ()  # if they were asked for: those of which something is known; others are available
 
 
 def share_offsets(
@@ -71,7 +71,7 @@ def share_offsets(
                 _known(found.lag),
                 _known(found.in_flight),
                 _known(found.redeliveries),
-                tuple(Stretch(*found.runs[at : at + 4]) for at in range(0, len(found.runs), 4)),
+                tuple(RecordRun(*found.runs[at : at + 4]) for at in range(0, len(found.runs), 4)),
             )
             for topic in answer.topics
             for found in topic.partitions

@@ -10,7 +10,7 @@ Kafka from 0.11 to today takes these versions.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from headrace.client.leaders import by_topic
 from headrace.model import TopicPartition
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -31,8 +32,14 @@ from headrace.protocol.messages.describe_transactions import DescribeTransaction
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 
-_LAST_ADD, _LAST_END = 3, 4  # the versions before KIP-890's second part
+_LAST_ADD, _LAST_END, _LAST_OFFSETS = 3, 4, 4  # the versions before KIP-890's second part
 _COMPARES_AGES = 1  # of ListTransactions
 _ENDED_OTHERWISE = (
     ErrorCode.INVALID_TXN_STATE,  # it was aborted by its own producer
@@ -108,6 +115,48 @@ class Transactions:
                     _check(transaction.transactional_id, result.partition_error_code)
 
         self._ask(transaction.transactional_id, ask)
+
+    def add_offsets(self, transaction: Transaction, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Have a group's offsets be part of the transaction: they are committed with it, or not at all."""
+
+        def ask_to_add(connection: Connection) -> None:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
+                group_id=group,
+            )
+            response = connection.request(request, AddOffsetsToTxnResponse, highest=_LAST_ADD)
+            _check(transaction.transactional_id, response.error_code)
+
+        def ask_to_commit(connection: Connection) -> None:
+            request = TxnOffsetCommitRequest(
+                transactional_id=transaction.transactional_id,
+                group_id=group,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
+                topics=[
+                    TxnOffsetCommitRequestTopic(
+                        name=name,
+                        partitions=[
+                            TxnOffsetCommitRequestPartition(
+                                partition_index=index,
+                                committed_offset=offsets[TopicPartition(name, index)],
+                                committed_metadata="",
+                            )
+                            for index in indexes
+                        ],
+                    )
+                    for name, indexes in by_topic(offsets).items()
+                ],
+            )
+            response = connection.request(request, TxnOffsetCommitResponse, highest=_LAST_OFFSETS)
+            for topic in response.topics:
+                for result in topic.partitions:
+                    _check(transaction.transactional_id, result.error_code)
+
+        self._ask(transaction.transactional_id, ask_to_add)
+        Coordinators(self._cluster).ask(group, ask_to_commit)
 
     def commit(self, transaction: Transaction) -> bool:
         """Commit; whether it is committed now, be it by this call or an earlier one. If not, it was aborted.

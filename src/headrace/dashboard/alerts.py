@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from urllib.parse import quote
 
+from headrace.client.groups import SHARE
 from headrace.client.lag import Loss, PartitionLag, Trouble, trouble_of
 from headrace.connect.sync.places import owner_of
 from headrace.dashboard.format import count, duration, moment, size
-from headrace.dashboard.history import History, Series, window
+from headrace.dashboard.history import DEPTH, History, Series, window
 from headrace.dashboard.reports import Jobs, Statuses
 from headrace.dashboard.snapshot import Snapshot
 from headrace.dead_letters import in_words
+from headrace.queues.overview import Letters
 from headrace.status import BATCHES_SILENT_AFTER_MS, CAPTURES, DERIVED, FAILED, PIPELINES, VIEWS
 
 _ALMOST = 0.995  # closer to the writers' pace than anybody can measure in a minute
@@ -70,6 +72,7 @@ def worst(dangers: list[Danger]) -> Danger | None:
 
 
 GROWING_MS = 30_000  # how long a lag has to grow before it is worth a word
+OLD_MS = 15 * 60_000  # how long a message may wait in a queue that somebody works on before it is worth a word
 SMALL_LAG = 100  # records: below, growing means little
 MAX_ALERTS = 200
 _PAGES = {CAPTURES: "/changes", DERIVED: "/derived", VIEWS: "/views", PIPELINES: "/pipelines"}
@@ -176,11 +179,45 @@ def groups(known: Known) -> Iterator[Alert]:
                 f"unread:{group.name}", Severity.NOTE, group.name,
                 f"has no members, and {count(lag)} records are unread.", link,
             )  # fmt: skip
-        elif is_growing(known.history.group_lags.get(group.name, ())):
+        elif group.kind != SHARE and is_growing(known.history.group_lags.get(group.name, ())):
             yield Alert(
                 f"growing:{group.name}", Severity.WARNING, group.name,
                 f"is falling behind: its lag grows and is now {count(lag)} records.", link,
             )  # fmt: skip
+
+
+def queues(known: Known) -> Iterator[Alert]:
+    """Queues that grow, whose messages wait for long though somebody works, or that have dead letters."""
+    told: set[str] = set()  # topics of dead letters, which several groups may have
+    for queue in known.snapshot.queues.values():
+        link = queue_link(queue.topic)
+        for group in queue.groups:
+            key, subject = f"{queue.topic}:{group.name}", f"{queue.topic} ({group.name})"
+            depth, age_ms = group.depth or 0, group.age_ms(known.now_ms)
+            if group.members and is_growing(known.history.queues.get((queue.topic, group.name), {}).get(DEPTH, ())):
+                yield Alert(
+                    f"depth:{key}", Severity.WARNING, subject,
+                    f"the queue grows: {count(depth)} messages wait, more than its consumers finish.", link,
+                )  # fmt: skip
+            if group.members and depth and age_ms is not None and age_ms > OLD_MS:
+                yield Alert(
+                    f"oldest:{key}", Severity.WARNING, subject,
+                    f"its oldest message has waited for {duration(age_ms)}: see headrace queue peek {queue.topic}.",
+                    link,
+                )  # fmt: skip
+            if group.letters and group.letters.number and group.letters.topic not in told:
+                told.add(group.letters.topic)
+                yield Alert(
+                    f"letters:queue:{group.letters.topic}", Severity.WARNING, subject,
+                    f"{_letters(group.letters)} in {group.letters.topic}: see headrace queue redrive {queue.topic}.",
+                    link,
+                )  # fmt: skip
+
+
+def _letters(letters: Letters) -> str:
+    if letters.number == 1:
+        return "1 message is a dead letter"
+    return f"{'' if letters.is_exact else 'up to '}{count(letters.number)} messages are dead letters"
 
 
 def jobs(known: Known) -> Iterator[Alert]:
@@ -245,7 +282,7 @@ def parts(known: Known) -> Iterator[Alert]:
                 )  # fmt: skip
 
 
-RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, jobs, parts)
+RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, queues, jobs, parts)
 
 
 def topic_link(name: str) -> str:
@@ -254,6 +291,10 @@ def topic_link(name: str) -> str:
 
 def group_link(name: str) -> str:
     return f"/groups/{quote(name, safe='')}"
+
+
+def queue_link(name: str) -> str:
+    return f"/queues/{quote(name, safe='')}"
 
 
 def job_link(name: str) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.dashboard.snapshot import GroupSample, Snapshot
 from headrace.model import TopicPartition
+from headrace.queues.overview import QueueGroup
 
 T = TypeVar("T")
 
@@ -27,6 +28,9 @@ class Point(NamedTuple):
 
 Series = tuple[Point, ...]
 Places = Mapping[TopicPartition, Series]
+QueueKey = tuple[str, str]  # the queue, and the group
+DEPTH, AGE, IN_FLIGHT, REDELIVERIES, LETTERS = "depth", "age_s", "in_flight", "redeliveries", "letters"
+QueueSeries = Mapping[str, Series]  # by these names; redeliveries are a rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +45,15 @@ class History:
     group_reads: Mapping[str, Series] = field(default_factory=dict)
     group_lags: Mapping[str, Series] = field(default_factory=dict)
     places: Mapping[str, Places] = field(default_factory=dict)  # the timestamp of what each group reads next
+    queues: Mapping[QueueKey, QueueSeries] = field(default_factory=dict)
 
     def advance(self, now: Snapshot) -> "History":
         before = self.last
         lags = {name: _first(self.group_lags.get(name, ()), now.at_ms, group) for name, group in _some(now.groups)}
         places = {name: _places(self.places.get(name, {}), now.at_ms, group) for name, group in _some(now.groups)}
         if before is None or now.at_ms <= before.at_ms:
-            return History(now, self.written, self.read, _sum(self.lag, now), self.topics, {}, lags, places)
+            queues = _queues(self.queues, now, None)
+            return History(now, self.written, self.read, _sum(self.lag, now), self.topics, {}, lags, places, queues)
         seconds = (now.at_ms - before.at_ms) / 1000
         topics = {
             name: _grown(self.topics.get(name, ()), now.at_ms, topic.written - before.topics[name].written, seconds)
@@ -69,6 +75,7 @@ class History:
             reads,
             lags,
             places,
+            _queues(self.queues, now, before),
         )
 
 
@@ -108,6 +115,39 @@ def _places(before: Places, at_ms: int, group: GroupSample) -> Places:
         for lag in group.partitions[:MAX_NAMES]
         if lag.next_ms is not None
     }
+
+
+def _queues(
+    series: Mapping[QueueKey, QueueSeries], now: Snapshot, before: Snapshot | None
+) -> dict[QueueKey, QueueSeries]:
+    """The numbers of every group of every queue; what is not known has no point."""
+    found: dict[QueueKey, QueueSeries] = {}
+    for name, queue in _some(now.queues):
+        for group in queue.groups[:MAX_NAMES]:
+            known = series.get((name, group.name), {})
+            age_ms = group.age_ms(now.at_ms) if group.depth else 0
+            numbers = {
+                DEPTH: group.depth,
+                AGE: None if age_ms is None else age_ms / 1000,
+                IN_FLIGHT: group.in_flight,
+                REDELIVERIES: _rate_again(name, group, now, before),
+                LETTERS: group.letters.number if group.letters else None,
+            }
+            found[name, group.name] = {
+                fact: known.get(fact, ()) if value is None else _append(known.get(fact, ()), Point(now.at_ms, value))
+                for fact, value in numbers.items()
+            }
+    return found
+
+
+def _rate_again(name: str, group: QueueGroup, now: Snapshot, before: Snapshot | None) -> float | None:
+    """How many messages a second were delivered again; a broker that was started anew begins to count from zero."""
+    queue = before.queues.get(name) if before else None
+    earlier = queue.group(group.name) if queue else None
+    if before is None or earlier is None or earlier.redeliveries is None or group.redeliveries is None:
+        return None
+    growth = group.redeliveries - earlier.redeliveries
+    return (growth if growth >= 0 else group.redeliveries) * 1000 / (now.at_ms - before.at_ms)
 
 
 def smooth(series: Series, points: int = 5) -> float | None:

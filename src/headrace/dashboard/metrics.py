@@ -8,11 +8,14 @@ themselves: `/metrics` tells what it saw last. It works on any Kafka; our own br
 from collections.abc import Iterator
 from typing import Final
 
+from headrace.dashboard.snapshot import Snapshot
 from headrace.dashboard.watch import State
 from headrace.status import CAPTURES, DERIVED, PIPELINES, VIEWS
 from headrace.telemetry.metrics import (
     GAUGE,
     GROUP_LAG,
+    SHARE_IN_FLIGHT,
+    SHARE_REDELIVERIES,
     TOPIC_BYTES,
     TOPIC_OFFSETS,
     Family,
@@ -30,6 +33,18 @@ ALERTS = Family("headrace_alerts", GAUGE, "Alerts that the dashboard shows.", ("
 PART_STATE = Family("headrace_part_state", GAUGE, "1, with the state of a part as a label.", ("kind", "name", "state"))
 PART_LAG = Family("headrace_part_lag_records", GAUGE, "How many records a part is behind.", _PART)
 PART_AGE = Family("headrace_part_lag_seconds", GAUGE, "How old the record is that a part handles next.", _PART)
+QUEUE_AGE = Family(
+    "headrace_queue_oldest_seconds",
+    GAUGE,
+    "How long the oldest message has waited that a share group has yet to finish; 0 if there is none.",
+    ("group", "topic"),
+)
+QUEUE_DEAD = Family(
+    "headrace_queue_dead_letters",
+    GAUGE,
+    "Dead letters of a share group; an upper bound where there are very many.",
+    ("group", "topic"),
+)
 PART_DEAD = Family("headrace_part_dead_letters", GAUGE, "Records that a part could not process, and kept.", _PART)
 FAMILIES: Final = (
     SEEN,
@@ -38,6 +53,10 @@ FAMILIES: Final = (
     TOPIC_BYTES,
     TOPIC_OFFSETS,
     GROUP_LAG,
+    SHARE_IN_FLIGHT,
+    SHARE_REDELIVERIES,
+    QUEUE_AGE,
+    QUEUE_DEAD,
     PART_STATE,
     PART_LAG,
     PART_AGE,
@@ -65,7 +84,24 @@ def collect(state: State, now_ms: int) -> Iterator[Samples]:
                 key = (group.name, lag.partition.topic)
                 lags[key] = lags.get(key, 0) + lag.records
     yield Samples(GROUP_LAG, keep_largest(lags.items(), MOST_SERIES)[0])
+    yield from _queues(snapshot)
     yield from _parts(state, now_ms)
+
+
+def _queues(snapshot: Snapshot) -> Iterator[Samples]:
+    """The depth of a queue is the lag of its groups."""
+    groups = [((group.name, queue.topic), group) for queue in snapshot.queues.values() for group in queue.groups]
+    numbers: dict[Family, list[tuple[tuple[str, str], float | None]]] = {
+        SHARE_IN_FLIGHT: [(labels, group.in_flight) for labels, group in groups],
+        SHARE_REDELIVERIES: [(labels, group.redeliveries) for labels, group in groups],
+        QUEUE_AGE: [
+            (labels, (group.age_ms(snapshot.at_ms) or 0) / 1000 if group.depth else 0) for labels, group in groups
+        ],
+        QUEUE_DEAD: [(labels, group.letters.number if group.letters else None) for labels, group in groups],
+    }
+    for family, samples in numbers.items():
+        known = [(labels, number) for labels, number in samples if number is not None]
+        yield Samples(family, keep_largest(known, MOST_SERIES)[0])
 
 
 def _parts(state: State, now_ms: int) -> Iterator[Samples]:

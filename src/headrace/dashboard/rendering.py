@@ -8,7 +8,7 @@ from enum import Enum
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from headrace.dashboard import format as shown
-from headrace.dashboard.alerts import Severity, group_link, job_link, topic_link
+from headrace.dashboard.alerts import Severity, group_link, job_link, queue_link, topic_link
 from headrace.dashboard.charts import Chart
 from headrace.dashboard.page import Model, Page
 from headrace.dashboard.settings import Settings
@@ -40,6 +40,7 @@ class Templates:
             "topic_link": topic_link,
             "group_link": group_link,
             "job_link": job_link,
+            "queue_link": queue_link,
         }
         env.globals["ui"] = env.get_template("macros.html").module
         self._env = env

@@ -7,14 +7,18 @@ from headrace.client import admin
 from headrace.client.cluster import Cluster, Topic
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import ClientError, LostConnection, Refused, UnknownGroup, VersionNotSpoken
-from headrace.client.groups import GroupListing, list_groups
+from headrace.client.groups import SHARE, GroupListing, list_groups
 from headrace.client.lag import describe_lag, timestamps_at
 from headrace.client.offsets import Bounds, bounds
 from headrace.dashboard.snapshot import GroupSample, PartitionSample, Snapshot, TopicSample
 from headrace.model import TopicPartition
+from headrace.queues.overview import GroupSeen, QueueLook
 
 
-def take_snapshot(cluster: Cluster, coordinators: Coordinators, now_ms: int) -> Snapshot:
+def take_snapshot(
+    cluster: Cluster, coordinators: Coordinators, now_ms: int, queues: QueueLook | None = None
+) -> Snapshot:
+    """How everything is now; `queues` remembers what need not be asked each time."""
     topics = cluster.topics()
     brokers = cluster.brokers()
     # A partition that waits for an election cannot be asked, and must not hide the others.
@@ -28,14 +32,22 @@ def take_snapshot(cluster: Cluster, coordinators: Coordinators, now_ms: int) -> 
     sizes: Mapping[TopicPartition, int] = {}
     with contextlib.suppress(Refused, VersionNotSpoken):  # a hosted Kafka may keep its disks to itself
         sizes = admin.describe_log_dirs(cluster, led)
-    groups = [_group(coordinators, listing, now_ms) for listing in list_groups(cluster)]
+    seen = [_group(coordinators, listing, now_ms) for listing in list_groups(cluster)]
+    groups = {group.name: group for group in seen if group}
+    sharing = [
+        GroupSeen(group.name, group.state, len(group.members), group.partitions)
+        for group in groups.values()
+        if group.kind == SHARE
+    ]
+    own = [topic.name for topic in topics if not topic.is_internal]
     return Snapshot(
         now_ms,
         brokers.cluster_id,
         brokers.controller,
         dict(sorted(brokers.addresses.items())),
         {topic.name: _topic(topic, held, sizes) for topic in topics},
-        {group.name: group for group in groups if group},
+        groups,
+        (queues or QueueLook()).look(cluster, sharing, own, now_ms),
     )
 
 

@@ -7,6 +7,7 @@ from headrace.client.address import Address
 from headrace.client.groups import GroupMember
 from headrace.client.lag import PartitionLag
 from headrace.model import TopicPartition
+from headrace.queues.overview import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class Snapshot:
     brokers: Mapping[int, Address] = field(default_factory=dict)
     topics: Mapping[str, TopicSample] = field(default_factory=dict)
     groups: Mapping[str, GroupSample] = field(default_factory=dict)
+    queues: Mapping[str, Queue] = field(default_factory=dict)
 
     def waiting(self, places: Mapping[TopicPartition, int]) -> int | None:
         """How many records lie behind these places; None if none of the partitions is known."""

@@ -26,6 +26,7 @@ from headrace.dashboard.settings import Settings
 from headrace.dashboard.snapshot import Snapshot
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
+from headrace.queues.overview import QueueLook
 from headrace.status import (
     CAPTURES,
     DERIVED,
@@ -88,6 +89,7 @@ class Watch:
         self._progress = TopicFeed(PROGRESS, LOOK_BACK)
         self._stored = TopicFeed(OFFSETS_TOPIC, LOOK_BACK)
         self._readers = {topic: StatusReader(topic, look_back=LOOK_BACK, most=MAX_STATUSES) for topic in _STATUS_TOPICS}
+        self._queues = QueueLook()
         self._is_doubtful = False
         self._jobs: Jobs = {}
         self._positions: Mapping[str, Status] = {}
@@ -139,7 +141,7 @@ class Watch:
         before = self.state
         now_ms = self._clock.now_ms()
         try:
-            snapshot = take_snapshot(cluster, coordinators, now_ms)
+            snapshot = take_snapshot(cluster, coordinators, now_ms, self._queues)
             self._jobs = with_batches(self._jobs, self._news(self._progress, cluster, snapshot))
             statuses = self._statuses(cluster, snapshot)
             ages = {key: _ages(cluster, snapshot, reports[-1].places) for key, reports in self._jobs.items()}

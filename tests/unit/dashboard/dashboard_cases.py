@@ -5,12 +5,14 @@ from headrace.client.address import Address
 from headrace.client.groups import GroupMember
 from headrace.client.lag import PartitionLag, Retention
 from headrace.client.reader import ReadRecord
+from headrace.client.share_groups import ShareOffset
 from headrace.dashboard.app import Dashboard
 from headrace.dashboard.history import History
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.snapshot import GroupSample, PartitionSample, Snapshot, TopicSample
 from headrace.dashboard.watch import State
 from headrace.model import TopicPartition
+from headrace.queues.overview import Letters, Queue, QueueGroup
 from headrace.records import Record
 from headrace.serving.access import Access
 
@@ -34,7 +36,7 @@ def lag(partition=0, committed=40, end=100, *, start=0, next_ms=None, retention=
     )  # fmt: skip
 
 
-def group(name="billing", partitions=None, *, members=1, state="Stable", problem=None):
+def group(name="billing", partitions=None, *, members=1, state="Stable", problem=None, kind="classic"):
     there = tuple(
         GroupMember(f"m-{index}", None, f"client-{index}", "127.0.0.1", (TopicPartition("orders", index),))
         for index in range(members)
@@ -42,7 +44,7 @@ def group(name="billing", partitions=None, *, members=1, state="Stable", problem
     return GroupSample(
         name,
         state,
-        "classic",
+        kind,
         "range",
         1,
         there,
@@ -53,12 +55,31 @@ def group(name="billing", partitions=None, *, members=1, state="Stable", problem
     )
 
 
-def snapshot(at_ms=NOW, topics=None, groups=None):
+def queue(
+    name="emails",
+    depth=7,
+    *,
+    group="mailers",
+    members=1,
+    oldest_ms=NOW - 60_000,
+    in_flight=2,
+    redeliveries=3,
+    letters=1,
+    is_exact=True,
+):
+    """A queue that one group has."""
+    shared = ShareOffset(100 - depth, depth, in_flight, redeliveries)
+    partition = PartitionLag(TopicPartition(name, 0), 100 - depth, 0, 100, next_ms=oldest_ms, shared=shared)
+    kept = None if letters is None else Letters(f"dlq.{name}", letters, is_exact)
+    return Queue(name, (QueueGroup(group, "Stable", members, (partition,), kept),))
+
+
+def snapshot(at_ms=NOW, topics=None, groups=None, queues=()):
     topics = [topic()] if topics is None else topics
     groups = [group()] if groups is None else groups
     return Snapshot(
         at_ms, "a-cluster", 1, {1: Address("127.0.0.1", 9092)}, {found.name: found for found in topics},
-        {found.name: found for found in groups},
+        {found.name: found for found in groups}, {found.topic: found for found in queues},
     )  # fmt: skip
 
 

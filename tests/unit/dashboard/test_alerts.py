@@ -3,11 +3,11 @@
 from headrace.client.lag import Retention
 from headrace.connect.sync.places import group_of
 from headrace.dashboard.alerts import Known, Severity, find_alerts, is_growing
-from headrace.dashboard.history import History, Point
+from headrace.dashboard.history import DEPTH, History, Point
 from headrace.dashboard.reports import BatchReport
 from headrace.model import TopicPartition
 from headrace.status import CAPTURES, DERIVED, Status
-from tests.unit.dashboard.dashboard_cases import NOW, group, lag, snapshot, topic
+from tests.unit.dashboard.dashboard_cases import NOW, group, lag, queue, snapshot, topic
 
 
 def alerts(found=None, history=None, jobs=None, statuses=None, before=None):
@@ -72,6 +72,28 @@ def batch(number, at_ms, *, input_rate=10.0, processing_rate=100.0, place=300):
         "revenue", "out", number, at_ms, None, 10, input_rate, processing_rate, 100, None, 0, 0, 0, None, None,
         {TopicPartition("orders", 1): place},
     )  # fmt: skip
+
+
+def test_a_queue_that_grows_one_whose_messages_wait_and_one_with_dead_letters():
+    history = History(queues={("emails", "mailers"): {DEPTH: growing(50)}})
+    assert keys(snapshot(queues=[queue(letters=0)]), history) == ["depth:emails:mailers"]
+    (old,) = alerts(snapshot(queues=[queue(oldest_ms=NOW - 2 * 3_600_000, letters=None)]))
+    assert (old.key, old.severity, old.link) == ("oldest:emails:mailers", Severity.WARNING, "/queues/emails")
+    assert "has waited for 2 h" in old.sentence
+    (dead,) = alerts(snapshot(queues=[queue()]))
+    assert dead.key == "letters:queue:dlq.emails"
+    assert dead.sentence.startswith("1 message is a dead letter in dlq.emails: see headrace queue redrive emails")
+    (many,) = alerts(snapshot(queues=[queue(letters=20_000, is_exact=False)]))
+    assert many.sentence.startswith("up to 20,000 messages are dead letters")
+
+
+def test_nobody_works_on_a_queue_and_that_is_told_once():
+    """As of any group without members; that its messages are old then is no news."""
+    empty = queue(members=0, oldest_ms=NOW - 2 * 3_600_000, letters=None)
+    workers = group("mailers", [lag(topic="emails")], members=0, state="Empty", kind="share")
+    assert keys(snapshot(groups=[workers], queues=[empty])) == ["unread:mailers"]
+    history = History(group_lags={"mailers": growing(50)})
+    assert keys(snapshot(groups=[group("mailers", kind="share")]), history) == []
 
 
 def test_a_job_that_is_silent_though_records_wait():

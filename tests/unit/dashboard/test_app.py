@@ -1,6 +1,7 @@
 """Every page from a known state: full, empty, before the first look, and without a broker."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from starlette.testclient import TestClient
@@ -14,10 +15,10 @@ from headrace.dashboard.pages.records import new_record, row
 from headrace.dashboard.reports import with_batches
 from headrace.dashboard.watch import Problem, State
 from headrace.model import TopicPartition
-from tests.unit.dashboard.dashboard_cases import NOW, dashboard, group, lag, read, snapshot, state, topic
+from tests.unit.dashboard.dashboard_cases import NOW, dashboard, group, lag, queue, read, snapshot, state, topic
 
-PATHS = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/groups/billing", "/pipelines",
-         "/pipelines/revenue", "/changes", "/derived", "/views", "/alerts")  # fmt: skip
+PATHS = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/groups/billing", "/queues",
+         "/queues/emails", "/pipelines", "/pipelines/revenue", "/changes", "/derived", "/views", "/alerts")  # fmt: skip
 PROGRESS = {"job": "revenue", "batch": 4, "rows": 10, "watermark": "2026-05-01T11:59:00.000Z", "late_rows": 3}
 
 
@@ -27,7 +28,11 @@ def client(found):
 
 def full():
     jobs = with_batches({}, [read("revenue", json.dumps(PROGRESS | {"batch": batch}), at_ms=NOW) for batch in range(4)])
-    return state(jobs=jobs, alerts=(Alert("a", Severity.DANGER, "billing", "loses records.", "/groups/billing", NOW),))
+    return state(
+        snapshot(queues=[queue()]),
+        jobs=jobs,
+        alerts=(Alert("a", Severity.DANGER, "billing", "loses records.", "/groups/billing", NOW),),
+    )
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -50,8 +55,6 @@ def test_a_page_before_the_first_look_and_without_a_broker(path):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_page_keeps_what_was_seen_while_the_broker_is_away(path):
-    from dataclasses import replace
-
     answer = client(replace(full(), problem=Problem("gone", NOW, is_away=True))).get(path)
     assert answer.status_code == 200
     assert "The broker is unreachable." in answer.text
@@ -67,7 +70,7 @@ def test_a_danger_is_told_on_every_page():
     [("/", "No topics yet"), ("/topics", "No topics yet"), ("/groups", "No groups yet"),
      ("/pipelines", "headrace pipeline run"), ("/changes", "No captures yet"), ("/derived", "No derived systems yet"),
      ("/views", "No views yet"), ("/alerts", "No problems"), ("/topics?q=zzz", "No topic matches"),
-     ("/groups?q=zzz", "No group matches")],
+     ("/groups?q=zzz", "No group matches"), ("/queues", "No queues yet"), ("/queues?q=zzz", "No queue matches")],
 )  # fmt: skip
 def test_an_empty_page_says_what_to_do(path, words):
     found = snapshot() if "q=" in path else snapshot(topics=[], groups=[])
@@ -75,7 +78,7 @@ def test_an_empty_page_says_what_to_do(path, words):
 
 
 @pytest.mark.parametrize(
-    "path", ["/topics/gone", "/groups/gone", "/pipelines/gone", "/topics/gone/records", "/nowhere"]
+    "path", ["/topics/gone", "/groups/gone", "/queues/gone", "/pipelines/gone", "/topics/gone/records", "/nowhere"]
 )
 def test_what_is_not_there_is_not_found(path):
     answer = client(full()).get(path)
@@ -94,6 +97,17 @@ def test_every_page_is_json_too(path):
 def test_json_tells_what_the_page_tells():
     assert client(full()).get("/api/groups").json()["rows"][0]["lag"] == 60
     assert client(full()).get("/api/topics").json()["rows"][0]["records"] == 300
+
+
+def test_a_queue_with_nobody_and_one_on_a_kafka():
+    lone = queue("lone")
+    found = state(snapshot(queues=[replace(lone, groups=()), queue("kafkas", in_flight=None, redeliveries=None)]))
+    page = client(found).get("/queues").text
+    assert "no group yet" in page
+    assert "kafkas" in page
+    assert "Messages wait until" in client(found).get("/queues/lone").text
+    (row,) = client(found).get("/api/queues/kafkas").json()["rows"]
+    assert (row["depth"], row["age_ms"], row["in_flight"], row["letters"]["number"]) == (7, 60_000, None, 1)
 
 
 def test_what_others_wrote_is_escaped():

@@ -1,7 +1,18 @@
 """Rates and lags over time."""
 
-from headrace.dashboard.history import POINTS, History, Point, smooth, window
-from tests.unit.dashboard.dashboard_cases import NOW, group, lag, snapshot, topic
+from headrace.dashboard.history import (
+    AGE,
+    DEPTH,
+    IN_FLIGHT,
+    LETTERS,
+    POINTS,
+    REDELIVERIES,
+    History,
+    Point,
+    smooth,
+    window,
+)
+from tests.unit.dashboard.dashboard_cases import NOW, group, lag, queue, snapshot, topic
 
 
 def advanced(*snapshots):
@@ -52,3 +63,24 @@ def test_smoothing_and_windows():
     assert smooth(series, 2) == 8.5
     assert smooth(()) is None
     assert [point.value for point in window(series, 3000)] == [7, 8, 9]
+
+
+def test_a_queue_over_time():
+    history = advanced(
+        snapshot(NOW, queues=[queue(depth=7, redeliveries=3)]),
+        snapshot(NOW + 2000, queues=[queue(depth=5, redeliveries=13, letters=4)]),
+        snapshot(NOW + 3000, queues=[queue(depth=0, redeliveries=1, in_flight=0)]),  # a broker that was started anew
+    )
+    series = history.queues["emails", "mailers"]
+    assert [point.value for point in series[DEPTH]] == [7, 5, 0]
+    assert [point.value for point in series[AGE]] == [60, 62, 0]
+    assert [point.value for point in series[IN_FLIGHT]] == [2, 2, 0]
+    assert [point.value for point in series[REDELIVERIES]] == [5, 1]
+    assert [point.value for point in series[LETTERS]] == [1, 4, 1]
+
+
+def test_a_queue_that_is_gone_has_no_history_and_one_on_a_kafka_only_what_is_known():
+    kafka = queue(in_flight=None, redeliveries=None, letters=None)
+    series = advanced(snapshot(NOW, queues=[kafka]), snapshot(NOW + 1000, queues=[kafka])).queues["emails", "mailers"]
+    assert {fact: len(points) for fact, points in series.items() if points} == {DEPTH: 2, AGE: 2}
+    assert advanced(snapshot(NOW, queues=[kafka]), snapshot(NOW + 1000)).queues == {}

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from headrace.dashboard.metrics import FAMILIES
 from headrace.dashboard.watch import Problem, State
 from headrace.status import DERIVED, PIPELINES, Status
-from tests.unit.dashboard.dashboard_cases import NOW, TOKEN, dashboard, group, lag, snapshot, state
+from tests.unit.dashboard.dashboard_cases import NOW, TOKEN, dashboard, group, lag, queue, snapshot, state
 
 
 def client(found, **access):
@@ -40,6 +40,20 @@ def test_the_state_of_a_stack_as_numbers():
     assert found["headrace_part_lag_records", ("kind", "derived"), ("name", "cache")] == 7
     assert found["headrace_part_lag_seconds", ("kind", "derived"), ("name", "cache")] == 1.5
     assert found["headrace_part_dead_letters", ("kind", "pipeline"), ("name", "revenue")] == 2
+
+
+def test_queues_as_numbers():
+    found = numbers(
+        state(snapshot(queues=[queue(), queue("on-kafka", in_flight=None, redeliveries=None, letters=None)]))
+    )
+    ours, kafkas = ((("group", "mailers"), ("topic", name)) for name in ("emails", "on-kafka"))
+    assert found["headrace_share_in_flight_records", *ours] == 2
+    assert found["headrace_share_redeliveries_total", *ours] == 3
+    assert found["headrace_queue_oldest_seconds", *ours] == found["headrace_queue_oldest_seconds", *kafkas] == 60
+    assert found["headrace_queue_dead_letters", *ours] == 1
+    assert not any(
+        name.startswith(("headrace_share", "headrace_queue_dead")) for name, *labels in found if kafkas == (*labels,)
+    )
 
 
 def test_a_dashboard_is_ready_when_it_sees_the_cluster():

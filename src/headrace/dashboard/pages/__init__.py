@@ -5,9 +5,11 @@ from headrace.dashboard.pages.groups import GROUP, GROUPS
 from headrace.dashboard.pages.overview import ALERTS, MAP, OVERVIEW
 from headrace.dashboard.pages.parts import CAPTURES, DERIVED, VIEWS
 from headrace.dashboard.pages.pipelines import PIPELINE, PIPELINES
+from headrace.dashboard.pages.queues import QUEUE, QUEUES
 from headrace.dashboard.pages.records import RECORDS
 from headrace.dashboard.pages.topics import SCHEMA, TOPIC, TOPICS
 
 PAGES: tuple[Page, ...] = (
-    OVERVIEW, TOPICS, RECORDS, SCHEMA, TOPIC, GROUPS, GROUP, MAP, PIPELINES, PIPELINE, CAPTURES, DERIVED, VIEWS, ALERTS,
+    OVERVIEW, TOPICS, RECORDS, SCHEMA, TOPIC, GROUPS, GROUP, QUEUES, QUEUE, MAP, PIPELINES, PIPELINE, CAPTURES, DERIVED,
+    VIEWS, ALERTS,
 )  # fmt: skip

@@ -1,0 +1,230 @@
+"""`headrace queue` against a broker and members of share groups: what it shows, what it does, and what it refuses."""
+
+import itertools
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from headrace import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Coordinators
+from headrace.client.groups import committed_offsets
+from headrace.client.transactions import Transactions
+from headrace.queues.moving import Mover
+from tests.conformance.clients.sharing import ACCEPT, RELEASE, Sharer, set_group
+from tests.conformance.clients.wire import Wire
+from tests.integration.cli_runs import assert_one_sentence, assert_wrong_call, run_cli
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker(durability="os") as broker:
+        yield broker
+
+
+@pytest.fixture
+def headrace(broker):
+    return partial(run_cli, bootstrap=broker.bootstrap_servers)
+
+
+@pytest.fixture
+def emails(headrace):
+    """A topic of one partition with eight messages, which nobody has."""
+    return make_queue(headrace, f"emails{next(_numbers)}")
+
+
+def make_queue(headrace, name):
+    assert headrace("topic", "create", name, "--partitions", 1).code == 0
+    lines = "\n".join(f'{{"value": "{{\\"n\\": {number}}}", "key": "k{number}"}}' for number in range(8))
+    assert headrace("produce", name, "--json-lines", stdin=lines).code == 0
+    return name
+
+
+@contextmanager
+def worker(broker, topic, group, **settings):
+    """A member of a share group that holds all messages."""
+    with Wire(broker.bootstrap_servers) as wire:
+        set_group(wire, group, share_auto_offset_reset="earliest", **settings)
+        sharer = Sharer(wire, group, topic)
+        sharer.join()
+        held = 0
+        while held < 8:  # as many fetches as the batches need
+            answer = sharer.fetch_some()
+            held += sum(
+                run.last_offset - run.first_offset + 1
+                for found in answer.responses
+                for partition in found.partitions
+                for run in partition.acquired_records
+            )
+        yield sharer
+        sharer.beat(epoch=-1)  # leaves, and what it holds is available again
+
+
+def only_group(headrace, queue):
+    (group,) = headrace("queue", "describe", queue, "--json").json["groups"]
+    return group
+
+
+def values(headrace, topic):
+    return [record["value"] for record in headrace("tail", topic, "--no-follow", "--json").json_lines]
+
+
+def peeked(headrace, queue, *options):
+    shown = headrace("queue", "peek", queue, "--json", *options).json_lines
+    return [(message["offset"], message["state"], message["deliveries"]) for message in shown]
+
+
+def some_are_finished(broker, topic, group):
+    """A group that has finished 0, 1 and 5, and has nobody any more."""
+    with worker(broker, topic, group) as sharer:
+        sharer.acknowledge((0, 1, [ACCEPT]), (5, 5, [ACCEPT]))
+
+
+# --- looking
+
+
+def test_no_queues():
+    with Broker(durability="os") as broker:
+        headrace = partial(run_cli, bootstrap=broker.bootstrap_servers)
+        assert headrace("queue", "list").out.startswith("no queues yet")
+        assert headrace("queue", "list", "--json").json == []
+
+
+def test_a_queue_is_listed_and_described_while_it_is_worked_on(headrace, broker, emails):
+    with worker(broker, emails, f"{emails}-mailers") as sharer:
+        sharer.acknowledge((0, 1, [ACCEPT]), (3, 3, [RELEASE]))
+        sharer.fetch_some()  # 3 again
+        sharer.acknowledge((4, 4, [RELEASE]))
+        (listed,) = [found for found in headrace("queue", "list", "--json").json if found["queue"] == emails]
+        text = headrace("queue", "list").out
+        described = headrace("queue", "describe", emails).out
+        messages = peeked(headrace, emails)
+        lines = headrace("queue", "peek", emails, "--limit", 2).out.splitlines()
+    (group,) = listed["groups"]
+    assert (group["group"], group["state"], group["members"]) == (f"{emails}-mailers", "Stable", 1)
+    assert (group["depth"], group["in_flight"], group["redeliveries"]) == (6, 5, 1)
+    assert 0 <= group["oldest_seconds"] < 3600
+    assert group["dead_letters"] is None
+    assert f"{emails}-mailers" in text
+    assert "begins at" in described
+    assert messages == [
+        (2, "in flight", 1),
+        (3, "in flight", 2),
+        (4, "available", 1),
+        (5, "in flight", 1),
+        (6, "in flight", 1),
+        (7, "in flight", 1),
+    ]
+    assert len(lines) == 2
+    assert lines[0].endswith('{"n": 2}  [in flight, delivered once]')
+    assert lines[1].endswith('{"n": 3}  [in flight, delivered 2 times]')
+
+
+def test_peeking_takes_nothing(headrace, broker, emails):
+    some_are_finished(broker, emails, f"{emails}-mailers")
+    before = only_group(headrace, emails)
+    assert [offset for offset, _, _ in peeked(headrace, emails)] == [2, 3, 4, 6, 7]
+    after = only_group(headrace, emails)
+    assert (after["depth"], after["in_flight"], after["redeliveries"]) == (5, 0, before["redeliveries"])
+
+
+def test_a_topic_that_is_set_to_be_a_queue_is_one(headrace):
+    headrace("topic", "create", "declared", "--config", "headrace.queue=true")
+    (listed,) = [found for found in headrace("queue", "list", "--json").json if found["queue"] == "declared"]
+    assert listed["groups"] == []
+    assert "no group yet" in headrace("queue", "list").out
+    described = headrace("queue", "describe", "declared", "--json").json
+    assert described["configs"]["headrace.queue"] == "true"
+
+
+# --- purging
+
+
+def test_purge(headrace, broker, emails):
+    some_are_finished(broker, emails, f"{emails}-mailers")
+    planned = headrace("queue", "purge", emails, "--dry-run", "--json").json
+    assert planned == {"queue": emails, "group": f"{emails}-mailers", "purged": 5, "dry_run": True}
+    assert only_group(headrace, emails)["depth"] == 5
+    assert headrace("queue", "purge", emails, "--yes").out == f"left 5 messages of {emails} behind\n"
+    assert only_group(headrace, emails)["depth"] == 0
+    assert headrace("queue", "peek", emails).out == f"{emails}-mailers has finished everything in {emails}\n"
+    assert len(values(headrace, emails)) == 8  # other groups have them yet
+
+
+# --- moving
+
+
+def test_move_takes_what_is_not_finished(headrace, broker, emails):
+    some_are_finished(broker, emails, f"{emails}-mailers")
+    target = f"{emails}-later"
+    headrace("topic", "create", target, "--partitions", 1)
+    assert (
+        headrace("queue", "move", emails, target, "--dry-run").out
+        == f"would move 5 messages from {emails} to {target}\n"
+    )
+    assert values(headrace, target) == []
+    moved = headrace("queue", "move", emails, target, "--yes", "--json").json
+    assert moved == {"queue": emails, "group": f"{emails}-mailers", "to": target, "moved": 5, "dry_run": False}
+    assert values(headrace, target) == [f'{{"n": {number}}}' for number in (2, 3, 4, 6, 7)]
+    assert only_group(headrace, emails)["depth"] == 0
+    again = headrace("queue", "move", emails, target, "--yes")
+    assert again.out == f"moved 0 messages from {emails} to {target}\n"
+    assert len(values(headrace, target)) == 5
+
+
+def test_a_move_that_was_killed_before_its_end_copies_nothing_twice(headrace, broker, emails):
+    """Everything is copied and committed, and the share group begins where it did."""
+    group, target = f"{emails}-mailers", f"{emails}-later"
+    some_are_finished(broker, emails, group)
+    headrace("topic", "create", target, "--partitions", 1)
+    with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+        coordinators = Coordinators(cluster)
+        mover = Mover(coordinators, emails, group, target)
+
+        def kill(_):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            mover.run(kill)
+        Transactions(cluster).begin(f"headrace-move.{group}.{emails}", 60_000)  # its markers are written
+        assert list(committed_offsets(coordinators, f"headrace-move.{group}.{emails}").values()) == [(8, "")]
+    assert only_group(headrace, emails)["depth"] == 5
+    assert len(values(headrace, target)) == 5
+    assert headrace("queue", "move", emails, target, "--yes").code == 0
+    assert len(values(headrace, target)) == 5
+    assert only_group(headrace, emails)["depth"] == 0
+    assert f"headrace-move.{group}.{emails}" not in headrace("group", "list").out
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize("command", [["purge"], ["move"]])
+def test_a_group_with_members_is_left_alone(headrace, broker, emails, command):
+    target = [f"{emails}-later"] if command == ["move"] else []
+    headrace("topic", "create", f"{emails}-later")
+    with worker(broker, emails, f"{emails}-mailers"):
+        refused = headrace("queue", *command, emails, *target, "--yes")
+        assert_one_sentence(refused, f"group '{emails}-mailers' has 1 member")
+        assert only_group(headrace, emails)["depth"] == 8
+
+
+def test_mistakes_get_one_sentence(headrace, broker, emails):
+    assert_one_sentence(headrace("queue", "describe", "nowhere"), "topic 'nowhere' does not exist")
+    assert_one_sentence(headrace("queue", "peek", emails), f"no share group has '{emails}'", "headrace queue list")
+    some_are_finished(broker, emails, f"{emails}-a")
+    wrong = headrace("queue", "purge", emails, "--group", "other", "--yes")
+    assert_one_sentence(wrong, f"group 'other' does not have '{emails}'", f"name one of {emails}-a with --group")
+    some_are_finished(broker, emails, f"{emails}-b")
+    several = headrace("queue", "peek", emails)
+    assert_one_sentence(several, f"'{emails}' has several groups: name one of {emails}-a, {emails}-b with --group")
+    itself = headrace("queue", "move", emails, emails, "--group", f"{emails}-a", "--yes")
+    assert_one_sentence(itself, "cannot be moved to itself")
+    missing = headrace("queue", "move", emails, "nowhere", "--group", f"{emails}-a", "--yes")
+    assert_one_sentence(missing, "topic 'nowhere' does not exist")
+    assert_wrong_call(headrace("queue", "purge", emails, "--group", f"{emails}-a"), "no terminal to ask in")
+    assert {group["depth"] for group in headrace("queue", "describe", emails, "--json").json["groups"]} == {5}
