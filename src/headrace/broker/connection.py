@@ -789,7 +789,8 @@ class Connection:
         if self._is_writing:
             self._loop.remove_writer(self._fd)
         for task in self._tasks:
-            task.cancel()
+            # After its first step: what was wrapped in a coroutine that never began would never be closed.
+            self._loop.call_soon(task.cancel)
         if self._evaluated is not None:
             self._evaluated.cancel()
         self._steps = None
