@@ -51,7 +51,7 @@ class Topic:
     @property
     def priorities(self) -> int:
         """How many levels its partitions have."""
-        return int(self.settings.get("headrace.queue.priorities", "1"))
+        return self.partitions[0].config.headrace_queue_priorities if self.partitions else 1
 
 
 AUDIT_TOPIC = "__headrace_audit"

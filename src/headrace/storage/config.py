@@ -36,6 +36,7 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3_600_000
     # What Kafka does not have: of what its records ask for besides being kept, which others act on.
     headrace_queue: bool = False
+    headrace_queue_priorities: int = 1
     headrace_queue_ttl_ms: int = -1
     headrace_queue_dedup_window_ms: int = 300_000
     headrace_bindings: str = ""
@@ -113,6 +114,7 @@ _BOUNDS: list[tuple[str, float, float]] = [
     ("max_message_bytes", 0, MAX_INT),
     ("message_timestamp_before_max_ms", 0, MAX_LONG),
     ("message_timestamp_after_max_ms", 0, MAX_LONG),
+    ("headrace_queue_priorities", 1, MAX_INT),
     ("headrace_queue_ttl_ms", -1, MAX_LONG),
     ("headrace_queue_dedup_window_ms", 0, MAX_LONG),
 ]
