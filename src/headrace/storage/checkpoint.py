@@ -23,6 +23,7 @@ RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
+MEMORY_START = "memory-start-offset-checkpoint"  # ours: where logs in memory begin next
 
 _VERSION = 0
 

@@ -1,6 +1,7 @@
 """The settings of one log, with Kafka's names and defaults.
 
-A field's name is Kafka's with `_` for `.`: `segment_bytes` is `segment.bytes`. There is no other table of names.
+A field's name is Kafka's with `_` for `.`: `segment_bytes` is `segment.bytes`. There is no other table of names. What
+begins with `headrace.` is ours.
 """
 
 import dataclasses
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from headrace.delivery.overflow import Policy
 from headrace.errors import nearest
 from headrace.records import Rules
 from headrace.storage.errors import InvalidLogConfig
@@ -15,6 +17,11 @@ from headrace.storage.errors import InvalidLogConfig
 MAX_LONG = 2**63 - 1
 MAX_INT = 2**31 - 1
 DAY_MS = 24 * 60 * 60 * 1000
+
+DISK, MEMORY = "disk", "memory"
+_MEMORY_SEGMENTS = 16  # of a memory log that is full: what goes, goes by the segment
+_MEMORY_SEGMENT_BYTES = 4 * 1024, 1024**2  # at least, at most
+_QUEUE_SEGMENT_BYTES = 16 * 1024**2  # where records go before retention wants it, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +41,18 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = MAX_LONG
     message_timestamp_after_max_ms: int = 3_600_000
-    # What Kafka does not have: of what its records ask for besides being kept, which others act on.
+    # What Kafka does not have. Of what records ask for besides being kept, which others act on:
     headrace_queue: bool = False
     headrace_queue_priorities: int = 1
     headrace_queue_ttl_ms: int = -1
     headrace_queue_dedup_window_ms: int = 300_000
     headrace_bindings: str = ""
+    # And where they are kept, and how many, for how long:
+    headrace_storage: str = DISK
+    headrace_overflow: str = Policy.BUFFER
+    headrace_overflow_records: int = -1
+    headrace_overflow_bytes: int = -1
+    headrace_queue_delete_acknowledged: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
@@ -55,16 +68,44 @@ class LogConfig:
             raise InvalidLogConfig(
                 f"message.timestamp.type={self.message_timestamp_type} is unknown: use CreateTime or LogAppendTime"
             )
+        if self.headrace_storage not in (DISK, MEMORY) or self.headrace_overflow not in tuple(Policy):
+            raise InvalidLogConfig(
+                f"headrace.storage={self.headrace_storage}, headrace.overflow={self.headrace_overflow}: use disk or "
+                f"memory, and one of {', '.join(Policy)}"
+            )
 
     @property
     def compacts(self) -> bool:
         """Whether the log keeps the latest record per key."""
-        return "compact" in self.cleanup_policy
+        return "compact" in self.cleanup_policy and not self._is_queue
 
     @property
     def deletes(self) -> bool:
         """Whether old segments are removed by age and size."""
-        return "delete" in self.cleanup_policy
+        return "delete" in self.cleanup_policy or self._is_queue
+
+    @property
+    def _is_queue(self) -> bool:
+        """Whether records go for other reasons than their keys, whatever the broker's default policy is."""
+        return self.frees_acknowledged or self.headrace_overflow != Policy.BUFFER
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether nothing of the log is on the disk."""
+        return self.headrace_storage == MEMORY
+
+    @property
+    def frees_acknowledged(self) -> bool:
+        """Whether what every share group has finished is removed before retention would."""
+        return self.headrace_queue_delete_acknowledged or self.is_in_memory
+
+    @property
+    def roll_bytes(self) -> int:
+        """At which size a segment is full; where room is wanted soon, segments are small."""
+        if self.is_in_memory:
+            least, most = _MEMORY_SEGMENT_BYTES
+            return min(self.segment_bytes, most, max(least, self.headrace_overflow_bytes // _MEMORY_SEGMENTS))
+        return min(self.segment_bytes, _QUEUE_SEGMENT_BYTES) if self._is_queue else self.segment_bytes
 
     @property
     def roll_ms(self) -> int:
@@ -117,6 +158,8 @@ _BOUNDS: list[tuple[str, float, float]] = [
     ("headrace_queue_priorities", 1, MAX_INT),
     ("headrace_queue_ttl_ms", -1, MAX_LONG),
     ("headrace_queue_dedup_window_ms", 0, MAX_LONG),
+    ("headrace_overflow_records", -1, MAX_LONG),
+    ("headrace_overflow_bytes", -1, MAX_LONG),
 ]
 
 
@@ -135,7 +178,7 @@ def _parse(name: str, kind: Any, text: str) -> object:
     if kind is str:
         return text
     if kind is bool:
-        return text.lower() == "true"
+        return text.strip().lower() == "true"
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 

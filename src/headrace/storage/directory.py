@@ -2,6 +2,10 @@
 
 One folder a partition, `topic-partition`, and Kafka's checkpoints at the top: how far each log is durable, where it
 begins, how far it is compacted. The marker of a clean shutdown is there only while nobody has the directory open.
+
+Of a log in memory there is one number on the disk, in a file of ours: where it begins when the directory is opened
+next. That is never before its end, so no offset is ever another record's: it is written before the log is used, far
+ahead of it, ever again before that is reached, and exactly when the directory is closed.
 """
 
 import base64
@@ -31,12 +35,14 @@ from headrace.storage.errors import (
 from headrace.storage.filesystem import FileSystem, OsFileSystem
 from headrace.storage.log import Log
 from headrace.storage.log_loader import Recovery, open_log
+from headrace.storage.memory_files import MemoryFiles
 from headrace.storage.names import LOG
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 METADATA = "partition.metadata"
 _DELETE_SUFFIX = "-delete"
+_OFFSETS_AHEAD = 2**32  # of a log in memory
 _CONTROLLERS = "__cluster_metadata"  # the log of a Kafka that was here: no topic, and its way back
 
 ConfigFor = Callable[[TopicPartition], LogConfig]
@@ -61,6 +67,8 @@ class LogDirectory:
         self._lock = RLock()
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, UUID] = {}
+        self._memory = MemoryFiles(clock)
+        self._next_starts: dict[TopicPartition, int] = {}  # of logs in memory, when the directory is opened next
         self._cleaned_to: dict[TopicPartition, int] = {}
         self._failed_cleaning: dict[TopicPartition, int] = {}
         self._is_closed = False
@@ -107,6 +115,7 @@ class LogDirectory:
         starts = self._read(checkpoint.LOG_START)
         folders = self._partition_folders()
         there = {partition for partition, _ in folders}
+        self._next_starts = self._read(checkpoint.MEMORY_START)
         cleaned_to = self._read(checkpoint.CLEANER)
         self._cleaned_to = {partition: offset for partition, offset in cleaned_to.items() if partition in there}
         for done, (partition, folder) in enumerate(folders, start=1):
@@ -139,11 +148,11 @@ class LogDirectory:
             if partition and partition.topic == _CONTROLLERS:
                 continue
             if partition and self._is_leftover(self._file(name)):
-                self._remove_folder(self._file(name))
+                self._remove_folder(self._file(name), self._filesystem)
             elif partition:
                 folders.append((partition, self._file(name)))
             elif name.endswith(_DELETE_SUFFIX) and "." in name:
-                self._remove_folder(self._file(name))
+                self._remove_folder(self._file(name), self._filesystem)
         return folders
 
     def _is_leftover(self, folder: str) -> bool:
@@ -192,12 +201,15 @@ class LogDirectory:
                     begun[partition] = self._begin(partition, config, topic_id)
                 self._filesystem.sync_directory(self.path)
                 self._write(checkpoint.RECOVERY_POINT, {**dict.fromkeys(partitions, 0), **self._recovery_points()})
+                if config.is_in_memory:
+                    self._next_starts |= {p: log.end_offset + _OFFSETS_AHEAD for p, log in begun.items()}
+                    self._write(checkpoint.MEMORY_START, self._next_starts)
             except (OSError, StorageError) as error:
                 for log in begun.values():
                     log.abandon()
                 for partition in partitions[: len(begun) + 1]:
                     with suppress(OSError):
-                        self._remove_folder(self._file(str(partition)))
+                        self._remove_folder(self._file(str(partition)), self._files_of(config))
                 if isinstance(error, StorageError):
                     raise
                 raise refusal(self.path, error) from error
@@ -206,16 +218,21 @@ class LogDirectory:
             return list(begun.values())
 
     def _begin(self, partition: TopicPartition, config: LogConfig, topic_id: UUID) -> Log:
-        folder = self._file(str(partition))
-        if self._filesystem.exists(folder):  # what is left of one that could not be made
-            self._remove_folder(folder)
-        self._filesystem.make_directory(folder)
+        folder, filesystem = self._file(str(partition)), self._files_of(config)
+        if filesystem.exists(folder):  # what is left of one that could not be made
+            self._remove_folder(folder, filesystem)
+        filesystem.make_directory(folder)
         text = f"version: 0\ntopic_id: {_encode_id(topic_id)}"
-        write_atomically(self._filesystem, f"{folder}/{METADATA}", text.encode(), sync_name=False)
-        now_ms = self._clock.now_ms()
-        log, _ = open_log(self._filesystem, folder, partition, config, now_ms=now_ms, was_clean=True)
-        self._filesystem.sync_directory(folder)
+        write_atomically(filesystem, f"{folder}/{METADATA}", text.encode(), sync_name=False)
+        start = self._next_starts.get(partition, 0) if config.is_in_memory else 0
+        log, _ = open_log(
+            filesystem, folder, partition, config, now_ms=self._clock.now_ms(), start_offset=start, was_clean=True
+        )
+        filesystem.sync_directory(folder)
         return log
+
+    def _files_of(self, config: LogConfig) -> FileSystem:
+        return self._memory if config.is_in_memory else self._filesystem
 
     def delete(self, partition: TopicPartition) -> None:
         """Remove a log for good. It is gone at once; readers that hold a part of it read on."""
@@ -226,23 +243,27 @@ class LogDirectory:
 
         What cannot be removed does not keep the others from it; it stays, and is the error.
         """
-        doomed = []
+        doomed: list[tuple[str, FileSystem]] = []
+        forgotten = False
         failures: list[StorageError] = []
         with self._lock:
             for log in [self.log(partition) for partition in partitions]:
                 name = self._file(_doomed_name(log.topic_partition))
                 with _collect_failures(failures), _translate_errors(log.directory):
                     log.delete(name)
-                    doomed.append(name)
+                    doomed.append((name, self._files_of(log.config)))
+                    forgotten |= self._next_starts.pop(log.topic_partition, None) is not None
                     del self._logs[log.topic_partition], self._topic_ids[log.topic_partition]
                     self._cleaned_to.pop(log.topic_partition, None)
                     self._failed_cleaning.pop(log.topic_partition, None)
                     self._has_stale_checkpoints = True
             self.sync_names()
             self.checkpoint()
-            for name in doomed:
+            if forgotten:
+                self._write(checkpoint.MEMORY_START, self._next_starts)
+            for name, filesystem in doomed:
                 with suppress(OSError):  # what is left of it goes when the directory is opened next
-                    self._remove_folder(name)
+                    self._remove_folder(name, filesystem)
         if failures:
             raise failures[0]
 
@@ -261,11 +282,23 @@ class LogDirectory:
         """
         log = log or self.log(partition)
         start = log.advance_start(before)
-        if start > log.durable_offset:
-            log.flush()
-        self._write_starts()
-        log.remove_dead_segments(self._clock.now_ms())
+        self.remove_dead([log])
         return start
+
+    def remove_dead(self, logs: Sequence[Log]) -> None:
+        """Remove what lies before the starts of logs, once it is on the disk that they begin there."""
+        failures: list[StorageError] = []
+        for log in logs:
+            with _collect_failures(failures):
+                if log.start_offset > log.durable_offset:
+                    log.flush()
+        self._write_starts()
+        for log in logs:
+            with _collect_failures(failures):
+                if log.start_offset <= log.durable_offset:
+                    log.remove_dead_segments(self._clock.now_ms())
+        if failures:
+            raise failures[0]
 
     def usage(self) -> dict[str, TopicUsage]:
         usage: dict[str, TopicUsage] = {}
@@ -355,6 +388,7 @@ class LogDirectory:
         with self._lock:
             self._write(checkpoint.RECOVERY_POINT, self._recovery_points())
             self._write_starts()
+            self._write_next_starts()
             self._write(checkpoint.HIGH_WATERMARK, {p: log.end_offset for p, log in self._logs.items()})
             if self._has_stale_checkpoints:
                 self._write(checkpoint.CLEANER, self._cleaned_to)
@@ -366,8 +400,21 @@ class LogDirectory:
     def _write_starts(self) -> None:
         """Write down where each log begins; never behind what is on the disk, or a crash leaves it ending before."""
         with self._lock:
-            starts = {p: min(log.start_offset, log.durable_offset) for p, log in self._logs.items()}
+            on_disk = {p: log for p, log in self._logs.items() if not log.config.is_in_memory}
+            starts = {p: min(log.start_offset, log.durable_offset) for p, log in on_disk.items()}
             self._write(checkpoint.LOG_START, starts)
+
+    def _write_next_starts(self, *, is_closing: bool = False) -> None:
+        """Write down where logs in memory begin next, if that has changed."""
+        known = {p: self._logs[p].end_offset for p in self._next_starts if p in self._logs}
+        if is_closing:
+            changed = known
+        else:
+            near = _OFFSETS_AHEAD // 2
+            changed = {p: end + _OFFSETS_AHEAD for p, end in known.items() if end > self._next_starts[p] - near}
+        if changed:
+            self._next_starts |= changed
+            self._write(checkpoint.MEMORY_START, self._next_starts)
 
     # --- the end
 
@@ -382,6 +429,7 @@ class LogDirectory:
             for log in self._logs.values():
                 log.close()
             self.checkpoint()
+            self._write_next_starts(is_closing=True)
             self._write(checkpoint.CLEANER, self._cleaned_to)
             write_atomically(self._filesystem, self._file(CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')
         finally:
@@ -424,11 +472,12 @@ class LogDirectory:
                     return _decode_id(path, value.strip())
         return UUID(int=0)
 
-    def _remove_folder(self, folder: str) -> None:
-        for name in self._filesystem.list(folder):
+    @staticmethod
+    def _remove_folder(folder: str, filesystem: FileSystem) -> None:
+        for name in filesystem.list(folder):
             with suppress(FileNotFoundError):
-                self._filesystem.remove(f"{folder}/{name}")
-        self._filesystem.remove_directory(folder)
+                filesystem.remove(f"{folder}/{name}")
+        filesystem.remove_directory(folder)
 
 
 def _doomed_name(partition: TopicPartition) -> str:

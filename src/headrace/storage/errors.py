@@ -133,6 +133,16 @@ class OutOfOrderSequence(ProducerError):
         self.expected = expected
 
 
+class UnknownProducer(StorageError):
+    """What a producer wrote before is gone, and the log knows nothing of it."""
+
+    def __init__(self, producer_id: int) -> None:
+        super().__init__(
+            f"what producer {producer_id} wrote in its transaction before is gone with a restart: abort the transaction"
+        )
+        self.producer_id = producer_id
+
+
 class StaleProducerEpoch(ProducerError):
     """A batch of a producer that a newer instance of itself has fenced off."""
 

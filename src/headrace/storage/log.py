@@ -16,6 +16,7 @@ from contextlib import suppress
 from threading import RLock
 from typing import NamedTuple
 
+from headrace.delivery.overflow import Policy
 from headrace.errors import HeadraceError
 from headrace.model import NO_TIMESTAMP, TopicPartition
 from headrace.records import HEADER_SIZE, BatchHeader, Buffer, RecordsError, control_type_of, prefix, validate
@@ -28,6 +29,7 @@ from headrace.storage.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     SyncFailed,
+    UnknownProducer,
     WriteFailed,
     refusal,
 )
@@ -71,8 +73,8 @@ class Log:
         self.producers = producers
         self.epochs = epochs
         self._filesystem = filesystem
-        self._config = config
-        self._rules = config.rules
+        self.config = config
+        self._is_in_memory = config.is_in_memory
         self._segments = tuple(segments)
         self._start_offset = start_offset
         self._end_offset = end_offset
@@ -98,6 +100,7 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._rules = config.rules
+        self._roll_bytes = config.roll_bytes
 
     @property
     def start_offset(self) -> int:
@@ -109,7 +112,7 @@ class Log:
 
     @property
     def durable_offset(self) -> int:
-        """Everything before this is known to be on the disk: where recovery begins to check."""
+        """Everything before this is known to be on the disk: where recovery begins to check. In memory all is."""
         return self._durable_offset
 
     @property
@@ -200,6 +203,8 @@ class Log:
             if aborted:
                 segment.indexes.transactions.append(aborted)
         self._end_offset = offset
+        if self._is_in_memory:  # there is no disk to wait for
+            self._durable_offset = offset
         return AppendInfo(first, offset - 1, now_ms if stamp else NO_TIMESTAMP)
 
     def _check_producer(self, batch: memoryview, header: BatchHeader) -> AppendInfo | None:
@@ -208,14 +213,18 @@ class Log:
             if marker:
                 self.producers.check_marker(header, marker[1])
             return None
-        seen = self.producers.check(header)
+        is_known = header.producer_id in self.producers.producers
+        if self._is_in_memory and header.is_transactional and header.base_sequence > 0 and not is_known:
+            # What this transaction wrote before a restart is gone: the rest of it must not be committed alone.
+            raise UnknownProducer(header.producer_id)
+        seen = self.producers.check(header, allow_gaps=self._config.headrace_overflow == Policy.DROP_NEWEST)
         return AppendInfo(seen.base_offset, seen.last_offset, NO_TIMESTAMP, is_duplicate=True) if seen else None
 
     # --- roll
 
     def _is_full(self, active: Segment, size: int, last: Appended, now_ms: int) -> bool:
         config = self._config
-        if active.size + size > config.segment_bytes or last.last_offset - active.base_offset > MAX_INT:
+        if active.size + size > self._roll_bytes or last.last_offset - active.base_offset > MAX_INT:
             return True
         first = active.first_timestamp
         age = now_ms - self._rolled_ms if first is None or first < 0 else last.max_timestamp - first

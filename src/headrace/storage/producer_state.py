@@ -8,6 +8,7 @@ same state. A log without idempotent producers has an empty state and pays nothi
 from collections import deque
 from typing import NamedTuple
 
+from headrace.delivery.overflow import is_before
 from headrace.records import BatchHeader, ControlType
 from headrace.storage.errors import (
     InvalidTransactionState,
@@ -96,8 +97,11 @@ class ProducerState:
 
     # --- deciding
 
-    def check(self, header: BatchHeader) -> SeenBatch | None:
-        """Whether this batch may be appended: None if so, the batch in the log if it is there already, or an error."""
+    def check(self, header: BatchHeader, *, allow_gaps: bool = False) -> SeenBatch | None:
+        """Whether this batch may be appended: None if so, the batch in the log if it is there already, or an error.
+
+        With `allow_gaps` sequence numbers may be missing before it: those of batches that were dropped.
+        """
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
@@ -107,8 +111,8 @@ class ProducerState:
             for seen in producer.batches:
                 if seen.base_sequence == header.base_sequence and seen.last_sequence == header.last_sequence:
                     return seen
-            self._check_sequence(producer, header)
-        elif header.base_sequence > 0 and producer.epoch != NO_EPOCH:
+            self._check_sequence(producer, header, allow_gaps=allow_gaps)
+        elif header.base_sequence > 0 and producer.epoch != NO_EPOCH and not allow_gaps:
             raise OutOfOrderSequence(header.producer_id, header.base_sequence, 0)
         if producer.transaction_start is not None:
             if not header.is_transactional:
@@ -120,9 +124,11 @@ class ProducerState:
         return None
 
     @staticmethod
-    def _check_sequence(producer: Producer, header: BatchHeader) -> None:
+    def _check_sequence(producer: Producer, header: BatchHeader, *, allow_gaps: bool) -> None:
         last = producer.last_sequence
         expected = 0 if last in (NO_SEQUENCE, _MAX_SEQUENCE) else last + 1
+        if allow_gaps and is_before(expected, header.base_sequence):
+            return
         if header.base_sequence >= 0 and header.base_sequence != expected:
             raise OutOfOrderSequence(header.producer_id, header.base_sequence, expected)
 

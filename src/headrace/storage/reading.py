@@ -18,6 +18,8 @@ from headrace.records.record import body_of, decode
 from headrace.storage.indexes import AbortedTransaction
 from headrace.storage.segment import FileSlice, Segment
 
+_WALKED_BYTES = 256 * 1024
+
 
 class LogRead(NamedTuple):
     """Bytes of whole batches (the last may be cut), and the aborted transactions among them if they were asked for."""
@@ -52,6 +54,38 @@ def read_segments(
 def index_of(segments: Sequence[Segment], offset: int) -> int:
     """The segment in which `offset` would be."""
     return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+
+
+def size_from(log: "Log", offset: int) -> int:
+    """How many bytes batches take from the one that holds `offset` on."""
+    segments = log.segments
+    index = index_of(segments, offset)
+    first = segments[index]
+    return first.size - first.position_of(offset) + sum(segment.size for segment in segments[index + 1 :])
+
+
+def offset_behind(log: "Log", offset: int, size: int, *, by_segment: bool = False) -> int:
+    """Where the log has to begin for `size` bytes less from the batch that holds `offset` on; at most its end.
+
+    `by_segment` frees whole segments, from the first one on.
+    """
+    segments = log.segments
+    for segment in segments if by_segment else segments[index_of(segments, offset) :]:
+        if size <= 0:
+            return segment.base_offset
+        start = 0 if by_segment else segment.position_of(offset)
+        if by_segment or segment.size - start <= size:
+            size -= segment.size - start
+            continue
+        if size > _WALKED_BYTES:  # by the index, which is rough
+            bound = segment.indexes.offsets.offset_behind(start + size)
+            if bound is not None:
+                return bound + 1
+        for _, header in segment.headers(start):
+            if size <= 0:
+                return header.base_offset
+            size -= header.size
+    return log.end_offset
 
 
 def collect_aborted(segments: Sequence[Segment], start: int, end: int) -> list[AbortedTransaction]:
