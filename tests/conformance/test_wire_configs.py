@@ -42,7 +42,10 @@ def _settle(wire, topic):
 
 def _describe(wire, name, *, kind=_TOPIC, keys=None, version=None, synonyms=True):
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-    return plain(wire.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms), version).results[0])
+    told = plain(wire.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms), version).results[0])
+    if isinstance(told["configs"], dict):  # and not what is ours alone
+        told["configs"] = {name: config for name, config in told["configs"].items() if not name.startswith("headrace.")}
+    return told
 
 
 def topic_settings(wire, topic):
@@ -75,6 +78,7 @@ def broker_settings(wire, topic):
     of_limits = {"queued.max.request.bytes", "max.connections.per.ip", "max.connections.per.ip.overrides"}
     of_limits |= {"max.group.members", "max.groups", "max.partitions", "max.partitions.per.topic"}
     of_limits |= {"max.in.flight.requests", "max.in.flight.requests.per.connection", "max.transactional.ids"}
+    of_limits |= {"max.memory.topic.bytes"}
     apart = by_chance | of_security | of_limits | set(LISTENER_SETTINGS)
     # How it is watched is not set by Kafka's names either.
     of_operation = ("audit.", "metrics.", "otel.", "shutdown.")

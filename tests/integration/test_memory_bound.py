@@ -52,6 +52,7 @@ SETTINGS: Final = {
     "socket.request.max.bytes": str(20 * MIB),
     "queued.max.request.bytes": str(32 * MIB),
     "max.partitions": "300",
+    "max.memory.topic.bytes": "0",
     "max.groups": "200",
     "max.group.members": "200",
     "max.transactional.ids": "200",

@@ -1,6 +1,6 @@
 """kill -9 of the broker, and members of a share group that vanish: what was accepted comes once, nothing is lost.
 
-The same with a broker that cuts the topic of its state off all the time.
+The same with a broker that cuts the topic of its state off all the time, and deletes what is acknowledged at once.
 """
 
 import os
@@ -32,6 +32,7 @@ SETTINGS = {
     "group.share.min.heartbeat.interval.ms": "100",
     "group.share.delivery.count.limit": "10",
 }
+DELETED_AT_ONCE = {"headrace.queue.delete.acknowledged": "true", "internal.segment.bytes": "500"}
 RECORDS = 300
 PATIENCE_S = 120
 KILLS = [
@@ -46,6 +47,8 @@ shift 2
 exec {python} -c '
 from headrace.broker import shares
 shares._CHECK_CUT_S, shares._RECORDS_BEFORE_CUT, shares._RECORDS_PER_KEY_BEFORE_CUT = 0.01, 3, 1
+from headrace.broker.queues import finished
+finished._FREE_S, finished._WORTH_BYTES = 0.001, 1
 from headrace.cli.main import main
 main()' "$@"
 """
@@ -131,7 +134,7 @@ def test_what_is_accepted_is_accepted_once_and_nothing_is_lost(
         with Broker(tmp_path / "data", own_process=True, settings=SETTINGS) as broker:
             with Wire(broker.bootstrap_servers) as wire:
                 if kill == 0:
-                    wire.create(TOPIC)
+                    wire.create(TOPIC, configs=DELETED_AT_ONCE if is_cut else None)
                     set_group(wire, GROUP, share_auto_offset_reset="earliest")
                     for first in range(0, RECORDS, 10):
                         wire.produce(TOPIC, batch_of(*(b"%d" % number for number in range(first, first + 10))))
@@ -157,6 +160,7 @@ def test_what_is_accepted_is_accepted_once_and_nothing_is_lost(
     assert len(accepted) > RECORDS // 2
     firsts = [int(file.stem) for file in (tmp_path / "data").glob("**/__share_group_state-*/*.log")]
     assert all(first == 0 for first in firsts) is not is_cut
+    assert (min(int(file.stem) for file in (tmp_path / "data" / f"{TOPIC}-0").glob("*.log")) > 0) is is_cut
 
 
 def start_of(wire: Wire) -> int:

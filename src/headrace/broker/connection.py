@@ -95,6 +95,7 @@ class Connection:
         "_evaluated",
         "_fd",
         "_has_place",
+        "_holds",
         "_is_draining",
         "_is_parked",
         "_is_queued",
@@ -154,7 +155,8 @@ class Connection:
         self._advertised = endpoint.advertise(Address(host.removeprefix("::ffff:"), port))
         client, client_port = sock.getpeername()[:2]
         self._client = (str(client).removeprefix("::ffff:"), client_port)  # ACLs name an IPv4 host as such
-        self._peer = Peer(client_port)
+        self._peer = Peer(client_port, hold=self._hold)
+        self._holds = 0  # requests that have to be through before the next is taken, whatever they wait for
         self.host = self._client[0]
         self.listener = endpoint.listener.name
         self._metrics = runtime.metrics
@@ -629,7 +631,24 @@ class Connection:
 
     def _unmute(self) -> None:
         self._muted = None
-        self._channel.is_muted = self._is_draining
+        self._hear()
+
+    def _hold(self) -> Callable[[], None]:
+        """Take no more requests until what is returned is called."""
+        self._holds += 1
+        self._channel.is_muted = True
+        self._pause()
+
+        def let_go() -> None:
+            self._holds -= 1
+            if not self.is_closed:
+                self._hear()
+
+        return let_go
+
+    def _hear(self) -> None:
+        """Take requests again, unless there is another reason not to."""
+        self._channel.is_muted = self._is_draining or self._holds > 0 or self._muted is not None
         self._resume()
 
     def _wait_to_write(self) -> None:

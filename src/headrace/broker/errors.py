@@ -27,6 +27,7 @@ _CODES: tuple[tuple[type[HeadraceError], ErrorCode], ...] = (
     (InvalidRecord, ErrorCode.INVALID_RECORD),
     (storage.OffsetOutOfRange, ErrorCode.OFFSET_OUT_OF_RANGE),
     (storage.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (storage.UnknownProducer, ErrorCode.UNKNOWN_PRODUCER_ID),
     (storage.StaleProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
     (storage.StaleCoordinatorEpoch, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
     (storage.InvalidTransactionState, ErrorCode.INVALID_TXN_STATE),

@@ -1,7 +1,7 @@
 """Consumer groups at work: the pure coordinator, its topic, and what it has to know of the rest of the broker."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -168,6 +168,10 @@ class Groups:
     def share_group(self, group_id: str) -> ShareGroup | None:
         """A share group as it is; it must not be changed."""
         return self._share.group(group_id) if self._share.holds(group_id) else None
+
+    def sharers(self, topic_id: Uuid) -> Collection[str]:
+        """The share groups that have a topic."""
+        return self._share.sharers(topic_id)
 
     def settings_of(self, group_id: str) -> GroupSettings:
         return self._by_group.get(group_id, self._settings)

@@ -68,6 +68,10 @@ class Needs(NamedTuple):
 NOTHING = Needs()
 
 
+def _let_go() -> None:
+    """Where nothing is held."""
+
+
 @dataclass(slots=True)
 class Peer:
     """What a connection knows of its client; the software is named by ApiVersions (KIP-511)."""
@@ -76,6 +80,7 @@ class Peer:
     software_name: str = "unknown"
     software_version: str = "unknown"
     when_closed: dict[Hashable, Callable[[], object]] = field(default_factory=dict)  # what ends with the connection
+    hold: Callable[[], Callable[[], None]] = lambda: _let_go  # have no more requests taken until it is let go of again
 
 
 @dataclass(slots=True)

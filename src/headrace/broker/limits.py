@@ -32,6 +32,7 @@ MAX_PARTITIONS_IN_ALL: Final = "max.partitions"
 MAX_GROUPS: Final = "max.groups"
 MAX_MEMBERS: Final = "max.group.members"
 MAX_TRANSACTIONAL_IDS: Final = "max.transactional.ids"
+MAX_MEMORY_TOPIC_BYTES: Final = "max.memory.topic.bytes"
 
 _QUIET_S: Final = 10.0
 _KIB, _MIB = 1024, 1024 * 1024
@@ -116,6 +117,8 @@ GROUP_BYTES: Final = 4 * _KIB
 MEMBER_BYTES: Final = 8 * _KIB
 TRANSACTIONAL_ID_BYTES: Final = 4 * _KIB
 FETCHED_PARTITION_BYTES: Final = 512
+MEMORY_TOPIC_SHARE: Final = 1.25  # of what its records take: segments grow ahead, and have indexes
+MOST_BLOCKED_BYTES: Final = 64 * _MIB  # beyond that, who would wait is refused
 LOOKED_INTO_AT_ONCE: Final = 4  # batches that are decompressed: by two readers, a compaction and the loop
 
 
@@ -167,6 +170,12 @@ def memory_bound(config: BrokerConfig) -> list[Term]:
         _count_term("groups", config, MAX_GROUPS, GROUP_BYTES),
         _count_term("members of groups", config, MAX_MEMBERS, MEMBER_BYTES),
         _count_term("transactional ids", config, MAX_TRANSACTIONAL_IDS, TRANSACTIONAL_ID_BYTES),
+        Term(
+            "memory topics",
+            f"{MAX_MEMORY_TOPIC_BYTES} × {MEMORY_TOPIC_SHARE}",
+            int(number(MAX_MEMORY_TOPIC_BYTES) * MEMORY_TOPIC_SHARE),
+        ),
+        Term("requests that wait for room in a topic", _mib(MOST_BLOCKED_BYTES), MOST_BLOCKED_BYTES),
     ]
 
 

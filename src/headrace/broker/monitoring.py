@@ -103,6 +103,14 @@ FSYNC = Family("headrace_fsync_seconds", HISTOGRAM, "How long a sync of a log to
 FSYNC_FAILURES = Family("headrace_fsync_failures_total", COUNTER, "Syncs that failed.")
 DISK_FAILING = Family("headrace_disk_failing", GAUGE, "1 while the disk refuses writes.")
 DISK_FREE = Family("headrace_disk_free_bytes", GAUGE, "What is free on the disk of the data directory.")
+OVERFLOW = Family(
+    "headrace_topic_overflow_total",
+    COUNTER,
+    "What was done because a partition of the topic was full: records that were dropped; batches that were rejected, "
+    "had to wait (blocked), waited in vain (timed_out), or never fit (too_large).",
+    ("topic", "action"),
+)
+BLOCKED = Family("headrace_produce_blocked", GAUGE, "Batches that wait for room in a topic that is full.")
 WAITING = Family("headrace_fetches_waiting", GAUGE, "Partitions that fetches wait for records of.")
 TURNS = Family("headrace_turns_waiting", GAUGE, "Pieces of long requests that wait for their turn.")
 SESSIONS = Family("headrace_fetch_sessions", GAUGE, "Fetch sessions that are kept.")
@@ -186,6 +194,7 @@ def _counts(runtime: "Runtime") -> Iterator[Samples]:
     yield Samples(DISK_FAILING, [((), int(runtime.disk.is_failing))])
     yield Samples(DISK_FREE, [((), free) for free in _free_bytes(runtime.directory.path)])
     yield Samples(WAITING, [((), len(runtime.waiting))])
+    yield Samples(BLOCKED, [((), runtime.overflow.blocked)])
     yield Samples(TURNS, [((), len(runtime.turns))])
     yield Samples(SESSIONS, [((), len(runtime.sessions))])
     yield Samples(GROUPS, [((state,), count) for state, count in runtime.groups.coordinator.count_states().items()])
@@ -228,12 +237,15 @@ def _topics(runtime: "Runtime", most: int, left_out: dict[str, int]) -> Steps[li
         sizes.append((topic.name, sum(log.size_bytes for log in topic.partitions)))
         offsets[topic.name] = sum(log.end_offset for log in topic.partitions)
     shown, left_out[TOPIC_BYTES.name] = keep_largest(sizes, most)
+    counts = [(key, count) for key, count in runtime.overflow.counts.items() if key[0] in offsets]
+    overflow, left_out[OVERFLOW.name] = keep_largest(counts, most)
     return [
         Samples(TOPICS, [((), len(topics))]),
         Samples(PARTITIONS, [((), sum(len(topic.partitions) for topic in topics))]),
         Samples(LOG_BYTES, [((), sum(size for _, size in sizes))]),
         Samples(TOPIC_BYTES, [((name,), size) for name, size in shown]),
         Samples(TOPIC_OFFSETS, [((name,), offsets[name]) for name, _ in shown]),
+        Samples(OVERFLOW, overflow),
     ]
 
 

@@ -28,6 +28,8 @@ from headrace.broker.limits import (
 from headrace.broker.load import Load
 from headrace.broker.metadata_log import MetadataLog
 from headrace.broker.metrics import BrokerMetrics
+from headrace.broker.queues.finished import Finished
+from headrace.broker.queues.overflow import Overflow
 from headrace.broker.queues.partitions import Queues
 from headrace.broker.settings.broker import BROKER_SETTINGS
 from headrace.broker.settings.setting import InvalidSetting
@@ -254,6 +256,9 @@ class Runtime:
         self.groups.on_effect = self.shares.carry_out
         self.queues = Queues(self)
         self.shares.looking.judges.append(self.queues.find_judge)
+        self.finished = Finished(self)
+        self.overflow = Overflow(self)
+        self.finished.on_finished = self.overflow.look_soon
         self.transactions = Transactions(
             self,
             self.topics,
@@ -281,6 +286,7 @@ class Runtime:
         self.transactions.load()
         self.queues.start()
         self.topics.on_change(self._topics_changed)
+        self.finished.start()
         self._housekeeper.start()
 
     def _topics_changed(self, deleted: str | None) -> None:
@@ -310,6 +316,7 @@ class Runtime:
         """Finish what is under way, make everything durable, and let go of the directory."""
         self.audit.close()
         self.queues.close()
+        self.finished.close()
         self.metadata.close()
         self.groups.close()
         self.shares.close()

@@ -214,6 +214,7 @@ class Server:
         for connection in tuple(self._connections):
             connection.drain()
         self._runtime.waiting.end()
+        self._runtime.overflow.end()
         self._disconnected()
         try:
             await asyncio.wait_for(drained, timeout_s)

@@ -134,6 +134,8 @@ class Shares:
             self._unsure |= keys
             return None
         self._unsure -= keys
+        for key in keys:
+            self._runtime.finished.note(key.topic_id, key.partition)
         assert isinstance(decision, ShareDecision)
         return decision
 

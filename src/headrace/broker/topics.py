@@ -14,15 +14,22 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from headrace.broker.errors import BrokerError
-from headrace.broker.limits import MAX_PARTITIONS_IN_ALL, MAX_TOPIC_PARTITIONS, Limits
+from headrace.broker.limits import MAX_MEMORY_TOPIC_BYTES, MAX_PARTITIONS_IN_ALL, MAX_TOPIC_PARTITIONS, Limits
 from headrace.broker.settings.broker import BROKER_SETTINGS
-from headrace.broker.settings.topics import check_topic_settings, log_config
+from headrace.broker.settings.setting import InvalidSetting
+from headrace.broker.settings.topics import (
+    STORAGE,
+    check_topic_settings,
+    complete_settings,
+    log_config,
+    memory_bytes_of,
+)
 from headrace.coordinator.metadata import METADATA_TOPIC
 from headrace.delivery.schedule import SCHEDULE_TOPIC
 from headrace.model import TopicPartition, check_topic_name
 from headrace.protocol.errors import ErrorCode
 from headrace.storage.atomic_file import make_folder, write_atomically
-from headrace.storage.config import LogConfig
+from headrace.storage.config import DISK, LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import StorageError, refusal
 from headrace.storage.filesystem import FileSystem
@@ -173,8 +180,10 @@ class TopicCatalog:
                 raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions for {name}: give at least 1")
             if not by_broker:
                 self._check_room(name, partitions, partitions)
+            settings = complete_settings(settings)
             check_topic_settings(settings)
             self.config_of(settings)
+            self._check_memory(name, settings, partitions)
             file = TopicFile(HIDDEN_TOPICS.get(name) or uuid4(), partitions, dict(settings))
             if validate_only:
                 return Topic(name, file.id.bytes, (), file.settings)
@@ -190,6 +199,16 @@ class TopicCatalog:
         allowed = self._limit(MAX_PARTITIONS_IN_ALL)
         if more + sum(len(topic.partitions) for topic in self.by_name.values()) > allowed:
             raise self._limits.refuse(MAX_PARTITIONS_IN_ALL, allowed, f"{more} partitions for {name}")
+
+    def _check_memory(self, name: str, settings: Mapping[str, str], partitions: int) -> None:
+        """Refuse more memory topics than there is to be memory for: each partition may be full."""
+        wanted = memory_bytes_of(settings) * partitions
+        allowed = self._limit(MAX_MEMORY_TOPIC_BYTES)
+        others = (topic for topic in self.by_name.values() if topic.name != name)
+        taken = sum(memory_bytes_of(topic.settings) * len(topic.partitions) for topic in others)
+        if wanted and wanted + taken > allowed:
+            what = f"{wanted:,} bytes of memory for {name}, and {taken:,} for other topics"
+            raise self._limits.refuse(MAX_MEMORY_TOPIC_BYTES, allowed, what)
 
     def _limit(self, name: str) -> int:
         return int(self._defaults.get(name, BROKER_SETTINGS[name].default))
@@ -238,17 +257,22 @@ class TopicCatalog:
                     f"{name} has {len(topic.partitions)} partitions, and {total} is not more: they only grow",
                 )
             self._check_room(name, total, total - len(topic.partitions))
+            self._check_memory(name, topic.settings, total)
             if validate_only:
                 return
             self._make(name, self._file_of(topic)._replace(partitions=total), grown=topic)
 
     def alter(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
         with self._lock:
+            topic = self._published(name)
+            if settings.get(STORAGE, DISK) != topic.settings.get(STORAGE, DISK):
+                raise InvalidSetting(f"{STORAGE} stays as topic {name} was created: create another, and copy it")
+            settings = complete_settings(settings)
             check_topic_settings(settings)
             config = self.config_of(settings)
+            self._check_memory(name, settings, len(topic.partitions))
             if validate_only:
                 return
-            topic = self._published(name)
             self._write(name, self._file_of(topic)._replace(settings=dict(settings)))
             for log in topic.partitions:
                 log.config = config

@@ -9,6 +9,7 @@ whose records are looked into: what they ask for in their headers must have its 
 The first write of a transaction waits for the end of the one before it, whose markers may be on their way to the disk.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from struct import Struct
@@ -16,11 +17,13 @@ from struct import Struct
 from headrace.broker.channel import SHARED_BUFFER_BYTES
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Context, Handled
+from headrace.broker.queues.overflow import Blocked
 from headrace.broker.topics import Topic
 from headrace.broker.transactions import Asked
 from headrace.broker.turns import Deferred, Steps
 from headrace.coordinator.transaction.events import WriterSupport
 from headrace.delivery.headers import InvalidHeader, read_delivery
+from headrace.delivery.overflow import Policy, Verdict
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import (
@@ -62,6 +65,9 @@ _REFUSALS = {
 }
 
 
+_Store = Callable[[bytes, Verdict], None]
+
+
 class _Produce:
     """One request on its way: its answer, and how many partitions still wait for the disk."""
 
@@ -83,6 +89,33 @@ class _Produce:
             self.finish_one()
 
         ctx.broker.appended(log, offset, done)
+
+    def block(
+        self, answer: PartitionProduceResponse, ctx: Context, log: Log, batch: bytes, timeout_ms: int, store: _Store
+    ) -> None:
+        """Hold the answer until there is room for a batch, and the client: nothing more is taken from it meanwhile."""
+        self._waiting += 1
+        let_go = ctx.peer.hold()
+
+        def end() -> None:
+            ctx.peer.when_closed.pop(blocked, None)
+            let_go()
+            self.finish_one()
+
+        def append(batch: bytes, verdict: Verdict) -> None:
+            try:
+                store(batch, verdict)
+            except HeadraceError as error:
+                _refuse(ctx, answer, error)
+            end()
+
+        def fail(error: HeadraceError) -> None:
+            _refuse(ctx, answer, error)
+            end()
+
+        blocked = Blocked(log, batch, append, fail)
+        ctx.peer.when_closed[blocked] = lambda: ctx.broker.overflow.leave(blocked)
+        ctx.broker.overflow.wait(blocked, timeout_ms)
 
     def finish_one(self) -> None:
         self._waiting -= 1
@@ -245,7 +278,21 @@ def _store(
     produce: _Produce,
     *,
     keys_checked: bool = False,
+    verdict: Verdict | None = None,
 ) -> None:
+    if verdict is None and log.config.headrace_overflow != Policy.BUFFER:
+        verdict = ctx.broker.overflow.judge(log, batch)
+        if verdict is Verdict.WAIT:
+
+            def store(batch: bytes, verdict: Verdict) -> None:
+                _store(ctx, log, batch, answer, request, ctx.broker.clock.now_ms(), produce, verdict=verdict)
+
+            produce.block(answer, ctx, log, bytes(batch), request.timeout_ms, store)
+            return
+    if verdict is Verdict.DROP:
+        validate(batch, log.config.rules, now_ms)
+        answer.base_offset, answer.log_start_offset = -1, log.start_offset
+        return
     owing = _check_transaction(ctx, request, log, batch) if request.transactional_id is not None else ()
     info = log.append(batch, now_ms=now_ms, leader_epoch=ctx.broker.leader_epoch, keys_checked=keys_checked)
     if ctx.broker.disk.is_failing:

@@ -141,6 +141,10 @@ class Queues:
         for follower in [each for each in self._tasks if each.topic_id == topic.id]:
             await follower.begun.wait()
 
+    def follows(self, log: Log) -> bool:
+        """Whether records of a log may have to be read again, however finished they are for groups."""
+        return log in self._queues or not self._is_loaded.is_set()
+
     # --- what groups may have
 
     def end_for_groups(self, log: Log) -> int:

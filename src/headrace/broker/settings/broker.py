@@ -143,6 +143,13 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "Requests of one connection that are not answered yet; beyond that, it is not read from.",
                 at_least=1,
             ),
+            Setting(
+                "max.memory.topic.bytes",
+                LONG,
+                str(512 * 1024 * 1024),
+                "Bytes of all memory topics together: headrace.overflow.bytes of each, for each of its partitions.",
+                at_least=0,
+            ),
             Setting("max.partitions", INT, "50000", "Partitions of all topics together.", at_least=1),
             Setting("max.partitions.per.topic", INT, "10000", "Partitions of one topic.", at_least=1),
             Setting("max.transactional.ids", INT, "50000", "Transactional ids that are kept.", at_least=1),

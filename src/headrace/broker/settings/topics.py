@@ -15,8 +15,12 @@ from headrace.broker.settings.setting import (
     Setting,
     check_settings,
 )
-from headrace.storage.config import LogConfig
+from headrace.delivery.overflow import Policy
+from headrace.storage.config import DISK, MEMORY, LogConfig
 
+STORAGE = "headrace.storage"
+OVERFLOW_RECORDS, OVERFLOW_BYTES = "headrace.overflow.records", "headrace.overflow.bytes"
+MEMORY_PARTITION_BYTES = 16 * 1024 * 1024  # where nothing else is set
 MAX_LONG = 2**63 - 1
 MIB = 1024 * 1024
 _NO_COMPRESSION = "Kept and shown; without effect: batches stay as their producer compressed them."
@@ -92,6 +96,44 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "-1",
             "How old a record may be when it is delivered, if it asks for nothing else; -1 for any age.",
             at_least=-1,
+        ),
+        Setting(
+            "headrace.overflow",
+            STRING,
+            Policy.BUFFER,
+            "What becomes of records for a partition that is full: buffer (there is no limit but retention), block "
+            "(the producer waits), reject (it is to send them again), drop-oldest, drop-newest (which are "
+            "acknowledged).",
+            choices=tuple(Policy),
+        ),
+        Setting(
+            OVERFLOW_BYTES,
+            LONG,
+            "-1",
+            "How many bytes a partition holds when it is full; -1 for any number. A memory topic has a limit always.",
+            at_least=-1,
+        ),
+        Setting(
+            OVERFLOW_RECORDS,
+            LONG,
+            "-1",
+            "How many records a partition holds when it is full: those that a share group has yet to finish, or all if "
+            "there is none; -1 for any number.",
+            at_least=-1,
+        ),
+        Setting(
+            "headrace.queue.delete.acknowledged",
+            BOOLEAN,
+            "false",
+            "Free the space of records once every share group of the topic has finished them.",
+        ),
+        Setting(
+            STORAGE,
+            STRING,
+            DISK,
+            "Where records are kept: on the disk, or in memory, where they are gone with the broker's process. It "
+            "stays as the topic was created.",
+            choices=(DISK, MEMORY),
         ),
         Setting(
             "index.interval.bytes",
@@ -204,6 +246,44 @@ def check_topic_settings(values: Mapping[str, str]) -> None:
     )
     if least > most:
         raise InvalidSetting(f"min.compaction.lag.ms={least} is above max.compaction.lag.ms={most}")
+    _check_queue_settings(values)
+
+
+def _check_queue_settings(values: Mapping[str, str]) -> None:
+    policy = values.get("headrace.overflow", Policy.BUFFER)
+    limits = [int(values.get(name, -1)) for name in (OVERFLOW_RECORDS, OVERFLOW_BYTES)]
+    in_memory = values.get(STORAGE) == MEMORY
+    frees = values.get("headrace.queue.delete.acknowledged", "false").strip().lower() == "true"
+    if 0 in limits:
+        raise InvalidSetting(f"{OVERFLOW_RECORDS} and {OVERFLOW_BYTES} are at least 1, or -1 for no limit")
+    if in_memory and (policy == Policy.BUFFER or limits[1] < 0):
+        raise InvalidSetting(f"a memory topic needs a limit: set {OVERFLOW_BYTES}, and headrace.overflow but to buffer")
+    if policy == Policy.BUFFER and max(limits) >= 0:
+        raise InvalidSetting(f"headrace.overflow=buffer knows no limit: choose another, or unset {OVERFLOW_BYTES}")
+    if policy != Policy.BUFFER and max(limits) < 0:
+        raise InvalidSetting(f"headrace.overflow={policy} needs a limit: set {OVERFLOW_RECORDS} or {OVERFLOW_BYTES}")
+    looks_ahead = values.get("headrace.queue", "false").strip().lower() == "true" or bool(
+        values.get("headrace.bindings")
+    )
+    if looks_ahead and (in_memory or frees or policy == Policy.DROP_OLDEST):
+        raise InvalidSetting(
+            "headrace.queue and headrace.bindings need records that stay: unset headrace.storage=memory, "
+            "headrace.queue.delete.acknowledged and headrace.overflow=drop-oldest"
+        )
+    if (in_memory or frees or policy != Policy.BUFFER) and "compact" in values.get("cleanup.policy", ""):
+        raise InvalidSetting("a topic in memory, with a limit, or freed by acknowledgement cannot be compacted as well")
+
+
+def complete_settings(values: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a topic with those that it cannot be without: what a memory topic does when it is full."""
+    if values.get(STORAGE) != MEMORY:
+        return dict(values)
+    return {"headrace.overflow": Policy.BLOCK, OVERFLOW_BYTES: str(MEMORY_PARTITION_BYTES), **values}
+
+
+def memory_bytes_of(values: Mapping[str, str]) -> int:
+    """How much memory a partition of the topic may take for its records."""
+    return int(values[OVERFLOW_BYTES]) if values.get(STORAGE) == MEMORY else 0
 
 
 def log_config(topic: Mapping[str, str], broker: Mapping[str, str]) -> LogConfig:

@@ -5,7 +5,7 @@ what it wants, if there is any. What a decision means for the records themselves
 shell once the decision is durable.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, together
@@ -88,6 +88,29 @@ class ShareGroups(HeartbeatGroups[ShareGroup]):
 
     def __init__(self, settings: GroupSettings) -> None:
         super().__init__(settings, ShareGroup)
+        self._shared_by: dict[str, frozenset[Uuid]] = {}
+        self._sharers: dict[Uuid, set[str]] = {}
+
+    def sharers(self, topic_id: Uuid) -> Collection[str]:
+        """The groups that share a topic: a member of each has subscribed to it once."""
+        return self._sharers.get(topic_id, ())
+
+    def apply(self, record: CoordinatorRecord) -> None:
+        super().apply(record)
+        if isinstance(record.key, facts.ShareGroupStatePartitionMetadataKey | facts.ShareGroupMetadataKey):
+            self._note_shared(record.key.group_id)
+
+    def _note_shared(self, group_id: str) -> None:
+        group = self._groups.get(group_id)
+        before, now = self._shared_by.pop(group_id, frozenset()), frozenset(group.shared if group else ())
+        if now:
+            self._shared_by[group_id] = now
+        for topic_id in now - before:
+            self._sharers.setdefault(topic_id, set()).add(group_id)
+        for topic_id in before - now:
+            self._sharers[topic_id].discard(group_id)
+            if not self._sharers[topic_id]:
+                del self._sharers[topic_id]
 
     # Decisions:
 
