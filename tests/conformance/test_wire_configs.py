@@ -42,10 +42,7 @@ def _settle(wire, topic):
 
 def _describe(wire, name, *, kind=_TOPIC, keys=None, version=None, synonyms=True):
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-    told = plain(wire.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms), version).results[0])
-    if isinstance(told["configs"], dict):  # and not what is ours alone
-        told["configs"] = {name: config for name, config in told["configs"].items() if not name.startswith("headrace.")}
-    return told
+    return plain(wire.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms), version).results[0])
 
 
 def topic_settings(wire, topic):
