@@ -94,24 +94,28 @@ class Queues:
         if self._is_closed or not self._is_loaded.is_set():
             return
         there = set()
-        followed = {at.topic_id for at in (*self._known.places, *(each.at for each in self._queues.values()))}
+        followed = {at.topic_id for at in self._known.places} if not self._queues else set()
+        queues = set(followed)
+        for follower in self._queues.values():
+            followed.add(follower.topic_id)
+            if follower.is_in:
+                queues.add(follower.topic_id)
         for topic in list(self._runtime.topics.by_name.values()):
             if _SETTING not in topic.settings and topic.id not in followed:
                 continue
             for index, log in enumerate(topic.partitions):
                 there.add(log)
-                self._look_at(topic, index, log)
+                self._look_at(topic, index, log, is_grown=topic.id in queues)
         for gone in [log for log in self._queues if log not in there]:
             self._stop(self._queues[gone])
 
-    def _look_at(self, topic: Topic, index: int, log: Log) -> None:
+    def _look_at(self, topic: Topic, index: int, log: Log, *, is_grown: bool) -> None:
         follower = self._queues.get(log)
         at = PartitionId(topic.id, index)
         if follower is None and (log.config.headrace_queue or at in self._known.places):
             names = self._names.get(topic.id)
             if names is None:
                 names = self._names[topic.id] = self._known.names(topic.id)
-            is_grown = any(place.topic_id == topic.id for place in self._known.places)
             follower = self._queues[log] = QueueFollower(
                 self._runtime, self._schedule, topic, index, known=self._known, names=names, is_grown=is_grown
             )

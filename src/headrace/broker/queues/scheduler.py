@@ -85,7 +85,7 @@ class QueueFollower(Follower):
         self._owed: list[tuple[Entry, Waiting | None, bytes | None]] = []
         self.followed = 0  # nothing is known of what lies behind this
         place = known.places.get(self.at)
-        self._is_in = True
+        self.is_in = True  # its topic is a queue now
         if place is None:  # a partition that a topic got later is a queue from its first record on
             first = self.log.start_offset if is_grown else self.log.end_offset
             place = Place(first, first)
@@ -101,12 +101,12 @@ class QueueFollower(Follower):
 
     def opt(self, *, is_in: bool) -> None:
         """Take what records ask for from now on into account, or not."""
-        if is_in and not self._is_in:
+        if is_in and not self.is_in:
             self._place = self._place._replace(since=self.log.end_offset)
             self._owe(write_place(self.at, self._place))
             self.begun.clear()
             self.wake()
-        self._is_in = is_in
+        self.is_in = is_in
 
     # --- beginning
 
@@ -211,7 +211,7 @@ class QueueFollower(Follower):
         before = self.runtime.last_stable_offset(self.log)
         if self._reader.offset >= before:
             return False
-        if not self._is_in:
+        if not self.is_in:
             self._reader = Reader(self.log, before)
         now_ms = self.runtime.now_ms()
         chunks: set[int] = set()
