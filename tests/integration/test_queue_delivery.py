@@ -19,6 +19,7 @@ from headrace.delivery.headers import (
     TTL_MS,
 )
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -236,6 +237,19 @@ def test_a_topic_that_opts_in_later_is_a_queue_from_then_on_and_what_waits_outli
     assert sorted(group.values) == [b"before", b"now", b"plain", b"waits"]
 
 
+def test_a_partition_that_a_queue_gets_later_is_one_from_its_first_record_on(wire: Wire):
+    wire.create("grows", configs=QUEUE)
+    wanted = CreatePartitionsTopic(name="grows", count=2, assignments=None)
+    (grown,) = wire.ask(CreatePartitionsRequest(topics=[wanted], timeout_ms=30_000)).results
+    assert not grown.error_code, grown
+    hour = message(b"in an hour", delay_ms=str(HOUR_MS))
+    assert not wire.produce("grows", batch(hour, message(b"now")), partition=1).error_code
+    sharer = Group(wire, "grows", "grows").sharer
+    answer = sharer.fetch_some(partition=1)
+    runs = [run for topic in answer.responses for each in topic.partitions for run in each.acquired_records]
+    assert [(run.first_offset, run.last_offset) for run in runs] == [(1, 1)]
+
+
 def test_no_client_reaches_the_schedule(wire: Wire):
     wire.create("seen", configs=QUEUE)
     assert wire.metadata("__headrace_schedule").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -263,3 +277,16 @@ def test_what_waits_comes_after_a_restart(tmp_path: Path):
         assert not {b"second", b"cancelled"} & set(values)
         origins = [header_of(record, ORIGIN) for record in group.records if record.value == b"beat"]
         assert origins == [b"jobs/0/1/%d" % number for number in range(len(origins))]
+
+
+def test_an_origin_that_a_client_wrote_keeps_nothing_from_coming_after_a_restart(tmp_path: Path):
+    forged = Record(0, now_ms(), None, b"forged", (Header(ORIGIN, b"jobs/0/" + b"9" * 5000),))
+    with Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("jobs", configs=QUEUE)
+        wire.produce("jobs", batch(message(b"waits", delay_ms="1000")))
+        wire.produce("jobs", batch(message(b"marker")))
+        Group(wire, "before", "jobs").take_until(b"marker")  # it was written how far the partition was followed
+        wire.produce("jobs", batch(forged))
+    with Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        group = Group(wire, "after", "jobs")
+        assert sorted(record.value or b"" for record in group.take_until(b"waits")) == [b"forged", b"marker", b"waits"]

@@ -5,6 +5,7 @@ asks for depends on the record alone, and not on when it is looked at: everybody
 before and after a crash.
 """
 
+import re
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
@@ -33,6 +34,7 @@ _PREFIX: Final = "headrace-"
 # What is done with when a message that waited is delivered. Its id was seen when it came, and would be a duplicate now.
 _SCHEDULED: Final = frozenset((DELIVER_AT, DELAY_MS, REPEAT, DEDUP_ID))
 _NEED_A_TIME: Final = frozenset((DELAY_MS, TTL_MS, REPEAT))
+_NUMBER: Final = re.compile("[0-9]{1,19}")
 
 
 class InvalidHeader(HeadraceError):
@@ -76,8 +78,8 @@ class Origin(NamedTuple):
 def parse_origin(text: bytes) -> Origin | None:
     """What a copy says of where it came from; None if that is not what we write."""
     topic, *numbers = text.decode(errors="replace").split("/")
-    if len(numbers) not in (2, 3) or not all(each.isascii() and each.isdigit() for each in numbers):
-        return None
+    if len(numbers) not in (2, 3) or not all(_NUMBER.fullmatch(each) for each in numbers):
+        return None  # any client may have written this
     return Origin(topic, *map(int, numbers))
 
 
@@ -90,7 +92,7 @@ def read_delivery(record: Record, ttl_ms: int = -1) -> Delivery:
         return Delivery(expires_ms=record.timestamp + ttl_ms if record.timestamp >= 0 else None)
     if record.timestamp < 0 and (timeless := asked.keys() & _NEED_A_TIME):
         raise InvalidHeader(f"{min(timeless)} counts from the record's timestamp, and it has none: give it one")
-    repeat = _read_repeat(asked.get(REPEAT))
+    repeat = _read_repeat(asked[REPEAT] or b"") if REPEAT in asked else None
     return Delivery(
         _due_ms(record, asked, repeat),
         _expires_ms(record, asked, ttl_ms),
@@ -111,7 +113,10 @@ def _due_ms(record: Record, asked: dict[str, bytes | None], repeat: Recurrence |
     elif DELAY_MS in asked:
         due_ms = record.timestamp + _read_number(DELAY_MS, asked)
     if repeat is not None and (due_ms is None or due_ms <= record.timestamp):
-        due_ms = repeat.next_after(record.timestamp)
+        try:
+            due_ms = repeat.next_after(record.timestamp)
+        except ValueError as error:
+            raise InvalidHeader(f"{REPEAT} behind the record's timestamp {record.timestamp}: {error}") from None
     if due_ms is not None and due_ms > LATEST_MS:
         raise InvalidHeader(f"{due_ms} ms since the epoch, when the record is to be delivered, is after the year 9999")
     return due_ms if due_ms is not None and due_ms > record.timestamp else None
@@ -143,9 +148,7 @@ def _read_id(name: str, asked: dict[str, bytes | None]) -> bytes | None:
     return value
 
 
-def _read_repeat(value: bytes | None) -> Recurrence | None:
-    if value is None:
-        return None
+def _read_repeat(value: bytes) -> Recurrence:
     try:
         return parse_recurrence(value.decode(errors="replace"))
     except ValueError as error:

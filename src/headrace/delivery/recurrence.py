@@ -8,6 +8,7 @@ for days names it, unless one of them is `*`.
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, Protocol
 
 SHORTEST_MS: Final = 1000
@@ -15,7 +16,7 @@ _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONGEST_MS: Final = 3660 * _UNITS_MS["d"]
 _INTERVAL: Final = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_DAYS_SEARCHED: Final = 366 * 8 + 1  # the 29th of February may be eight years away
+_YEARS_SEARCHED: Final = 40  # a 29th of February that is a Sunday may be that far away, where a century has none
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
@@ -51,15 +52,25 @@ class Cron:
     either_day: bool  # both fields for days are given, and one of them is enough
 
     def next_after(self, time_ms: int) -> int:
-        moment = _EPOCH + timedelta(milliseconds=time_ms)
+        try:
+            found = self._find_after(_EPOCH + timedelta(milliseconds=time_ms))
+        except OverflowError:
+            raise ValueError("that is after the year 9999") from None
+        return (found - _EPOCH) // timedelta(milliseconds=1)
+
+    def _find_after(self, moment: datetime) -> datetime:
         day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-        for _ in range(_DAYS_SEARCHED):
+        last_year = moment.year + _YEARS_SEARCHED
+        while day.year <= last_year:
+            if day.month not in self.months:
+                day = (day.replace(day=28) + timedelta(days=4)).replace(day=1)
+                continue
             if self._has_day(day):
                 for hour in self.hours:
                     for minute in self.minutes:
                         found = day.replace(hour=hour, minute=minute)
                         if found > moment:
-                            return (found - _EPOCH) // timedelta(milliseconds=1)
+                            return found
             day += timedelta(days=1)
         raise ValueError("there is no such day")
 
@@ -67,12 +78,11 @@ class Cron:
         return self.next_after(max(due_ms, now_ms))
 
     def _has_day(self, day: datetime) -> bool:
-        if day.month not in self.months:
-            return False
         by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return by_date or by_weekday if self.either_day else by_date and by_weekday
 
 
+@lru_cache(maxsize=1024)  # every message that repeats is read several times, and most have the same line
 def parse_recurrence(text: str) -> Recurrence:
     """An interval or a cron line; raises ValueError with what is wrong."""
     if interval := _INTERVAL.fullmatch(text):

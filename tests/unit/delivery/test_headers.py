@@ -78,6 +78,8 @@ def test_a_records_own_limits_come_before_its_topics():
         (with_header(REPEAT, "often"), "headrace-repeat='often' is invalid: give an interval"),
         (with_header(REPEAT, "0s"), "at least 1s"),
         (with_header(REPEAT, "* * 30 2 *"), "no such day"),
+        (with_header(REPEAT, None), "headrace-repeat='' is invalid"),
+        (with_header(REPEAT, "0 0 * * *", timestamp=2**60), "after the year 9999"),
         (with_header(DEDUP_ID, ""), "has 0 bytes"),
         (with_header(SCHEDULE_ID, "x" * 1025), "has 1025 bytes"),
         (with_header(CANCEL, "x"), "on a record with a value"),
@@ -101,5 +103,5 @@ def test_a_copy_says_where_it_came_from_and_asks_for_the_rest():
     assert read_delivery(copy) == PLAIN._replace(expires_ms=NOW + 14, schedule_id=b"job", origin=b"jobs/2/7/0")
     assert parse_origin(b"jobs/2/7/0") == origin
     assert parse_origin(b"jobs/2/7") == Origin("jobs", 2, 7)
-    for other in (b"", b"jobs", b"jobs/2", b"jobs/2/-7", b"jobs/2/7/0/1", b"\xff/x/1"):
+    for other in (b"", b"jobs", b"jobs/2", b"jobs/2/-7", b"jobs/2/7/0/1", b"\xff/x/1", b"jobs/2/" + b"9" * 5000):
         assert parse_origin(other) is None

@@ -282,6 +282,13 @@ class Follower(ABC):
         except Lost as error:
             _log.error("a follower begins anew", log=str(self.log.topic_partition), reason=str(error))
             self.schedule.on_lost()
+        except Exception as error:
+            _log.error(
+                "a partition is not followed any more, and groups have nothing new of it until the broker is restarted",
+                log=str(self.log.topic_partition),
+                reason=repr(error),
+            )
+            raise
         finally:
             self.runtime.waiting.remove(self.log, self.wake)
             self.begun.set()  # or never: nobody is to wait for it
