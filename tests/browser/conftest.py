@@ -56,9 +56,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> parts.ShopDatabase:
 @pytest.fixture(scope="session")
 def shop(database: parts.ShopDatabase) -> Iterator[str]:
     """The address of a broker on which much goes on, with parts that run."""
-    # To make all fifty partitions of the state of share groups takes long where many tests run.
-    few = {"share.coordinator.state.topic.num.partitions": "2"}
-    with Broker(durability="os", own_process=True, settings=few) as broker:
+    with Broker(durability="os", own_process=True) as broker:
         bootstrap = broker.bootstrap_servers
         traffic.make_topics(bootstrap)
         traffic.write_orders(bootstrap, "orders", 20_000, ago_ms=3_600_000)

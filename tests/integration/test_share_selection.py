@@ -33,7 +33,7 @@ GROUP = 32
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with Broker(durability="os", settings={"share.coordinator.state.topic.num.partitions": "1"}) as broker:
+    with Broker(durability="os") as broker:
         yield broker.bootstrap_servers
 
 

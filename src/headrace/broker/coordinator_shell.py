@@ -8,10 +8,12 @@ after a crash, whoever waits is hung up on, and what was decided and not yet don
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol
 
 from headrace.broker.coordinator_log import CoordinatorLog, Producer
+from headrace.broker.topics import Topic
 from headrace.broker.turns import Deferred
 from headrace.coordinator.decision import CoordinatorRecord, Decision, RequestToken
 from headrace.errors import HeadraceError
@@ -32,6 +34,10 @@ class Durability(Protocol):
 
     def appended(self, log: Log, offset: int, done: Callable[[StorageError | None], None] | None = None) -> None:
         """Call `done` when everything before `offset` is durable."""
+        ...
+
+    def in_thread(self, work: Callable[[], Topic]) -> Coroutine[Any, Any, Topic]:
+        """Do what changes topics where the event loop does not wait for it."""
         ...
 
 
@@ -61,6 +67,8 @@ class CoordinatorShell:
         self._waiting: dict[RequestToken, Deferred[Message | None]] = {}
         self._next_token = 0
         self._unsettled: dict[Log, None] = {}
+        self._for_topic: deque[Callable[[bool], None]] = deque()  # who waits until the topic is made
+        self._making: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def request(self, make_event: Callable[[RequestToken], object]) -> Deferred[Message | None]:
@@ -71,10 +79,48 @@ class CoordinatorShell:
         event = make_event(token)  # which may fail: nobody waits yet
         answer: Deferred[Message | None] = Deferred()
         self._waiting[token] = answer
-        if not self._carry_on(event):
-            self._waiting.pop(token, None)
-            answer.set(None)
+
+        def carry_on(is_made: bool = True) -> None:
+            if token in self._waiting and not (is_made and self._carry_on(event)):
+                self._waiting.pop(token, None)
+                answer.set(None)
+
+        def carry_on_later(is_made: bool) -> None:
+            try:
+                carry_on(is_made)
+            except Exception as error:  # noqa: BLE001 - belongs to whoever asked, not to those who wait behind
+                self._waiting.pop(token, None)
+                answer.fail(error)
+
+        if self._for_topic or (not self.log.is_made and self._would_write(event)):
+            self.when_made(carry_on_later)
+        else:
+            carry_on()
         return answer
+
+    def _would_write(self, event: object) -> bool:
+        return any(record.is_kept for record in self._decide(event, self._runtime.now_ms()).records)
+
+    def when_made(self, done: Callable[[bool], None]) -> None:
+        """Call `done` once the topic is there, or could not be made: it is made in a thread, not on the event loop.
+
+        Nobody overtakes those who wait for it: of two commits of an offset the second counts.
+        """
+        if self.log.is_made and not self._for_topic:
+            done(True)
+            return
+        self._for_topic.append(done)
+        if len(self._for_topic) == 1:
+            self._making = asyncio.get_running_loop().create_task(self._make_topic())
+
+    async def _make_topic(self) -> None:
+        try:
+            await self._runtime.in_thread(self.log.make)
+        except Exception as error:  # noqa: BLE001 - whoever asked is hung up on, and asks again
+            _log.error("a coordinator's topic could not be made", error=str(error))
+        while self._for_topic:
+            self._for_topic[0](self.log.is_made)  # who may have the next one come
+            self._for_topic.popleft()
 
     def tell(self, event: object) -> Decision | None:
         """Have the coordinator decide, and carry the decision out; None if it could not be written."""
@@ -212,6 +258,8 @@ class CoordinatorShell:
     def close(self) -> None:
         """Let no timer fire any more, and try nothing again."""
         self._is_closed = True
+        if self._making:
+            self._making.cancel()
         self._cancel_timers()
 
     def _cancel_timers(self) -> None:

@@ -196,9 +196,13 @@ class Shares:
         return done
 
     def _end_turn(self) -> None:
+        """Carry out what has come; before the topic is made, also what comes until then."""
+        self._shell.when_made(self._carry_out_turn)
+
+    def _carry_out_turn(self, is_made: bool) -> None:
         turn, self._turn = self._turn, []
         events = [event for some, _ in turn for event in some]
-        decision = self._tell(events)
+        decision = self._tell(events) if is_made else None
         if decision is None:
             for _, done in turn:
                 done.set(None)

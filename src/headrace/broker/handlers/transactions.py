@@ -133,7 +133,15 @@ def _refuse_all(ctx: Context, topics: Iterable[AddPartitionsToTxnTopic]) -> Step
 
 def commit_offsets(ctx: Context, request: TxnOffsetCommitRequest) -> Answer:
     """Ask the transaction coordinator whether this may be written, then the group coordinator to write it."""
+    if not ctx.broker.groups.log.is_made:  # nobody has asked for the group's coordinator
+        return _make_and_commit(ctx, request)
     return ctx.broker.transactions.after_end([request.transactional_id], lambda: _commit_offsets(ctx, request))
+
+
+async def _make_and_commit(ctx: Context, request: TxnOffsetCommitRequest) -> Message | None:
+    await ctx.broker.in_thread(ctx.broker.groups.log.make)
+    asked = ctx.broker.transactions.after_end([request.transactional_id], lambda: _commit_offsets(ctx, request))
+    return await asked if isinstance(asked, Deferred) else asked
 
 
 def _commit_offsets(ctx: Context, request: TxnOffsetCommitRequest) -> Asked:
