@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from headrace import Broker
-from headrace.client.writer import partition_of_key
+from headrace.records.partitioning import partition_of_key
 from tests.integration.cli_runs import COMMAND, assert_one_sentence, assert_wrong_call, run_cli
 
 

@@ -143,6 +143,11 @@ class Context:
         if self.broker.authorizer is not None and not self.allows(resource_type, name):
             raise self.refused or denial(resource_type)
 
+    def require_also(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Refuse what the client may not do besides, which the registry lists for this API."""
+        if not self.may(operation, resource_type, name):
+            raise self.deny(operation, resource_type, name)
+
     def topic(self, name: str, topic_id: bytes = b"", *, by_id: bool = False) -> Topic:
         """The topic, if the client may do to it what this API does; if not, nobody learns whether it is there."""
         broker, authorizer = self.broker, self.broker.authorizer

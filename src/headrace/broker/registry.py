@@ -43,7 +43,8 @@ DESCRIBE_CONFIGS, READ, WRITE = Operation.DESCRIBE_CONFIGS, Operation.READ, Oper
 _ALTER_CLUSTER, _DESCRIBE_CLUSTER = Needs(cluster=(ALTER,)), Needs(cluster=(DESCRIBE,))
 _ALTER_EACH = Needs(cluster=(ALTER,), each={TOPIC: ALTER}, or_cluster=(ALTER,), refuses_each=True)
 _READ_GROUP = Needs(group=READ)
-_ALTER_ANY_CONFIGS = Needs(each={TOPIC: ALTER_CONFIGS, CLUSTER: ALTER_CONFIGS, GROUP: ALTER_CONFIGS})
+_BIND = frozenset({(READ, TOPIC), (WRITE, TOPIC)})  # what bindings copy, and to where
+_ALTER_ANY_CONFIGS = Needs(each={TOPIC: ALTER_CONFIGS, CLUSTER: ALTER_CONFIGS, GROUP: ALTER_CONFIGS}, also=_BIND)
 _SEE_CLUSTER = (DESCRIBE, CLUSTER)  # or the operations that are allowed on it are not told
 
 _APIS: dict[ApiKey, tuple[Run, Needs]] = {
@@ -78,7 +79,7 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.UPDATE_FEATURES: (cluster.update_features, _ALTER_CLUSTER),
     ApiKey.CREATE_TOPICS: (
         topics.create_topics,
-        Needs(each={TOPIC: CREATE}, or_cluster=(CREATE,), also=frozenset({(DESCRIBE_CONFIGS, TOPIC)})),
+        Needs(each={TOPIC: CREATE}, or_cluster=(CREATE,), also=_BIND | {(DESCRIBE_CONFIGS, TOPIC)}),
     ),
     ApiKey.DELETE_TOPICS: (
         topics.delete_topics,
@@ -128,7 +129,7 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ),
     ApiKey.STREAMS_GROUP_HEARTBEAT: (
         streams_groups.heartbeat,
-        Needs(group=READ, each={TOPIC: DESCRIBE}, also=frozenset({(CREATE, CLUSTER), (CREATE, TOPIC)})),
+        Needs(group=READ, each={TOPIC: DESCRIBE}, also=_BIND | {(CREATE, CLUSTER), (CREATE, TOPIC)}),
     ),
     ApiKey.STREAMS_GROUP_DESCRIBE: (streams_groups.describe, Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE})),
     ApiKey.OFFSET_COMMIT: (offsets.commit_offsets, Needs(group=READ, each={TOPIC: READ})),

@@ -25,6 +25,7 @@ from headrace.broker.settings.topics import (
     memory_bytes_of,
 )
 from headrace.coordinator.metadata import METADATA_TOPIC
+from headrace.delivery.bindings import InvalidBindings, check_bindings
 from headrace.delivery.schedule import SCHEDULE_TOPIC
 from headrace.model import TopicPartition, check_topic_name
 from headrace.protocol.errors import ErrorCode
@@ -39,6 +40,7 @@ from headrace.telemetry.logs import get_logger
 _log = get_logger(__name__)
 
 FOLDER = "topics"
+BINDINGS = "headrace.bindings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +183,26 @@ class TopicCatalog:
             if not by_broker:
                 self._check_room(name, partitions, partitions)
             settings = complete_settings(settings)
-            check_topic_settings(settings)
-            self.config_of(settings)
+            self._check_settings(name, settings)
             self._check_memory(name, settings, partitions)
             file = TopicFile(HIDDEN_TOPICS.get(name) or uuid4(), partitions, dict(settings))
             if validate_only:
                 return Topic(name, file.id.bytes, (), file.settings)
             return self._make(name, file)
+
+    def _check_settings(self, name: str, settings: Mapping[str, str]) -> LogConfig:
+        """Refuse what a topic cannot be set to, beside what others are; how its log behaves then."""
+        check_topic_settings(settings)
+        text = settings.get(BINDINGS, "")
+        if text.strip():
+            others = {topic.name: topic.settings.get(BINDINGS, "") for topic in list(self.by_name.values())}
+            try:
+                targets = {binding.to for binding in check_bindings(name, text, others)}
+            except InvalidBindings as error:
+                raise InvalidSetting(f"{BINDINGS} is invalid: {error}") from None
+            if owned := [each for each in (name, *sorted(targets)) if each in INTERNAL_TOPICS or each in HIDDEN_TOPICS]:
+                raise InvalidSetting(f"{BINDINGS} is invalid: the broker keeps its books in {owned[0]}, name another")
+        return self.config_of(settings)
 
     def _check_room(self, name: str, total: int, more: int) -> None:
         """Refuse more partitions than a topic, or all topics together, may have."""
@@ -268,8 +283,7 @@ class TopicCatalog:
             if settings.get(STORAGE, DISK) != topic.settings.get(STORAGE, DISK):
                 raise InvalidSetting(f"{STORAGE} stays as topic {name} was created: create another, and copy it")
             settings = complete_settings(settings)
-            check_topic_settings(settings)
-            config = self.config_of(settings)
+            config = self._check_settings(name, settings)
             self._check_memory(name, settings, len(topic.partitions))
             if validate_only:
                 return

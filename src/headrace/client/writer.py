@@ -18,6 +18,7 @@ from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, I
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from headrace.protocol.schema import Buffer, Uuid
 from headrace.records import Codec, Header, Record, build_batch, headers_in
+from headrace.records.partitioning import partition_of_key
 
 # Produce: batches that are ready, written as they are.
 #
@@ -121,32 +122,11 @@ def _read(
 
 # Which partition a record goes to, exactly as Kafka's Java client decides it.
 #
-# A key always goes to the same partition, whatever client wrote it: murmur2 of its bytes, the sign bit dropped, modulo
-# the number of partitions. Records without a key stick to one partition for as many bytes as the Java client's batch
-# has, then to another (KIP-480, KIP-794): fewer, fuller batches than with a partition for each.
+# A key always goes to the same partition, whatever client wrote it (`records/partitioning.py`). Records without a key
+# stick to one partition for as many bytes as the Java client's batch has, then to another (KIP-480, KIP-794): fewer,
+# fuller batches than with a partition for each.
 
-_SEED = 0x9747B28C
-_MULTIPLIER = 0x5BD1E995
-_MASK = 0xFFFFFFFF
 STICKY_BYTES = 16 * 1024  # the Java client's batch.size
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's hash of a key, as an unsigned number of 32 bits; Java shows the same bits signed."""
-    length = len(data)
-    h = _SEED ^ length
-    whole = length & ~3
-    for start in range(0, whole, 4):
-        k = int.from_bytes(data[start : start + 4], "little") * _MULTIPLIER & _MASK
-        h = (h * _MULTIPLIER ^ (k ^ k >> 24) * _MULTIPLIER) & _MASK
-    if length > whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _MULTIPLIER & _MASK
-    h = (h ^ h >> 13) * _MULTIPLIER & _MASK
-    return h ^ h >> 15
-
-
-def partition_of_key(key: bytes, partitions: int) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class Partitioner:

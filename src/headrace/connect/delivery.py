@@ -18,7 +18,7 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.transactions import Transaction, Transactions
-from headrace.client.writer import partition_of_key, send
+from headrace.client.writer import send
 from headrace.connect.change import Position
 from headrace.connect.envelope import EVERY_PARTITION, Headers, OutRecord
 from headrace.connect.errors import ConnectError, DeliveryExpired, TakenOver
@@ -26,6 +26,7 @@ from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import MAGIC, TRANSACTIONAL, BatchHeader, assemble
 from headrace.records.compression import Codec, compress
+from headrace.records.partitioning import partition_of_key
 from headrace.records.record import write_varint
 from headrace.telemetry.logs import get_logger
 

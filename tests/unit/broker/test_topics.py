@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 
 from headrace.broker.errors import BrokerError
+from headrace.broker.settings.setting import InvalidSetting
 from headrace.broker.topics import TopicCatalog, TopicFile, read_topic_files
 from headrace.coordinator.metadata import METADATA_TOPIC
 from headrace.model import TopicPartition
@@ -328,3 +329,30 @@ def test_a_directory_that_another_broker_wrote_is_taken_in_with_gaps_and_without
     assert {name: topic.id for name, topic in catalog.by_name.items()} == ids
     catalog.add_partitions("orders", 4)
     assert [len(records_from(log)) for log in catalog.by_name["orders"].partitions] == [2, 0, 2, 0]
+
+
+# --- bindings
+
+
+def test_bindings_that_lead_back_or_to_the_brokers_books_are_refused_and_nothing_is_written():
+    filesystem = MemoryFileSystem()
+    catalog, _ = _open(filesystem)
+    bindings = "headrace.bindings"
+    catalog.create("a", 1, {bindings: '[{"to": "b"}]'})
+    with pytest.raises(InvalidSetting, match="b → a → b"):
+        catalog.create("b", 1, {bindings: '[{"to": "a"}]'})
+    catalog.create("b", 1, {})
+    for refused, words in (
+        ('[{"to": "a"}]', "b → a → b"),
+        ('[{"to": "__consumer_offsets"}]', "__consumer_offsets"),
+        ('[{"to": "__headrace_schedule"}]', "__headrace_schedule"),
+        ("b", "JSON"),
+    ):
+        for validate_only in (True, False):
+            with pytest.raises(InvalidSetting, match=words):
+                catalog.alter("b", {bindings: refused}, validate_only=validate_only)
+    assert catalog.by_name["b"].settings == {}
+    catalog.alter("a", {})
+    catalog.alter("b", {bindings: '[{"to": "a"}]'})
+    catalog, _ = _open(filesystem.crash(mode="lose_everything"))
+    assert catalog.by_name["b"].settings == {bindings: '[{"to": "a"}]'}

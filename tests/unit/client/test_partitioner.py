@@ -15,7 +15,8 @@ from headrace import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
-from headrace.client.writer import STICKY_BYTES, Partitioner, murmur2, partition_of_key
+from headrace.client.writer import STICKY_BYTES, Partitioner
+from headrace.records.partitioning import murmur2, partition_of_key
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way that Python has come to regret

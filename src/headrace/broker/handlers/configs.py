@@ -26,6 +26,7 @@ from headrace.broker.config_resources import (
 )
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Context
+from headrace.broker.handlers.topics import require_targets
 from headrace.broker.settings.broker import BROKER_SETTINGS
 from headrace.broker.settings.setting import Setting, SettingType
 from headrace.broker.settings.topics import TOPIC_SETTINGS
@@ -223,12 +224,9 @@ async def _alter(
     kind, name = resource.resource_type, resource.resource_name
     if kind == ConfigResource.TOPIC:
         topic = ctx.topic(name)
-
-        def alter_topic() -> None:
-            after = change(kind, topic.settings, resource.configs)
-            ctx.broker.topics.alter(topic.name, after, validate_only=validate_only)
-
-        await ctx.broker.in_thread(alter_topic)
+        after = change(kind, topic.settings, resource.configs)
+        require_targets(ctx, topic.name, topic.settings, after)
+        await ctx.broker.in_thread(lambda: ctx.broker.topics.alter(topic.name, after, validate_only=validate_only))
         await ctx.broker.queues.settle(topic)
     elif kind in _CHECKS:
         _check_name(ctx, kind, name)

@@ -6,11 +6,14 @@ topic never gets fewer partitions. One topic that is refused does not touch the 
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 
 from headrace.broker.config_resources import describe_topic
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import TOPIC, Context
-from headrace.broker.topics import HIDDEN_TOPICS, Topic
+from headrace.broker.settings.topics import TOPIC_SETTINGS
+from headrace.broker.topics import BINDINGS, HIDDEN_TOPICS, Topic
+from headrace.delivery.bindings import parse_bindings
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_partitions import (
@@ -65,6 +68,7 @@ async def make_topic(
 ) -> tuple[Topic, int]:
     """Make one topic, or check whether it could be made; the topic, and how many partitions it has."""
     partitions, settings = _partitions(ctx, topic), _settings(topic)
+    require_targets(ctx, topic.name, {}, settings)
     if topic.name not in ctx.broker.topics.by_name:
         ctx.charge_mutations(partitions, strict=strict)
     created = await ctx.broker.in_thread(
@@ -72,6 +76,16 @@ async def make_topic(
     )
     await ctx.broker.queues.settle(created)
     return created, partitions
+
+
+def require_targets(ctx: Context, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Refuse bindings of whoever could not copy the records by hand: read them, and write them to the targets."""
+    text = after.get(BINDINGS, "")
+    if text.strip() and text != before.get(BINDINGS):
+        TOPIC_SETTINGS[BINDINGS].check(text)
+        ctx.require_also(Operation.READ, TOPIC, name)
+        for binding in parse_bindings(text):
+            ctx.require_also(Operation.WRITE, TOPIC, binding.to)
 
 
 def _settings(topic: CreatableTopic) -> dict[str, str]:

@@ -11,11 +11,13 @@ after a crash.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.broker.coordinator_log import COMPACTED, batches_of, report_unusable
 from headrace.broker.topics import Topic
 from headrace.broker.turns import Deferred, Steps
+from headrace.delivery.headers import ORIGIN
 from headrace.delivery.schedule import SCHEDULE_TOPIC, Entry, PartitionId, Schedule, Waiting, read_waiting
 from headrace.errors import HeadraceError
 from headrace.records import BatchHeader, Record, RecordsError, build_batch, header_at, headers_in, records_of
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 RETRY_S: Final = 1.0  # what could not be written is tried again after this time
 _LONGEST_SLEEP_MS: Final = 5000  # of whoever waits for a time: somebody may set the clock
 _READ_BYTES: Final = 256 * 1024
+_SCANNED_BYTES: Final = 1024 * 1024
 _RECORDS_A_STEP: Final = 50
 _log = get_logger(__name__)
 
@@ -161,6 +164,27 @@ def committed_batches(log: Log, offset: int, before: int, max_bytes: int = _READ
         elif not (header.is_transactional and header.producer_id in open_aborted):
             batches.append(_Batch(header, data[position : position + header.size]))
     return batches
+
+
+def copies_between(log: Log, start: int, end: int) -> Iterator[tuple[Record, bytes]]:
+    """The copies that the broker has appended to a log between two offsets, and their origins; for a thread.
+
+    Copies have no producer id and are not compressed, which spares most batches a closer look.
+    """
+    start = max(start, log.start_offset)
+    while start < end:
+        piece, _ = log.read(start, _SCANNED_BYTES, before=end)
+        data = memoryview(piece.read() if piece is not None else b"")
+        start = end if not data else start
+        for position, header in headers_in(data):
+            start = header.next_offset
+            batch = data[position : position + header.size]
+            if header.producer_id < 0 and not header.codec and ORIGIN.encode() in bytes(batch):
+                with suppress(RecordsError):
+                    for record in records_of(batch):
+                        yield from (
+                            (record, each.value) for each in record.headers if each.key == ORIGIN and each.value
+                        )
 
 
 class Reader:

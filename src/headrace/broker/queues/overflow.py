@@ -2,7 +2,7 @@
 
 A partition holds what share groups have yet to finish, or all of its log if no group shares the topic; one in memory
 holds the bytes that it takes there, whatever is finished. `delivery/overflow.py` decides; here is the log to measure,
-the clock, and those that wait. Markers and copies, which the broker appends itself, need no room.
+the clock, and those that wait. Markers, and messages whose time has come, need no room; copies for bindings do.
 
 What always holds: a batch that waits is appended once and in its order, or not at all, and is then refused; it is
 nowhere but in the line until then. Every record that is dropped, and every batch that is refused or has to wait, is

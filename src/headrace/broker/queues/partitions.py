@@ -8,23 +8,35 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.queues.bindings import BindingFollower
 from headrace.broker.queues.followers import RETRY_S, Follower, ScheduleLog
-from headrace.broker.queues.looking import Judge
+from headrace.broker.queues.looking import Judge, Verdict
 from headrace.broker.queues.scheduler import QueueFollower
 from headrace.broker.topics import Topic
 from headrace.coordinator.share.records import ShareKey
-from headrace.delivery.schedule import PartitionId, Schedule
+from headrace.delivery.schedule import PartitionId, Place, Schedule, write_place
 from headrace.errors import HeadraceError
+from headrace.records import Record
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from headrace.broker.runtime import Runtime
 
-_SETTING: Final = "headrace.queue"
+_SETTINGS: Final = ("headrace.queue", "headrace.bindings")
 _ENTRIES_A_TURN: Final = 100
 _LOOK_S: Final = 0.05
 _log = get_logger(__name__)
+
+
+def _opts_in(topic: Topic) -> bool:
+    return any(setting in topic.settings for setting in _SETTINGS)
+
+
+def _begin(log: Log, *, is_grown: bool) -> Place:
+    """Where a partition is followed from on; one that a topic got later, from its first record on."""
+    offset = log.start_offset if is_grown else log.end_offset
+    return Place(offset, offset)
 
 
 class Queues:
@@ -35,6 +47,7 @@ class Queues:
         self._known = Schedule()
         self._names: dict[bytes, dict[bytes, int]] = {}  # of messages that wait, by topic
         self._queues: dict[Log, QueueFollower] = {}
+        self._bound: dict[Log, BindingFollower] = {}
         self._tasks: dict[Follower, asyncio.Task[None]] = {}
         self._loading: asyncio.Task[None] | None = None
         self._is_loaded = asyncio.Event()
@@ -75,8 +88,8 @@ class Queues:
             return
         _log.error("what waits to be delivered is read anew: a part of what was written of it may be lost")
         self._is_loaded.clear()
-        for follower in list(self._tasks):
-            self._stop(follower)
+        for log in {*self._queues, *self._bound}:
+            self._stop(log)
         self.start()
 
     # --- topics that come and go
@@ -100,45 +113,77 @@ class Queues:
             followed.add(follower.topic_id)
             if follower.is_in:
                 queues.add(follower.topic_id)
+        bound = {at.topic_id for at in (*self._known.bound, *(each.at for each in self._bound.values()))}
         for topic in list(self._runtime.topics.by_name.values()):
-            if _SETTING not in topic.settings and topic.id not in followed:
-                continue
-            for index, log in enumerate(topic.partitions):
-                there.add(log)
-                self._look_at(topic, index, log, is_grown=topic.id in queues)
-        for gone in [log for log in self._queues if log not in there]:
-            self._stop(self._queues[gone])
+            if topic.id in followed or topic.id in bound or _opts_in(topic):
+                for index, log in enumerate(topic.partitions):
+                    there.add(log)
+                    self._follow_queue(topic, index, log, is_grown=topic.id in queues)
+                    self._follow_bindings(topic, index, log, is_grown=topic.id in bound)
+        for gone in [log for log in (*self._queues, *self._bound) if log not in there]:
+            self._stop(gone)
 
-    def _look_at(self, topic: Topic, index: int, log: Log, *, is_grown: bool) -> None:
-        follower = self._queues.get(log)
-        at = PartitionId(topic.id, index)
-        if follower is None and (log.config.headrace_queue or at in self._known.places):
+    def _follow_queue(self, topic: Topic, index: int, log: Log, *, is_grown: bool) -> None:
+        follower, place = self._queues.get(log), self._known.places.get(PartitionId(topic.id, index))
+        if follower is None and (log.config.headrace_queue or place):
             names = self._names.get(topic.id)
             if names is None:
                 names = self._names[topic.id] = self._known.names(topic.id)
             follower = self._queues[log] = QueueFollower(
-                self._runtime, self._schedule, topic, index, known=self._known, names=names, is_grown=is_grown
+                self._runtime,
+                self._schedule,
+                topic,
+                index,
+                known=self._known,
+                names=names,
+                place=place or _begin(log, is_grown=is_grown),
             )
             self._run(follower)
         if follower is not None:
             follower.opt(is_in=log.config.headrace_queue)
+
+    def _follow_bindings(self, topic: Topic, index: int, log: Log, *, is_grown: bool) -> None:
+        at = PartitionId(topic.id, index)
+        is_wanted, place = bool(log.config.headrace_bindings), self._known.bound.get(at)
+        if is_wanted and log not in self._bound:
+            self._bound[log] = BindingFollower(
+                self._runtime,
+                self._schedule,
+                topic,
+                index,
+                place=place or _begin(log, is_grown=is_grown),
+                is_copied=self._is_copied,
+                end_of=self.end_for_groups,
+            )
+            self._run(self._bound[log])
+        elif not is_wanted and (place or log in self._bound):
+            self._known.bound.pop(at, None)
+            self._stop_following(self._bound.pop(log, None))
+            if not self._schedule.is_made:  # nor was anything written that would have to be forgotten
+                return
+            try:
+                self._schedule.append([write_place(at, None, is_bound=True)])
+            except HeadraceError as error:  # then it would go on where it was left, should it be bound again
+                _log.error("that a topic is not bound any more cannot be written", topic=topic.name, reason=str(error))
 
     def _run(self, follower: Follower) -> None:
         task = asyncio.get_running_loop().create_task(follower.run())
         self._tasks[follower] = task
         task.add_done_callback(lambda _: self._tasks.pop(follower, None))
 
-    def _stop(self, follower: Follower) -> None:
-        task = self._tasks.pop(follower, None)
+    def _stop_following(self, follower: Follower | None) -> None:
+        task = self._tasks.pop(follower, None) if follower else None
         if task is not None:
             task.cancel()
-        if self._queues.get(follower.log) is follower:
-            del self._queues[follower.log]
+
+    def _stop(self, log: Log) -> None:
+        self._stop_following(self._queues.pop(log, None))
+        self._stop_following(self._bound.pop(log, None))
 
     async def settle(self, altered: Topic) -> None:
         """Return once it is on the disk since when a topic is followed that was made or altered just now."""
         topic = self._runtime.topics.by_id.get(altered.id)
-        if topic is None or _SETTING not in topic.settings:
+        if topic is None or not _opts_in(topic):
             return
         await self._is_loaded.wait()
         self._look_at_all()
@@ -169,6 +214,12 @@ class Queues:
 
     def follower_of(self, log: Log) -> QueueFollower | None:
         return self._queues.get(log)
+
+    def _is_copied(self, log: Log, record: Record) -> bool:
+        """Whether a record is one to be copied: of a queue, one that is delivered."""
+        follower = self._queues.get(log) if log.config.headrace_queue else None
+        # Without one, the topic has opted in just now, and after the record was written.
+        return follower is None or follower.judge(record) not in (Verdict.DELAYED, Verdict.DUPLICATE)
 
     def close(self) -> None:
         self._is_closed = True

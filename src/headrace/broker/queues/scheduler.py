@@ -13,13 +13,12 @@ delivered.
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace.broker.queues.followers import Follower, Reader, ScheduleLog, when_durable
+from headrace.broker.queues.followers import Follower, Reader, ScheduleLog, copies_between, when_durable
 from headrace.broker.queues.looking import Verdict
 from headrace.broker.topics import Topic
 from headrace.broker.turns import run_through
 from headrace.delivery.duplicates import Duplicates, Window
 from headrace.delivery.headers import (
-    ORIGIN,
     PLAIN,
     Delivery,
     InvalidHeader,
@@ -40,7 +39,7 @@ from headrace.delivery.schedule import (
     write_place,
     write_waiting,
 )
-from headrace.records import Record, RecordsError, build_batch, headers_in, records_of
+from headrace.records import Record, build_batch
 from headrace.storage.reading import first_at_or_after
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ _RECORDS_A_PORTION: Final = 100  # what is written of them is one batch, and who
 _PORTIONS_A_ROUND: Final = 10
 _DELIVERED_BYTES: Final = 1024 * 1024  # in one batch, unless one message alone is larger
 _RECORDS_A_PLACE: Final = 5000  # that are looked through after a crash
-_SCANNED_BYTES: Final = 1024 * 1024
 
 
 class Delivered(NamedTuple):
@@ -73,7 +71,7 @@ class QueueFollower(Follower):
         *,
         known: Schedule,
         names: MutableMapping[bytes, int],
-        is_grown: bool,
+        place: Place,
     ) -> None:
         super().__init__(runtime, schedule, topic, partition)
         self._known: Schedule | None = known  # until it has begun
@@ -84,12 +82,9 @@ class QueueFollower(Follower):
         self._delivered: dict[int, Delivered] = {}
         self._owed: list[tuple[Entry, Waiting | None, bytes | None]] = []
         self.followed = 0  # nothing is known of what lies behind this
-        place = known.places.get(self.at)
-        self.is_in = True  # its topic is a queue now
-        if place is None:  # a partition that a topic got later is a queue from its first record on
-            first = self.log.start_offset if is_grown else self.log.end_offset
-            place = Place(first, first)
+        if self.at not in known.places:
             self._owe(write_place(self.at, place))
+        self.is_in = True  # its topic is a queue now
         self._place = place
         self._reader = Reader(self.log, place.offset)
         self._written_offset = place.offset
@@ -137,34 +132,13 @@ class QueueFollower(Follower):
         if self._place.newest_id_ms >= 0:
             self._fill_window(now_ms)
         delivered: dict[int, Delivered] = {}
-        start = max(start, self.log.start_offset)
-        while start < end:
-            piece, _ = self.log.read(start, _SCANNED_BYTES, before=end)
-            data = memoryview(piece.read() if piece is not None else b"")
-            start = end if not data else start
-            for position, header in headers_in(data):
-                start = header.next_offset
-                batch = data[position : position + header.size]
-                # Copies are the broker's, which has no producer id and does not compress.
-                if header.producer_id < 0 and not header.codec and ORIGIN.encode() in bytes(batch):
-                    delivered.update(self._copies_in(batch))
-        return delivered
-
-    def _copies_in(self, batch: memoryview) -> Mapping[int, Delivered]:
-        copies = {}
-        try:
-            records = records_of(batch)
-        except RecordsError:
-            return {}
-        for record in records:
-            delivery = _read(record)
-            origin = parse_origin(delivery.origin) if delivery.origin else None
+        for record, text in copies_between(self.log, start, end):
+            origin = parse_origin(text)
             if origin and origin[:2] == (self.name, self.at.partition) and origin.number is not None:
-                name = given_name(delivery.schedule_id) if delivery.schedule_id else None
-                if name is None and b"@" + origin._replace(number=None).text in self._names:
-                    name = b"@" + origin._replace(number=None).text
-                copies[origin.offset] = Delivered(origin.number, record.timestamp, name)
-        return copies
+                schedule_id, unnamed = _read(record).schedule_id, b"@" + origin._replace(number=None).text
+                name = given_name(schedule_id) if schedule_id else unnamed if unnamed in self._names else None
+                delivered[origin.offset] = Delivered(origin.number, record.timestamp, name)
+        return delivered
 
     def _fill_window(self, now_ms: int) -> None:
         window_ms = self.log.config.headrace_queue_dedup_window_ms

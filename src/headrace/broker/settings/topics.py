@@ -15,6 +15,7 @@ from headrace.broker.settings.setting import (
     Setting,
     check_settings,
 )
+from headrace.delivery.bindings import parse_bindings
 from headrace.delivery.overflow import Policy
 from headrace.storage.config import DISK, MEMORY, LogConfig
 
@@ -68,6 +69,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             STRING,
             "",
             "Which other topics get copies of the records: a JSON list of `to` with `key` or `header` and `where`.",
+            reader=parse_bindings,
         ),
         Setting(
             "headrace.queue",
