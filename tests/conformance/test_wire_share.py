@@ -12,6 +12,7 @@ from headrace.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -127,6 +128,33 @@ def test_delivery_limit(brokers):
     told = brokers.compare(delivery_limit, Wire)
     assert told["3"]["partition 0"]["acquired"] == [(0, 0, 3)]
     assert "partition 0" not in told["4"]
+
+
+def own_fields(wire, topic):
+    """A reason, and a time to come again, which Kafka skips: what they are said of is released and rejected even so."""
+    sharer = ready(wire, topic, count=2, batch=2)
+    told = {"first": brief(sharer.fetch_some())}
+    said = {"reason": "no such customer", "retry_after_ms": 0}
+    told["said"] = brief(sharer.acknowledge((0, 0, [RELEASE], said), (1, 1, [REJECT], said)))
+    told["again"] = brief(sharer.fetch_some((0, 0, [RELEASE], said)))
+    return told
+
+
+def test_own_fields_disturb_no_kafka(brokers):
+    told = brokers.compare(own_fields, Wire)
+    assert told["said"]["partition 0"]["error"] == "NONE"
+    assert told["again"]["partition 0"]["acquired"] == [(0, 0, 2)]
+
+
+def own_features(servers):
+    with Wire(servers) as wire:
+        answer = wire.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
+    return [(each.name, each.max_version) for each in answer.supported_features if each.name.startswith("headrace.")]
+
+
+def test_only_we_announce_queues(our_broker, real_kafka):
+    assert own_features(our_broker) == [("headrace.queue", 1)]
+    assert own_features(real_kafka) == []
 
 
 def share_sessions(wire, topic):

@@ -24,6 +24,9 @@ from tests.conformance.comparison import wait_until
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 _GROUP_RESOURCE, _SET = 32, 0
 
+# First and last offset and their types; and, if anything, the fields that only our broker knows.
+Ack = tuple[int, int, list[int]] | tuple[int, int, list[int], dict[str, Any]]
+
 
 def set_group(wire: Wire, group: str, **settings: str) -> None:
     configs = [
@@ -69,13 +72,10 @@ class Sharer:
             assert not answer.error_code, answer
         return answer
 
-    def fetch(self, *acks: tuple[int, int, list[int]], epoch: int | None = None, **options: Any) -> Any:
+    def fetch(self, *acks: Ack, epoch: int | None = None, **options: Any) -> Any:
         partition = FetchPartition(
             partition_index=options.pop("partition", 0),
-            acknowledgement_batches=[
-                AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-                for first, last, types in acks
-            ],
+            acknowledgement_batches=_batches(acks),
         )
         topics = [FetchTopic(topic_id=options.pop("topic_id", self.topic_id), partitions=[partition])]
         asked = ShareFetchRequest(
@@ -97,7 +97,7 @@ class Sharer:
             self.session_epoch += 1
         return answer
 
-    def fetch_some(self, *acks: tuple[int, int, list[int]], **options: Any) -> Any:
+    def fetch_some(self, *acks: Ack, **options: Any) -> Any:
         """Fetch until there is something: Kafka initialises a group's state after the first fetch."""
         answer = self.fetch(*acks, **options)
         for _ in range(60):
@@ -106,13 +106,10 @@ class Sharer:
             answer = self.fetch(**options)
         return answer
 
-    def acknowledge(self, *acks: tuple[int, int, list[int]], epoch: int | None = None, **options: Any) -> Any:
+    def acknowledge(self, *acks: Ack, epoch: int | None = None, **options: Any) -> Any:
         partition = FetchPartition(
             partition_index=options.pop("partition", 0),
-            acknowledgement_batches=[
-                AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-                for first, last, types in acks
-            ],
+            acknowledgement_batches=_batches(acks),
         )
         asked = ShareAcknowledgeRequest(
             group_id=options.pop("group_id", self.group),
@@ -125,6 +122,13 @@ class Sharer:
         if epoch is None and not answer.error_code:
             self.session_epoch += 1
         return answer
+
+
+def _batches(acks: tuple[Ack, ...]) -> list[AcknowledgementBatch]:
+    return [
+        AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types, **(own[0] if own else {}))
+        for first, last, types, *own in acks
+    ]
 
 
 def wait_until_ok(ask: Any) -> Any:

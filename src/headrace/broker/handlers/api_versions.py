@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from headrace.broker.handler import Context
-from headrace.broker.handlers.cluster import FEATURES
+from headrace.broker.handlers.cluster import FEATURES, OWN_FEATURES
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import (
@@ -36,7 +36,8 @@ def handle(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=_announce(ctx.served),
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=level, max_version=level) for name, level in FEATURES.items()
+            SupportedFeatureKey(name=name, min_version=level, max_version=level)
+            for name, level in (FEATURES | OWN_FEATURES).items()
         ],
         finalized_features_epoch=0,
         finalized_features=[

@@ -115,7 +115,13 @@ def acknowledgements_in(
                 yield (
                     ShareKey(group_id, topic.topic_id, partition.partition_index),
                     [
-                        Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                        Acknowledgement(
+                            batch.first_offset,
+                            batch.last_offset,
+                            batch.acknowledge_types,
+                            batch.retry_after_ms,
+                            batch.reason,
+                        )
                         for batch in partition.acknowledgement_batches
                     ],
                 )

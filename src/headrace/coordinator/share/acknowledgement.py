@@ -11,6 +11,10 @@ from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 
 
+AS_SET = -1  # the group's settings say how long
+MOST_REASON_BYTES = 1024
+
+
 class AckType(IntEnum):
     """What a member says of a record that it has; the numbers are those of the wire."""
 
@@ -27,6 +31,8 @@ class Acknowledgement(NamedTuple):
     first: int
     last: int
     types: Sequence[int]
+    retry_after_ms: int = AS_SET  # of what is released: when it may be delivered again
+    reason: str = ""  # why it is released or rejected
 
     def stretches(self, first: int, last: int) -> list[tuple[int, int, int]]:
         """First offset, last offset and type of each stretch between two offsets that has one type."""
@@ -52,7 +58,7 @@ class InvalidAcknowledgement(HeadraceError):
 
 def check_form(batch: Acknowledgement) -> None:
     """Refuse what makes no sense, whatever the records' states are."""
-    first, last, types = batch
+    first, last, types, retry_after_ms, said = batch
     if first > last or first < 0:
         reason = f"its offsets {first} to {last} are not a range"
     elif len(types) not in (1, last - first + 1):
@@ -61,6 +67,10 @@ def check_form(batch: Acknowledgement) -> None:
         )
     elif not all(AckType.GAP <= ack <= AckType.RENEW for ack in types):
         reason = f"the types {sorted(set(types))} are not all known: give 0 to 4"
+    elif retry_after_ms < AS_SET:
+        reason = f"a record cannot be delivered again {retry_after_ms} ms from now: give 0 or more"
+    elif len(said) > MOST_REASON_BYTES or len(said.encode(errors="replace")) > MOST_REASON_BYTES:
+        reason = f"its reason is longer than {MOST_REASON_BYTES} bytes: cut it"
     else:
         return
     raise InvalidAcknowledgement(ErrorCode.INVALID_REQUEST, f"an acknowledgement is invalid: {reason}")

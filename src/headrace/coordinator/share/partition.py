@@ -328,7 +328,7 @@ class SharePartition:
         self._let_go()
 
     def _check(self, holder: str, batch: Acknowledgement, limits: ShareLimits) -> list[tuple[Run, int]]:
-        first, last, _ = batch
+        first, last = batch.first, batch.last
         if last < self.start:  # finished already, or gone from the log: there is nothing left to say of it
             return []
         if last >= self.end:

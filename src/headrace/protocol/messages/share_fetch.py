@@ -11,12 +11,15 @@ from headrace.protocol.messages.shared import NodeEndpoint
 class AcknowledgementBatch(wire.Struct):
     """Records from first to last: one type for all of them, or one for each.
 
-    The types are 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
+    The types are 0 gap, 1 accept, 2 release, 3 reject, 4 renew. The tagged fields are ours: a Kafka skips them, and a
+    broker that heeds them has the feature `headrace.queue`.
     """
 
     first_offset: int = wire.int64()
     last_offset: int = wire.int64()
     acknowledge_types: list[int] = wire.array(wire.INT8)
+    retry_after_ms: int = wire.int32(default=-1, tag=10_000)  # of what is released; -1 as the group is set
+    reason: str = wire.string(tag=10_001)  # why it is released or rejected
 
 
 class FetchPartition(wire.Struct):
