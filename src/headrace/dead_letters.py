@@ -1,10 +1,10 @@
-"""Records that a job cannot use, in a topic beside theirs: the value untouched, the reason and the place in headers.
+"""Records that a job cannot use, written to a topic beside theirs, and read again.
 
-One form for pipelines and for derived systems. A letter's key is the record's place and the job, and the topic is
-compacted: a batch that runs twice leaves one letter, and two jobs that read one topic have theirs beside each other.
-Letters are durable before the job's place moves on, so a record that is missing from a result is in the topic. Only
-what a topic does not take whole is cut, and the header `cut` names it. One that is of no interest any more is taken
-back by a record without a value.
+Their form is `delivery/letters.py`, for pipelines, for derived systems and for share groups, whose letters the broker
+writes. A letter's key is the record's place and the job, and the topic is compacted: a batch that runs twice leaves one
+letter, and two jobs that read one topic have theirs beside each other. Letters are durable before the job's place moves
+on, so a record that is missing from a result is in the topic. One that is of no interest any more is taken back by a
+record without a value.
 """
 
 import time
@@ -20,65 +20,15 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
+from headrace.delivery.letters import Letter, number_of, takes_back
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
-from headrace.records import Header, Record
 
 SUFFIX: Final = ".dead-letters"
 _SHOWN_REASONS: Final = 3
 _LONGEST_REASON: Final = 300
 _ROOM_BYTES: Final = 16 * 1024 * 1024  # for a letter, in a topic that we make
-_CUT: Final = ("value", "key", "reason")  # what of a letter that is too large may be cut
 _OPTIONS: Final = FetchOptions(max_wait_ms=100, committed=True)
-
-
-class Letter(NamedTuple):
-    """One record that could not be used by one job, and why."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    reason: str
-    format: str
-    job: str
-
-    @property
-    def id(self) -> bytes:
-        """What it is known by; a query without a name has no job."""
-        return "/".join(filter(None, (self.topic, str(self.partition), str(self.offset), self.job))).encode()
-
-    @property
-    def place(self) -> str:
-        """Where the record is, as people read it."""
-        return f"{self.topic}-{self.partition}@{self.offset}"
-
-    @classmethod
-    def of(cls, record: Record) -> "Letter":
-        """As it was written; once derived systems called the job a sink, and pipelines did not name it."""
-        told = {header.key: header.value for header in record.headers}
-        text = {name: (value or b"").decode(errors="replace") for name, value in told.items()}
-        return cls(
-            text.get("topic", ""),
-            _number(text.get("partition")),
-            _number(text.get("offset")),
-            _number(text.get("timestamp")),
-            told.get("key"),
-            record.value,
-            text.get("error", ""),
-            text.get("format", ""),
-            text.get("job") or text.get("sink", ""),
-        )
-
-
-def _number(text: str | None) -> int:
-    """A number of a header; -1 if it is none, because anybody may write to the topic."""
-    try:
-        return int(text or -1)
-    except ValueError:
-        return -1
 
 
 def topic_for(topic: str, chosen: str | None) -> str:
@@ -107,37 +57,22 @@ def write_letters(cluster: Cluster, letters_topic: str, letters: Iterable[Letter
 
 def _write_cut(writer: Writer, letter: Letter) -> None:
     """Write one letter, its longest part cut by half until the topic takes it."""
-    cut = letter
     while True:
         try:
-            _write(writer, [cut], [part for part in _CUT if getattr(cut, part) != getattr(letter, part)])
+            _write(writer, [letter])
         except Refused as refusal:
-            part = max(_CUT, key=lambda name: len(getattr(cut, name) or ""))
-            longest = getattr(cut, part)
-            if refusal.code is not ErrorCode.MESSAGE_TOO_LARGE or not longest:
+            less = letter.shortened()
+            if refusal.code is not ErrorCode.MESSAGE_TOO_LARGE or less is None:
                 raise
-            cut = cut._replace(**{part: longest[: len(longest) // 2]})
+            letter = less
         else:
             return
 
 
-def _write(writer: Writer, letters: Iterable[Letter], cut: Collection[str] = ()) -> None:
+def _write(writer: Writer, letters: Iterable[Letter]) -> None:
     for letter in letters:
-        headers = {
-            "error": letter.reason,
-            "format": letter.format,
-            "topic": letter.topic,
-            "partition": str(letter.partition),
-            "offset": str(letter.offset),
-            "timestamp": str(letter.timestamp),
-        }
-        told = [Header(name, text.encode(errors="replace")) for name, text in headers.items()]
-        told.append(Header("key", letter.key))
-        if letter.job:
-            told.append(Header("job", letter.job.encode()))
-        if cut:
-            told.append(Header("cut", ",".join(cut).encode()))
-        writer.add(NewRecord(letter.id, letter.value, int(time.time() * 1000), told))
+        _, timestamp, key, value, headers = letter.to_record(int(time.time() * 1000))
+        writer.add(NewRecord(key, value, timestamp, headers))
     writer.flush()
 
 
@@ -173,7 +108,7 @@ class LetterBox:
         for records in read_records(cluster, starts, until=ends, options=_OPTIONS) if starts else ():
             for _, record in records:
                 identity = record.key or b""
-                if record.value is None and not record.headers:
+                if takes_back(record):
                     self._reasons.pop(identity, None)
                     found.pop(identity, None)
                     continue
@@ -195,7 +130,7 @@ class LetterBox:
         found = set()
         for identity in self._reasons:
             _, *place = identity.decode(errors="replace").split("/")
-            partition, offset = (*map(_number, place[:2]), -1, -1)[:2]
+            partition, offset = (*map(number_of, place[:2]), -1, -1)[:2]
             if 0 <= offset < offsets.get(partition, 0):
                 found.add(identity)
         return frozenset(found)

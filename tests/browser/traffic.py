@@ -13,7 +13,8 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
-from headrace.dead_letters import Letter, write_letters
+from headrace.dead_letters import write_letters
+from headrace.delivery.letters import Letter
 from headrace.status import CAPTURES, VIEWS, Status, StatusWriter
 from tests.conformance.clients.sharing import ACCEPT, RELEASE, RENEW, Sharer, set_group
 from tests.conformance.clients.wire import Wire, batch_of

@@ -160,6 +160,19 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        "Queues have settings of their own",
+        "Topics and share groups have settings that begin with `headrace.`, and those for dead letters that KIP-1191 "
+        "names (`errors.deadletterqueue.…`), which Kafka has from 4.4 on. Of the latter, "
+        "`errors.deadletterqueue.copy.record.enable` and `errors.deadletterqueue.auto.create.topics.enable` are true "
+        "by default, and false in Kafka: a record that failed is not archived here before its letter is durable, so a "
+        "topic that is not there would hold the group up, and a letter without its record could not be sent back.",
+        (
+            *(_at(each, "wire", "*.configs.[eh]*") for each in ("creations", "create_versions", "topic_settings")),
+            _at("settings_told", "*", "told.[eh]*"),
+            _at("configs_tool", "java", "described.[eh]*"),
+        ),
+    ),
+    Difference(
         "Internal topics have one partition by default",
         "Kafka spreads `__consumer_offsets` and `__transaction_state` over its brokers by their 50 partitions. On one "
         "broker that is 50 times the files for nothing; `offsets.topic.num.partitions` and "

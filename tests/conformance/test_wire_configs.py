@@ -79,7 +79,9 @@ def broker_settings(wire, topic):
     apart = by_chance | of_security | of_limits | set(LISTENER_SETTINGS)
     # How it is watched is not set by Kafka's names either.
     of_operation = ("audit.", "metrics.", "otel.", "shutdown.")
-    ours_and_kafkas = sorted(name for name in set(BROKER_SETTINGS) - apart if not name.startswith(of_operation))
+    of_queues = ("errors.deadletterqueue.", "headrace.")
+    others = (*of_operation, *of_queues)
+    ours_and_kafkas = sorted(name for name in set(BROKER_SETTINGS) - apart if not name.startswith(others))
     return {
         "shared": _describe(wire, "1", kind=_BROKER, keys=ours_and_kafkas),
         "not ours": _describe(wire, "1", kind=_BROKER, keys=["no.such.setting"]),

@@ -19,7 +19,8 @@ from headrace.connect.sync.runner import Runner, connector
 from headrace.connect.sync.settings import SyncSettings
 from headrace.connect.sync.status import status_of
 from headrace.connect.sync.verification import verify
-from headrace.dead_letters import Letter, LetterBox, write_letters
+from headrace.dead_letters import LetterBox, write_letters
+from headrace.delivery.letters import Letter
 from headrace.model import TopicPartition
 from headrace.pipelines.source.columns import layout_of
 from headrace.pipelines.source.options import read_options

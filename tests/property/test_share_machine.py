@@ -5,6 +5,7 @@ never delivered again; none is delivered more often than the limit; none is lost
 held or available; and the records that were written so far, read again, give the same state but for who holds what.
 A group may go by keys: then whatever is delivered is the first unfinished record of its key. Or it has a single active
 member: then nobody else is given anything before that one is gone.
+Where the group has a topic for dead letters, what is given up is finished by its letter and by nothing else.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from headrace.coordinator.share.coordinator import (
     Altered,
     Deleted,
     Drafts,
+    LettersWritten,
     LimitsChanged,
     LocksLapsed,
     MemberGone,
@@ -36,7 +38,7 @@ KEY = ShareKey("group", b"t" * 16, 0)
 MEMBERS = st.sampled_from(["a", "b", "c"])
 LONG_KEY = b"k" * 100
 KEYS = st.sampled_from([b"x", b"x", b"y", LONG_KEY, None])
-AVAILABLE, HELD, FINISHED = "available", "held", "finished"
+AVAILABLE, HELD, GIVEN_UP, FINISHED = "available", "held", "given up", "finished"
 
 
 @dataclass
@@ -47,6 +49,7 @@ class Record:
     deliveries: int = 0
     holder: str = ""
     deadline_ms: int = 0
+    reason: str = ""  # of the last failure, where there are letters
 
 
 class ShareMachine(RuleBasedStateMachine):
@@ -205,7 +208,8 @@ class ShareMachine(RuleBasedStateMachine):
         kinds = st.sampled_from([AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.GAP])
         size = last - first + 1
         types = data.draw(st.lists(kinds, min_size=1, max_size=1) | st.lists(kinds, min_size=size, max_size=size))
-        event = Acknowledged(KEY, member, [Acknowledgement(first, last, types)], self.limits)
+        reason = data.draw(st.sampled_from(["", "no such customer"]))
+        event = Acknowledged(KEY, member, [Acknowledgement(first, last, types, reason=reason)], self.limits)
         decision = self.tell(event, is_lost=is_lost)
         if is_lost:
             return
@@ -215,7 +219,9 @@ class ShareMachine(RuleBasedStateMachine):
             if ack == AckType.RENEW:
                 record.deadline_ms = self.now_ms + self.limits.lock_ms
             elif ack == AckType.RELEASE:
-                self.release(record)
+                self.release(record, reason or "released")
+            elif ack == AckType.REJECT:
+                self.give_up(record, reason or "rejected")
             else:
                 record.state = FINISHED
         self.let_go()
@@ -231,9 +237,43 @@ class ShareMachine(RuleBasedStateMachine):
             self.is_retiring = True
             self.let_go()
 
-    def release(self, record):
-        record.state = AVAILABLE if record.deliveries < self.limits.delivery_count else FINISHED
+    def release(self, record, reason):
         record.holder = ""
+        if record.deliveries >= self.limits.delivery_count:
+            self.give_up(record, reason)
+        else:
+            record.state, record.reason = AVAILABLE, reason if self.limits.has_letters else ""
+
+    def give_up(self, record, reason):
+        record.state = GIVEN_UP if self.limits.has_letters else FINISHED
+        record.reason = reason
+
+    @rule(count=st.integers(1, 3), is_lost=st.booleans())
+    def write_letters(self, count, is_lost):
+        due = self.partition.letters_due()
+        assert bool(due) == any(record.state == GIVEN_UP for record in self.records)
+        some = [run._replace(last=min(run.last, run.first + count - 1)) for run in due[:count]]
+        self.tell(LettersWritten(KEY, some), is_lost=is_lost)
+        for run in [] if is_lost else some:
+            for offset in range(run.first, run.last + 1):
+                assert self.records[offset].state == GIVEN_UP
+                self.records[offset].state = FINISHED
+
+    @rule()
+    def write_letters_of_another_failure(self):
+        """Letters that were read before the offsets were altered say nothing of what was given up since."""
+        before = list(self.partition.runs)
+        stale = [run._replace(failure=run.failure._replace(last_ms=-7)) for run in self.partition.letters_due()]
+        self.tell(LettersWritten(KEY, stale))
+        assert self.partition.runs == before
+
+    @rule(has_letters=st.booleans())
+    def change_whether_there_are_letters(self, has_letters):
+        self.limits = self.limits._replace(has_letters=has_letters)
+        self.tell(LimitsChanged(KEY, self.limits))
+        for record in self.records:
+            if record.state == GIVEN_UP and not has_letters:
+                record.state = FINISHED
 
     @rule(member=MEMBERS, first=st.integers(0, 30), size=st.integers(1, 4), also=st.booleans())
     def acknowledge_what_is_not_held(self, member, first, size, also):
@@ -263,7 +303,7 @@ class ShareMachine(RuleBasedStateMachine):
         self.tell(MemberGone(KEY, member, self.limits))
         for record in self.records:
             if record.state == HELD and record.holder == member:
-                self.release(record)
+                self.release(record, "left")
         if self.active == member:
             self.active, self.is_retiring = "", False
 
@@ -274,7 +314,7 @@ class ShareMachine(RuleBasedStateMachine):
         for record in self.records:
             if record.state == HELD and record.deadline_ms <= self.now_ms:
                 self.is_retiring = self.is_retiring or record.holder == self.active
-                self.release(record)
+                self.release(record, "lapsed")
         self.let_go()
 
     # --- the group and the broker
@@ -287,7 +327,7 @@ class ShareMachine(RuleBasedStateMachine):
             self.active, self.is_retiring = "", False
         for record in self.records[: self.partition.end]:
             if record.state == AVAILABLE and record.is_deliverable and record.deliveries >= limit:
-                record.state = FINISHED
+                self.give_up(record, record.reason or "lowered")
 
     @rule(offset=st.integers(0, 20))
     def alter_the_start(self, offset):
@@ -330,7 +370,7 @@ class ShareMachine(RuleBasedStateMachine):
         self.tell(LimitsChanged(KEY, self.limits))
         for record in self.records[: self.partition.end]:
             if record.state == AVAILABLE and record.deliveries >= self.limits.delivery_count:
-                record.state = FINISHED
+                self.give_up(record, record.reason or "lowered")
 
     def reloaded(self):
         fresh = ShareCoordinator(updates_per_snapshot=3)
@@ -373,6 +413,11 @@ class ShareMachine(RuleBasedStateMachine):
                     assert record.state == AVAILABLE
                     assert run.state is RecordState.AVAILABLE or not self.has_turn(offset), "nobody will be woken"
                     assert record.deliveries == run.deliveries
+                elif run.state is RecordState.ARCHIVING:
+                    assert record.state == GIVEN_UP
+                    assert record.deliveries == run.deliveries
+                    assert record.reason in run.failure.reason
+                    assert 0 <= run.failure.first_ms <= run.failure.last_ms <= self.now_ms
                 else:
                     assert record.state == FINISHED
         assert all(record.state == AVAILABLE for record in self.records[partition.end :] if record.is_deliverable)
@@ -391,8 +436,8 @@ def kept_state(partition, offset):
         return FINISHED
     for run in partition.kept():
         if run.first <= offset <= run.last:
-            return FINISHED if run.is_finished else run.deliveries
-    return 0
+            return FINISHED if run.is_finished else (run.state, run.deliveries, run.failure)
+    return RecordState.AVAILABLE, 0, None
 
 
 TestShareMachine = ShareMachine.TestCase

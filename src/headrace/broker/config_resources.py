@@ -17,6 +17,7 @@ from headrace.broker.settings.setting import InvalidSetting, Setting, SettingTyp
 from headrace.broker.settings.topics import TOPIC_SETTINGS, log_config
 from headrace.coordinator.share.offset_reset import is_offset_reset
 from headrace.errors import nearest
+from headrace.model import InvalidTopicName, check_topic_name
 from headrace.protocol.errors import ErrorCode
 from headrace.telemetry.logs import levels_of_loggers
 
@@ -170,7 +171,7 @@ def check_broker(changed: Settings, settings: Settings) -> None:
 _KINDS_OF_GROUPS = ("consumer", "share", "streams")  # that have settings of their own
 
 
-def check_group(group: Settings, broker: Callable[[str], int]) -> None:
+def check_group(group: Settings, broker: Callable[[str], int], dead_letter_prefix: str = "") -> None:
     """Refuse what a group cannot be set to; the broker has limits, and a member must be heard of in time."""
     check_settings(GROUP_SETTINGS, group)
     for name, value in group.items():
@@ -188,6 +189,27 @@ def check_group(group: Settings, broker: Callable[[str], int]) -> None:
         raise InvalidSetting(
             f"share.auto.offset.reset={group['share.auto.offset.reset']!r} is unknown: "
             "give earliest, latest, or by_duration: and a duration as PT1H"
+        )
+    check_dead_letter_topic(group.get("errors.deadletterqueue.topic.name", "").strip(), dead_letter_prefix)
+
+
+def check_dead_letter_topic(name: str, prefix: str) -> None:
+    """Refuse a topic that a share group's dead letters must not be written to, by its name (KIP-1191)."""
+    if not name:
+        return
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as error:
+        raise InvalidSetting(f"errors.deadletterqueue.topic.name: {error}") from None
+    if name.startswith("__"):
+        raise InvalidSetting(
+            f"errors.deadletterqueue.topic.name={name!r} is not for dead letters: "
+            "names that begin with two underscores are those of the broker's own topics"
+        )
+    if not name.startswith(prefix):
+        raise InvalidSetting(
+            f"errors.deadletterqueue.topic.name={name!r} must begin with {prefix!r}, "
+            "the broker's errors.deadletterqueue.topic.name.prefix"
         )
 
 

@@ -13,6 +13,7 @@ from headrace.broker.coordinator_log import CoordinatorLog, replay
 from headrace.broker.coordinator_shell import RETRY_S, CoordinatorShell
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import Waiting
+from headrace.broker.queues.letters import DeadLetters
 from headrace.broker.queues.looking import Looking
 from headrace.broker.share_sessions import ShareSession, ShareSessions
 from headrace.broker.turns import Deferred
@@ -101,6 +102,7 @@ class Shares:
         self.redeliveries: dict[ShareKey, int] = {}  # how many records were delivered again since the start
         self._cut_timer: asyncio.TimerHandle | None = None
         self._is_cutting = False
+        self.letters = DeadLetters(runtime)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def load(self) -> None:
@@ -119,6 +121,8 @@ class Shares:
         spent = [LimitsChanged(key, self.limits(key.group_id)) for key in self.coordinator.all_keys()]
         if spent:
             self._tell([*self._lost_ends(), *spent])
+            for event in spent:
+                self._look_again(event.key)
         if self._cut_timer is None:
             self._cut_timer = asyncio.get_running_loop().call_later(_CHECK_CUT_S, self._cut_logs)
 
@@ -156,6 +160,7 @@ class Shares:
                 settings.group_share_partition_max_record_locks,
                 settings.share_renew_acknowledge_enable,
                 Order(settings.headrace_order),
+                bool(settings.errors_deadletterqueue_topic_name),
             )
         return known
 
@@ -222,6 +227,8 @@ class Shares:
     def _look_again(self, key: ShareKey) -> None:
         """Wake those who wait for a partition if something of it can be acquired that could not."""
         partition = self.coordinator.partition(key)
+        if partition is not None and partition.wants_letters:
+            self.letters.wake(key)
         if partition is None:
             self._full.discard(key)
             self.waiting.appended(key)
@@ -257,6 +264,8 @@ class Shares:
     ) -> list[Run]:
         limits = self.limits(key.group_id)
         runs = partition.acquire(wanted, spans, limits, _elapsed_ms())
+        if partition.wants_letters:  # for what is never delivered
+            self.letters.wake(key)
         if runs and key not in self._locks:
             self._watch_lock(key, limits.lock_ms)
         for run in runs:
@@ -475,6 +484,7 @@ class Shares:
 
     def close(self) -> None:
         self._shell.close()
+        self.letters.close()
         if self._cut_timer:
             self._cut_timer.cancel()
         for handle in self._locks.values():

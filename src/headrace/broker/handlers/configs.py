@@ -276,7 +276,9 @@ def _check_broker(ctx: Context, before: Mapping[str, str], after: Mapping[str, s
 _CHECKS: dict[int, Callable[[Context, Mapping[str, str], Mapping[str, str]], None]] = {
     ConfigResource.BROKER: _check_broker,
     ConfigResource.CLIENT_METRICS: lambda _, __, after: check_client_metrics(after),
-    ConfigResource.GROUP: lambda ctx, _, after: check_group(after, ctx.broker.config.number),
+    ConfigResource.GROUP: lambda ctx, _, after: check_group(
+        after, ctx.broker.config.number, ctx.broker.config.text("errors.deadletterqueue.topic.name.prefix")
+    ),
 }
 _DONE = IncrementalAlterConfigsResponse()
 

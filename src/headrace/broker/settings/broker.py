@@ -70,6 +70,20 @@ BROKER_SETTINGS: dict[str, Setting] = (
                 "Make a topic when a client asks for one that is not there.",
             ),
             Setting(
+                "errors.deadletterqueue.auto.create.topics.enable",
+                BOOLEAN,
+                "true",
+                "Make the topic for a share group's dead letters when there is the first (KIP-1191).",
+                is_dynamic=True,
+            ),
+            Setting(
+                "errors.deadletterqueue.topic.name.prefix",
+                STRING,
+                "dlq.",
+                "What the name of every topic for share groups' dead letters begins with (KIP-1191).",
+                is_dynamic=True,
+            ),
+            Setting(
                 "connection.failed.authentication.delay.ms",
                 INT,
                 "100",

@@ -217,6 +217,18 @@ GROUP_SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting(
+            "errors.deadletterqueue.copy.record.enable",
+            BOOLEAN,
+            "true",
+            "Whether a dead letter has its record's key, value and headers, or only tells where it is (KIP-1191).",
+        ),
+        Setting(
+            "errors.deadletterqueue.topic.name",
+            STRING,
+            "",
+            "The topic for what was rejected, or delivered as often as it may be, by this share group (KIP-1191).",
+        ),
+        Setting(
             "headrace.filter",
             STRING,
             "",

@@ -50,6 +50,12 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.cleaner.delete.retention.ms",
             0,
         ),
+        Setting(
+            "errors.deadletterqueue.group.enable",
+            BOOLEAN,
+            "false",
+            "Whether the dead letters of share groups may be written to this topic (KIP-1191).",
+        ),
         Setting("file.delete.delay.ms", LONG, "60000", NO_EFFECT, "log.segment.delete.delay.ms", 0),
         Setting(
             "flush.messages", LONG, str(MAX_LONG), NO_EFFECT + " See durability.", "log.flush.interval.messages", 1

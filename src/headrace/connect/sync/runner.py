@@ -24,7 +24,8 @@ from headrace.connect.sync.poison import apply_in_parts, apply_or_bury
 from headrace.connect.sync.reduction import BrokenRecord, LogRecord, each_change
 from headrace.connect.sync.registry import NEED_KEYS, make_sink
 from headrace.connect.sync.settings import SyncSettings
-from headrace.dead_letters import Letter, LetterBox, forget_letters, write_letters
+from headrace.dead_letters import LetterBox, forget_letters, write_letters
+from headrace.delivery.letters import Letter
 from headrace.errors import HeadraceError
 from headrace.retry import Backoff
 from headrace.schema_registry import RegistryUnavailable

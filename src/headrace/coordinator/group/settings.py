@@ -32,6 +32,8 @@ class GroupSettings:
     share_renew_acknowledge_enable: bool = True
     headrace_filter: str = ""
     headrace_order: str = "none"
+    errors_deadletterqueue_topic_name: str = ""
+    errors_deadletterqueue_copy_record_enable: bool = True
 
     group_streams_session_timeout_ms: int = 45_000
     group_streams_heartbeat_interval_ms: int = 5_000

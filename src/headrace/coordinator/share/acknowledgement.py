@@ -10,7 +10,6 @@ from typing import NamedTuple
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 
-
 AS_SET = -1  # the group's settings say how long
 MOST_REASON_BYTES = 1024
 

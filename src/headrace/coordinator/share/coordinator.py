@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord, Decision
 from headrace.coordinator.share.acknowledgement import Acknowledgement, InvalidAcknowledgement
-from headrace.coordinator.share.partition import NOT_STARTED, ShareLimits, SharePartition
+from headrace.coordinator.share.partition import NOT_STARTED, Moment, Run, ShareLimits, SharePartition
 from headrace.coordinator.share.records import (
     ShareKey,
     ShareSnapshotKey,
@@ -68,6 +68,14 @@ class LimitsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LettersWritten:
+    """The dead letters of these runs are durable."""
+
+    key: ShareKey
+    runs: Sequence[Run]
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """Where the group begins is known, unless it has begun already."""
 
@@ -106,7 +114,16 @@ class SnapshotWanted:
 
 
 ShareEvent = (
-    Acknowledged | MemberGone | LocksLapsed | LimitsChanged | Started | Truncated | Altered | Deleted | SnapshotWanted
+    Acknowledged
+    | MemberGone
+    | LocksLapsed
+    | LimitsChanged
+    | LettersWritten
+    | Started
+    | Truncated
+    | Altered
+    | Deleted
+    | SnapshotWanted
 )
 
 
@@ -162,7 +179,7 @@ class ShareCoordinator:
         for event in events:
             refusal = None
             try:
-                self._carry_out(event, drafts, whole, now_ms, elapsed_ms)
+                self._carry_out(event, drafts, whole, Moment(elapsed_ms, now_ms))
             except InvalidAcknowledgement as error:
                 refusal = error
             refusals.append(refusal)
@@ -176,14 +193,13 @@ class ShareCoordinator:
         event: ShareEvent,
         drafts: dict[ShareKey, Entry | None],
         whole: set[ShareKey],
-        now_ms: int,
-        elapsed_ms: int,
+        now: Moment,
     ) -> None:
         key = event.key
         entry = drafts[key] if key in drafts else self._entries.get(key)
         if isinstance(event, Altered):
             epoch = entry.state_epoch + 1 if entry else 0
-            before = entry or Entry(SharePartition(), created_ms=now_ms)
+            before = entry or Entry(SharePartition(), created_ms=now.wall_ms)
             drafts[key] = before._replace(partition=SharePartition(event.offset), state_epoch=epoch)
             whole.add(key)
             return
@@ -191,7 +207,7 @@ class ShareCoordinator:
             if isinstance(event, Acknowledged):
                 raise InvalidAcknowledgement(ErrorCode.INVALID_RECORD_STATE, "the group has acquired nothing here")
             if isinstance(event, Started):
-                drafts[key] = Entry(SharePartition(event.offset), created_ms=now_ms)
+                drafts[key] = Entry(SharePartition(event.offset), created_ms=now.wall_ms)
                 whole.add(key)
             return
         if isinstance(event, Deleted):
@@ -202,13 +218,15 @@ class ShareCoordinator:
         partition = entry.partition
         match event:
             case Acknowledged(holder=holder, batches=batches, limits=limits):
-                partition.acknowledge(holder, batches, limits, elapsed_ms)
+                partition.acknowledge(holder, batches, limits, now)
             case MemberGone(holder=holder, limits=limits):
-                partition.release_of(holder, limits)
+                partition.release_of(holder, limits, now)
             case LocksLapsed(limits=limits):
-                partition.release_lapsed(limits, elapsed_ms)
+                partition.release_lapsed(limits, now)
             case LimitsChanged(limits=limits):
-                partition.change_limits(limits)
+                partition.change_limits(limits, now)
+            case LettersWritten(runs=runs):
+                partition.archive_written(runs)
             case Started(offset=offset):
                 if not partition.is_started:
                     partition.take_in(offset, ())

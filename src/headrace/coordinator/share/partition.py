@@ -35,6 +35,7 @@ _FEWEST_BEFORE_THROTTLING = 2
 class RecordState(IntEnum):
     """The state of a record; the numbers are those of the log."""
 
+    ARCHIVING = -2  # archived once its dead letter is durable; in the log it is 3, as in Kafka from 4.4 on
     KEPT_BACK = -1  # available later; in the log it is available
     AVAILABLE = 0
     ACQUIRED = 1
@@ -42,10 +43,25 @@ class RecordState(IntEnum):
     ARCHIVED = 4
 
 
-KEPT_BACK, AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+ARCHIVING, KEPT_BACK, AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
 
 
-_FINISHED_BY = {AckType.GAP: ARCHIVED, AckType.ACCEPT: ACKNOWLEDGED, AckType.REJECT: ARCHIVED}
+_FINISHED_BY = {AckType.GAP: ARCHIVED, AckType.ACCEPT: ACKNOWLEDGED}
+
+
+class Failure(NamedTuple):
+    """What is known of the deliveries that failed, where a group has a topic for dead letters."""
+
+    first_ms: int  # since the epoch, as everybody's clocks
+    last_ms: int
+    reason: str  # of the last
+
+
+class Moment(NamedTuple):
+    """Now: by the time that locks go by, and by the clock."""
+
+    elapsed_ms: int
+    wall_ms: int
 
 
 class Run(NamedTuple):
@@ -57,6 +73,7 @@ class Run(NamedTuple):
     deliveries: int
     holder: str = ""  # who has them: a member, for as long as it has a session
     deadline_ms: int = 0  # when its lock lapses, or it is not kept back any more
+    failure: Failure | None = None
 
     @property
     def size(self) -> int:
@@ -79,6 +96,7 @@ class Span(NamedTuple):
     last: int
     is_deliverable: bool = True
     key: bytes | None = None  # of a single record, where the group goes by keys
+    reason: str = ""  # why it is not delivered, if that is worth a dead letter
 
 
 class ShareLimits(NamedTuple):
@@ -89,6 +107,7 @@ class ShareLimits(NamedTuple):
     record_locks: int = 2_000
     renews: bool = True
     order: Order = Order.NONE
+    has_letters: bool = False  # what is given up becomes a dead letter
 
 
 class Acquisition(NamedTuple):
@@ -114,6 +133,7 @@ class SharePartition:
         "runs",
         "skipped",
         "start",
+        "wants_letters",
     )
 
     def __init__(self, start: int = NOT_STARTED) -> None:
@@ -123,6 +143,7 @@ class SharePartition:
         self.finished = 0  # how many offsets from `start` on are
         self.skipped = 0  # how many of them were never delivered
         self.changes: list[Run] = []  # what has to be written of a draft
+        self.wants_letters = False  # something may be archiving
         self.active = ""  # the one member that may acquire, where a group has a single one at a time
         self._is_retiring = False  # it acquires nothing more, and is active for as long as it holds something
         self._searched = start  # before this offset nothing is available
@@ -134,7 +155,7 @@ class SharePartition:
         copy = SharePartition(self.start)
         copy.end, copy.finished, copy.skipped, copy._searched = self.end, self.finished, self.skipped, self._searched
         copy.active, copy._is_retiring, copy._turns = self.active, self._is_retiring, self._turns
-        copy.runs = self.runs.copy()
+        copy.runs, copy.wants_letters = self.runs.copy(), self.wants_letters
         return copy
 
     def settle(self) -> None:
@@ -193,7 +214,7 @@ class SharePartition:
             if first > span.last:
                 continue
             if not span.is_deliverable:
-                self._skip(first, span.last)
+                self._skip(first, span.last, span.reason if limits.has_letters else "")
                 if turns is not None:
                     turns.known = max(turns.known, self.start, span.last + 1)
                 continue
@@ -219,8 +240,9 @@ class SharePartition:
                 allowed = allowed if throttled is None else min(allowed, throttled)
                 if allowed <= 0:
                     break
+                last_taken = run.first + allowed - 1
                 taken = Run(
-                    run.first, run.first + allowed - 1, ACQUIRED, run.deliveries + 1, wanted.holder, deadline_ms
+                    run.first, last_taken, ACQUIRED, run.deliveries + 1, wanted.holder, deadline_ms, run.failure
                 )
                 self._put(taken)
                 held.append(taken)
@@ -232,12 +254,19 @@ class SharePartition:
         self._trim()
         return held
 
-    def _skip(self, first: int, last: int) -> None:
-        """Finish what is never delivered; nobody has to acknowledge it, and after a restart it is skipped again."""
+    def _skip(self, first: int, last: int, reason: str) -> None:
+        """Finish what is never delivered; nobody has to acknowledge it, and after a restart it is skipped again.
+
+        With a reason it becomes a dead letter before.
+        """
         if last >= self.end:
             self._extend(last)
         for run in self._between(first, last):
-            if run.state is AVAILABLE or run.state is KEPT_BACK:
+            if run.state is not AVAILABLE and run.state is not KEPT_BACK:
+                continue
+            if reason:
+                self._put(Run(run.first, run.last, ARCHIVING, run.deliveries, failure=Failure(-1, -1, reason)))
+            else:
                 self._put(Run(run.first, run.last, ARCHIVED, run.deliveries))
                 self._pass_turns(run.first, run.last)
         self._trim()
@@ -307,9 +336,9 @@ class SharePartition:
 
     # --- changed in a draft
 
-    def acknowledge(self, holder: str, batches: Iterable[Acknowledgement], limits: ShareLimits, now_ms: int) -> None:
+    def acknowledge(self, holder: str, batches: Iterable[Acknowledgement], limits: ShareLimits, now: Moment) -> None:
         """Carry out all of a member's acknowledgements, or none of them."""
-        steps: list[tuple[Run, int]] = []
+        steps: list[tuple[Run, int, Acknowledgement]] = []
         reached = -1
         for batch in sorted(batches):
             check_form(batch)
@@ -317,17 +346,21 @@ class SharePartition:
                 raise not_acquired(batch.first, batch.last)
             steps += self._check(holder, batch, limits)
             reached = batch.last
-        for run, ack in steps:
+        for run, ack, batch in steps:
             if ack == AckType.RENEW:
-                self._put(run._replace(deadline_ms=now_ms + limits.lock_ms))
+                self._put(run._replace(deadline_ms=now.elapsed_ms + limits.lock_ms))
             elif ack == AckType.RELEASE:
-                self._release(run, limits.delivery_count)
+                self._release(run, limits, now, batch.reason or "released by its consumer")
+            elif ack == AckType.REJECT:
+                self._give_up(run, limits, now, batch.reason or "rejected by its consumer")
             else:
                 self._finish(run, _FINISHED_BY[AckType(ack)])
         self._trim()
         self._let_go()
 
-    def _check(self, holder: str, batch: Acknowledgement, limits: ShareLimits) -> list[tuple[Run, int]]:
+    def _check(
+        self, holder: str, batch: Acknowledgement, limits: ShareLimits
+    ) -> list[tuple[Run, int, Acknowledgement]]:
         first, last = batch.first, batch.last
         if last < self.start:  # finished already, or gone from the log: there is nothing left to say of it
             return []
@@ -342,41 +375,61 @@ class SharePartition:
         for run in self._between(max(first, self.start), last):
             if run.state is not ACQUIRED or run.holder != holder:
                 raise not_acquired(run.first, run.last)
-            steps += [(run._replace(first=at, last=to), ack) for at, to, ack in batch.stretches(run.first, run.last)]
-        if not limits.renews and any(ack == AckType.RENEW for _, ack in steps):
+            stretches = batch.stretches(run.first, run.last)
+            steps += [(run._replace(first=at, last=to), ack, batch) for at, to, ack in stretches]
+        if not limits.renews and any(ack == AckType.RENEW for _, ack, _ in steps):
             raise InvalidAcknowledgement(ErrorCode.INVALID_RECORD_STATE, "locks cannot be renewed in this group")
         return steps
 
-    def release_of(self, holder: str, limits: ShareLimits) -> None:
+    def release_of(self, holder: str, limits: ShareLimits, now: Moment) -> None:
         """Take back everything that a member holds."""
         for run in [run for run in self.runs if run.state is ACQUIRED and run.holder == holder]:
-            self._release(run, limits.delivery_count)
+            self._release(run, limits, now, "its consumer left without having acknowledged it")
         self._trim()
         self.retire(holder)
 
-    def release_lapsed(self, limits: ShareLimits, now_ms: int) -> None:
+    def release_lapsed(self, limits: ShareLimits, now: Moment) -> None:
         """Take back everything whose lock has lapsed, and offer what was kept back until now.
 
         An active member that let a lock lapse retires: it may hang, and others wait.
         """
-        for run in [run for run in self.runs if run.deadline_ms and run.deadline_ms <= now_ms]:
+        for run in [run for run in self.runs if run.deadline_ms and run.deadline_ms <= now.elapsed_ms]:
             if run.state is KEPT_BACK:
                 self._offer(run._replace(deadline_ms=0))
             else:
-                self._release(run, limits.delivery_count)
+                self._release(run, limits, now, "its lock lapsed before its consumer had acknowledged it")
                 self.retire(run.holder)
         self._trim()
 
-    def change_limits(self, limits: ShareLimits) -> None:
-        """Finish what was delivered as often as a limit allows that is lower than before; order may be another."""
+    def change_limits(self, limits: ShareLimits, now: Moment) -> None:
+        """Give up what was delivered as often as a limit allows that is lower than before; order may be another.
+
+        What waits for its dead letter is finished without one if the group has no topic for them any more.
+        """
         for run in [run for run in self.runs if run.state in (AVAILABLE, KEPT_BACK)]:
             if run.deliveries >= limits.delivery_count:
-                self._finish(run, ARCHIVED)
+                self._give_up(run, limits, now, run.failure.reason if run.failure else "the delivery limit was lowered")
+        for run in [] if limits.has_letters else self.letters_due():
+            self._finish(run, ARCHIVED)
         self._trim()
         if limits.order is not Order.KEY:
             self._forget_turns()
         if limits.order is not Order.SINGLE:
             self.active, self._is_retiring = "", False
+
+    def letters_due(self) -> list[Run]:
+        """What is to be archived once its dead letters are durable."""
+        due = [run for run in self.runs if run.state is ARCHIVING]
+        self.wants_letters = bool(due)
+        return due
+
+    def archive_written(self, written: Iterable[Run]) -> None:
+        """Finish what has its dead letter: unless it is about another failure than that of the letter."""
+        for letters in written:
+            for run in self._between(letters.first, letters.last):
+                if run.state is ARCHIVING and run.failure == letters.failure:
+                    self._finish(run, ARCHIVED)
+        self._trim()
 
     def truncate(self, log_end: int) -> None:
         """Forget what is behind the log's end, whoever holds it."""
@@ -395,14 +448,24 @@ class SharePartition:
     def next_deadline_ms(self) -> int | None:
         return min((run.deadline_ms for run in self.runs if run.deadline_ms), default=None)
 
-    def _release(self, run: Run, delivery_limit: int) -> None:
-        if run.deliveries >= delivery_limit:
-            self._finish(run, ARCHIVED)
+    def _release(self, run: Run, limits: ShareLimits, now: Moment, reason: str) -> None:
+        if run.deliveries >= limits.delivery_count:
+            self._give_up(run, limits, now, reason)
             return
-        released = Run(run.first, run.last, AVAILABLE, run.deliveries)
+        failure = _failed(run, now, reason) if limits.has_letters else None
+        released = Run(run.first, run.last, AVAILABLE, run.deliveries, failure=failure)
         self._put(released)
         _append(self.changes, released)
         self._searched = min(self._searched, run.first)
+
+    def _give_up(self, run: Run, limits: ShareLimits, now: Moment, reason: str) -> None:
+        """Archive it, and if the group has a topic for dead letters not before its letter is durable."""
+        if not limits.has_letters:
+            self._finish(run, ARCHIVED)
+            return
+        given_up = Run(run.first, run.last, ARCHIVING, run.deliveries, failure=_failed(run, now, reason))
+        self._put(given_up)
+        _append(self.changes, given_up)
 
     def _finish(self, run: Run, state: RecordState) -> None:
         finished = Run(run.first, run.last, state, run.deliveries)
@@ -418,9 +481,9 @@ class SharePartition:
         written: list[Run] = []
         for run in self.runs:
             if run.state is ACQUIRED:
-                run = Run(run.first, run.last, AVAILABLE, run.deliveries - 1)
+                run = Run(run.first, run.last, AVAILABLE, run.deliveries - 1, failure=run.failure)
             elif run.state is KEPT_BACK:
-                run = Run(run.first, run.last, AVAILABLE, run.deliveries)
+                run = Run(run.first, run.last, AVAILABLE, run.deliveries, failure=run.failure)
             if run.state is AVAILABLE and not run.deliveries:
                 continue
             _append(written, run)
@@ -485,6 +548,8 @@ class SharePartition:
             high += 1
         if new.state >= ACKNOWLEDGED:
             self._count(new, new.size)
+        elif new.state is ARCHIVING:
+            self.wants_letters = True
         if low > 0 and not parts:
             low -= 1
             parts.append(runs[low])
@@ -537,6 +602,11 @@ def throttle(run: Run, delivery_limit: int) -> int | None:
     if run.deliveries >= delivery_limit - 1 and delivery_limit > _FEWEST_BEFORE_THROTTLING:
         return 1
     return max(1, run.size >> (run.deliveries - often + 1))
+
+
+def _failed(run: Run, now: Moment, reason: str) -> Failure:
+    """What is known of a run's failures with one more."""
+    return Failure(run.failure.first_ms if run.failure else now.wall_ms, now.wall_ms, reason)
 
 
 def _append(runs: list[Run], run: Run) -> None:

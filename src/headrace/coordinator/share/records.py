@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.record_types import RecordType, RecordTypes
-from headrace.coordinator.share.partition import RecordState, Run
+from headrace.coordinator.share.partition import Failure, RecordState, Run
 from headrace.protocol import schema as wire
 
 STATE_TOPIC = "__share_group_state"
@@ -27,8 +27,12 @@ class ShareKey(NamedTuple):
     @property
     def text(self) -> str:
         """The key as FindCoordinator has it; its hash says where in the topic its records are."""
-        topic_id = urlsafe_b64encode(self.topic_id).rstrip(b"=").decode()
-        return f"{self.group_id}:{topic_id}:{self.partition}"
+        return f"{self.group_id}:{self.topic_id_text}:{self.partition}"
+
+    @property
+    def topic_id_text(self) -> str:
+        """The id of the topic as Kafka's tools write it."""
+        return urlsafe_b64encode(self.topic_id).rstrip(b"=").decode()
 
 
 class ShareSnapshotKey(wire.Message, versions=range(1)):
@@ -48,6 +52,10 @@ class StateBatch(wire.Struct):
     last_offset: int = wire.int64()
     delivery_state: int = wire.int8()
     delivery_count: int = wire.int16()
+    # What Kafka does not keep, and skips: for the dead letter.
+    reason: str = wire.string(tag=10_001)
+    first_failed_ms: int = wire.int64(default=-1, tag=10_002)
+    last_failed_ms: int = wire.int64(default=-1, tag=10_003)
 
 
 class ShareSnapshotValue(wire.Message, versions=range(1), flexible_since=0):
@@ -74,6 +82,14 @@ RECORD_TYPES = (
     RecordType(1, ShareUpdateKey, ShareUpdateValue, 0),
 )
 
+_ARCHIVING = 3  # from Kafka 4.4 on (KIP-1191)
+_KEPT = {
+    int(RecordState.AVAILABLE): RecordState.AVAILABLE,
+    int(RecordState.ACKNOWLEDGED): RecordState.ACKNOWLEDGED,
+    _ARCHIVING: RecordState.ARCHIVING,
+    int(RecordState.ARCHIVED): RecordState.ARCHIVED,
+}
+
 _TYPES = RecordTypes(STATE_TOPIC, RECORD_TYPES)
 
 encode = _TYPES.encode
@@ -87,24 +103,34 @@ def key_of(record: CoordinatorRecord) -> ShareKey:
 
 
 def write_runs(runs: Iterable[Run]) -> list[StateBatch]:
-    return [
-        StateBatch(
-            first_offset=run.first, last_offset=run.last, delivery_state=int(run.state), delivery_count=run.deliveries
+    written = []
+    for run in runs:
+        state = _ARCHIVING if run.state is RecordState.ARCHIVING else int(run.state)
+        batch = StateBatch(
+            first_offset=run.first, last_offset=run.last, delivery_state=state, delivery_count=run.deliveries
         )
-        for run in runs
-    ]
+        if run.failure is not None:
+            batch.first_failed_ms, batch.last_failed_ms, batch.reason = run.failure
+        written.append(batch)
+    return written
 
 
 def read_runs(batches: Iterable[StateBatch]) -> list[Run]:
     """The runs of a record; one in a state that is not kept stands for what is available."""
-    kept = (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
     return [
         Run(
             batch.first_offset,
             batch.last_offset,
-            RecordState(batch.delivery_state) if batch.delivery_state in kept else RecordState.AVAILABLE,
+            _KEPT.get(batch.delivery_state, RecordState.AVAILABLE),
             batch.delivery_count,
+            failure=_failure_in(batch),
         )
         for batch in batches
         if batch.first_offset <= batch.last_offset
     ]
+
+
+def _failure_in(batch: StateBatch) -> Failure | None:
+    if batch.last_failed_ms < 0 and batch.delivery_state != _ARCHIVING:
+        return None
+    return Failure(batch.first_failed_ms, batch.last_failed_ms, batch.reason)

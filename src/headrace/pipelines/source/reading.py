@@ -11,7 +11,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import OffsetOutOfRange, TopicReplaced, UnknownTopic
 from headrace.client.fetch import Fetched, Fetcher, FetchOptions
 from headrace.client.reader import visible_batches
-from headrace.dead_letters import Letter, topic_for, write_letters
+from headrace.dead_letters import topic_for, write_letters
+from headrace.delivery.letters import Letter
 from headrace.model import TopicPartition
 from headrace.pipelines.clusters import cluster_at
 from headrace.pipelines.columns.decoding import Decoded
