@@ -50,7 +50,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "Some requests and answers have fields of ours",
         "They are tagged fields from 10000 on, which every client and every broker skips that does not know them: what "
-        "is in flight, and how often records were delivered again, in the offsets of share groups.",
+        "is in flight, and how often records were delivered again, in the offsets of share groups; in "
+        "acknowledgements, why a record is released or rejected.",
         (),
     ),
     Difference(
@@ -160,16 +161,18 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        "Queues have settings of their own",
-        "Topics and share groups have settings that begin with `headrace.`, and those for dead letters that KIP-1191 "
-        "names (`errors.deadletterqueue.…`), which Kafka has from 4.4 on. Of the latter, "
+        "Dead letters keep their records, and their topic is made",
+        "Kafka has the settings for dead letters of share groups (`errors.deadletterqueue.…`, KIP-1191) from 4.4 on. "
         "`errors.deadletterqueue.copy.record.enable` and `errors.deadletterqueue.auto.create.topics.enable` are true "
-        "by default, and false in Kafka: a record that failed is not archived here before its letter is durable, so a "
-        "topic that is not there would hold the group up, and a letter without its record could not be sent back.",
+        "by default here, and false in Kafka: a record that failed is not archived here before its letter is durable, "
+        "so a topic that is not there would hold the group up, and a letter without its record could not be sent back.",
         (
-            *(_at(each, "wire", "*.configs.[eh]*") for each in ("creations", "create_versions", "topic_settings")),
-            _at("settings_told", "*", "told.[eh]*"),
-            _at("configs_tool", "java", "described.[eh]*"),
+            *(
+                _at(each, "wire", "*configs.errors.deadletterqueue.*")
+                for each in ("creations", "create_versions", "topic_settings")
+            ),
+            _at("settings_told", "*", "told.errors.deadletterqueue.*"),
+            _at("configs_tool", "java", "described.errors.deadletterqueue.*"),
         ),
     ),
     Difference(
