@@ -118,6 +118,17 @@ def test_a_message_comes_when_it_is_due_and_the_others_at_once(wire: Wire):
     ]
 
 
+def test_messages_that_are_too_large_for_one_portion_come_once_each(wire: Wire):
+    wire.create("large", configs=QUEUE)
+    group = Group(wire, "large", "large")
+    due_ms = now_ms() + 500
+    values = [b"%d" % number * 400_000 for number in range(8)]
+    for pair in (values[:2], values[2:4], values[4:6], values[6:]):
+        assert not wire.produce("large", batch(*(message(each, deliver_at=str(due_ms)) for each in pair))).error_code
+    wire.produce("large", batch(message(b"end", deliver_at=str(due_ms + 1000))))
+    assert sorted(record.value or b"" for record in group.take_until(*values, b"end")) == sorted([*values, b"end"])
+
+
 def test_what_is_cancelled_does_not_come_and_what_is_replaced_comes_as_it_is_now(wire: Wire):
     wire.create("names", configs=QUEUE)
     group = Group(wire, "names", "names")

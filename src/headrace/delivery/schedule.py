@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from headrace.delivery.duplicates import Duplicates
 from headrace.delivery.headers import Delivery, Origin
-from headrace.records import Record, build_batch, records_of
+from headrace.records import Codec, Record, build_batch, records_of
 
 SCHEDULE_TOPIC: Final = "__headrace_schedule"
 
@@ -30,6 +30,7 @@ _NUMBER: Final = Struct(">q")
 _PARTITION: Final = Struct(">i")
 _VALUE: Final = Struct(">Biqi")  # version, partition, when it is due, which time it is; a batch with the record follows
 _VERSION: Final = 0
+_COMPRESSED_FROM: Final = 4096  # bytes
 
 
 class PartitionId(NamedTuple):
@@ -104,9 +105,10 @@ def given_name(schedule_id: bytes) -> bytes:
 
 def write_waiting(topic_id: bytes, name: bytes | None, waiting: Waiting) -> Entry:
     head = _VALUE.pack(_VERSION, waiting.partition, waiting.due_ms, waiting.number)
-    return Entry(
-        _message_key(topic_id, name, waiting.partition, waiting.record.offset), head + build_batch([waiting.record])
-    )
+    # What came in a small batch, compressed, is not to take a thousand times as much of the disk.
+    codec = Codec.ZSTD if len(waiting.record.value or b"") >= _COMPRESSED_FROM else Codec.NONE
+    batch = build_batch([waiting.record], codec=codec)
+    return Entry(_message_key(topic_id, name, waiting.partition, waiting.record.offset), head + batch)
 
 
 def write_done(topic_id: bytes, name: bytes | None, partition: int, offset: int) -> Entry:

@@ -13,7 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.errors import BrokerError
-from headrace.broker.queues.followers import Follower, Reader, ScheduleLog, copies_between, when_durable
+from headrace.broker.queues.followers import (
+    PORTION_BYTES,
+    Follower,
+    Reader,
+    ScheduleLog,
+    copies_between,
+    size_of,
+    when_durable,
+)
 from headrace.broker.topics import Topic
 from headrace.delivery.bindings import Binding, choose_targets, parse_bindings
 from headrace.delivery.headers import Origin, headers_of_copy, parse_origin
@@ -31,7 +39,6 @@ if TYPE_CHECKING:
     from headrace.broker.runtime import Runtime
 
 _RECORDS_A_PORTION: Final = 200
-_COPIED_BYTES: Final = 1024 * 1024  # in one batch, unless one record alone is larger
 _RECORDS_A_PLACE: Final = 5000  # that are looked at again after a crash, where nothing was copied
 _log = get_logger(__name__)
 
@@ -224,10 +231,8 @@ def _split(records: Iterable[Record]) -> Iterator[list[Record]]:
     some: list[Record] = []
     size = 0
     for record in records:
-        added = (
-            len(record.key or b"") + len(record.value or b"") + sum(len(each.value or b"") for each in record.headers)
-        )
-        if some and size + added > _COPIED_BYTES:
+        added = size_of(record)
+        if some and size + added > PORTION_BYTES:
             yield some
             some, size = [], 0
         some.append(record)

@@ -10,6 +10,7 @@ after a crash.
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,6 +35,7 @@ RETRY_S: Final = 1.0  # what could not be written is tried again after this time
 _LONGEST_SLEEP_MS: Final = 5000  # of whoever waits for a time: somebody may set the clock
 _READ_BYTES: Final = 256 * 1024
 _SCANNED_BYTES: Final = 1024 * 1024
+PORTION_BYTES: Final = 1024 * 1024  # of messages that are in memory at a time, unless one alone has more
 _RECORDS_A_STEP: Final = 50
 _log = get_logger(__name__)
 
@@ -100,13 +102,16 @@ class ScheduleLog:
         assert log is not None
         return when_durable(self._runtime, log, log.end_offset)
 
-    def read(self, refs: Sequence[int]) -> Steps[dict[int, Waiting]]:
-        """The messages that stand at these places; those that do not wait any more are left out."""
+    def read(self, refs: Sequence[int]) -> Steps[tuple[dict[int, Waiting], set[int]]]:
+        """The messages that stand at these places, without those that do not wait any more; and which are still unread.
+
+        A portion of bytes is read, unless one message alone has more.
+        """
         log = self._log
         assert log is not None
         found: dict[int, Waiting] = {}
         wanted = set(refs)
-        reached = -1
+        reached, size = -1, 0
         for ref in sorted(wanted):
             if ref <= reached:
                 continue
@@ -116,11 +121,19 @@ class ScheduleLog:
             header = header_at(data) if data else None
             if header is None or header.base_offset > ref:
                 continue  # compaction took it: something newer stands for it
-            reached = header.last_offset
             for record in records_of(memoryview(data)[: header.size]):
-                if record.offset in wanted and record.value is not None:
-                    found[record.offset] = read_waiting(record.value)
-        return found
+                if record.offset not in wanted or record.value is None:
+                    continue
+                if size >= PORTION_BYTES:
+                    return found, {each for each in wanted if each >= record.offset}
+                found[record.offset] = waiting = read_waiting(record.value)
+                size += size_of(waiting.record)
+            reached = header.last_offset
+        return found, set()
+
+
+def size_of(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"") + sum(len(each.value or b"") for each in record.headers)
 
 
 def _take_all(log: Log, schedule: Schedule) -> None:
@@ -188,13 +201,14 @@ def copies_between(log: Log, start: int, end: int) -> Iterator[tuple[Record, byt
 
 
 class Reader:
-    """Reads the committed records of a partition one after the other."""
+    """Reads the committed records of a partition one after the other; one batch at a time is uncompressed."""
 
     def __init__(self, log: Log, offset: int) -> None:
         self._log = log
         self.offset = offset  # of the next record: all before it were handed out, or are not to be
         self._open: int | None = None  # where the batch begins of which some records were handed out
         self._records: Iterator[Record] = iter(())
+        self._batches: deque[_Batch] = deque()  # that were read, and follow it
 
     @property
     def whole_offset(self) -> int:
@@ -202,54 +216,64 @@ class Reader:
         return self.offset if self._open is None else self._open
 
     def read(self, limit: int, before: int) -> Steps[list[Record]]:
-        """No more than so many records, in steps; none if there is nothing before an offset, which must be stable."""
+        """No more than so many records, in steps, and no more than a portion of bytes unless one alone has more.
+
+        None if there is nothing before an offset, which must be stable.
+        """
         records: list[Record] = []
-        while len(records) < limit:
+        size = 0
+        while len(records) < limit and size < PORTION_BYTES:
             record = next(self._records, None)
             if record is not None:
                 if record.offset >= self.offset:
                     records.append(record)
+                    size += size_of(record)
                     self.offset = record.offset + 1
                     if not len(records) % _RECORDS_A_STEP:
                         yield
-                continue
-            if self.offset >= before:
+            elif self._batches:
+                yield from self._open_batch(*self._batches.popleft())
+            elif self.offset < before:
+                self._read_on(before)
+            else:
                 break
-            self._records = yield from self._read_on(before)
         return records
 
-    def _read_on(self, before: int) -> Steps[Iterator[Record]]:
-        """The records of the next batch."""
+    def _read_on(self, before: int) -> None:
+        """Read batches, or go on behind where there are none."""
         try:
-            batches = committed_batches(self._log, self.offset, before)
+            self._batches.extend(committed_batches(self._log, self.offset, before))
         except OffsetOutOfRange:
             self.offset = max(self.offset, self._log.start_offset)  # retention was faster
-            return iter(())
-        if not batches:
+            return
+        if not self._batches:
             self.offset = self._behind(before)
-            return iter(())
-        return (yield from self._decode_all(batches))
 
-    def _decode_all(self, batches: list[_Batch]) -> Steps[Iterator[Record]]:
-        bodies = []
-        for header, data in batches:
-            try:
-                bodies.append((header, (yield from bounded_body_of(data, header))))
-            except RecordsError as error:
-                _log.error(
-                    "a batch cannot be looked into, and nothing of it is followed",
-                    log=str(self._log.topic_partition),
-                    offset=header.base_offset,
-                    reason=str(error),
-                )
-        return self._records_in(bodies, batches[-1].header.next_offset)
+    def _open_batch(self, header: BatchHeader, data: memoryview) -> Steps[None]:
+        try:
+            body = yield from bounded_body_of(data, header)
+        except RecordsError as error:
+            self._pass_by(header, error)
+        else:
+            self._records = self._records_in(header, body)
 
-    def _records_in(self, bodies: list[tuple[BatchHeader, bytes]], behind: int) -> Iterator[Record]:
-        for header, body in bodies:
-            self._open = header.base_offset
+    def _records_in(self, header: BatchHeader, body: bytes) -> Iterator[Record]:
+        self._open = header.base_offset
+        try:
             yield from decode(header, body)
+        except RecordsError as error:
+            self._pass_by(header, error)
         self._open = None
-        self.offset = max(self.offset, behind)
+        self.offset = max(self.offset, header.next_offset)
+
+    def _pass_by(self, header: BatchHeader, error: RecordsError) -> None:
+        self.offset = max(self.offset, header.next_offset)
+        _log.error(
+            "a batch cannot be looked into, and what it asks for is not followed",
+            log=str(self._log.topic_partition),
+            offset=header.base_offset,
+            reason=str(error),
+        )
 
     def _behind(self, before: int) -> int:
         """Where the next batch begins behind what was read in vain, all of it markers or aborted; or the end."""

@@ -13,7 +13,15 @@ delivered.
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace.broker.queues.followers import Follower, Reader, ScheduleLog, copies_between, when_durable
+from headrace.broker.queues.followers import (
+    PORTION_BYTES,
+    Follower,
+    Reader,
+    ScheduleLog,
+    copies_between,
+    size_of,
+    when_durable,
+)
 from headrace.broker.queues.looking import Verdict
 from headrace.broker.topics import Topic
 from headrace.broker.turns import run_through
@@ -47,7 +55,6 @@ if TYPE_CHECKING:
 
 _RECORDS_A_PORTION: Final = 100  # what is written of them is one batch, and whoever reads a part of it decodes it all
 _PORTIONS_A_ROUND: Final = 10
-_DELIVERED_BYTES: Final = 1024 * 1024  # in one batch, unless one message alone is larger
 _RECORDS_A_PLACE: Final = 5000  # that are looked through after a crash
 
 
@@ -118,11 +125,13 @@ class QueueFollower(Follower):
         overdue = known.fill(self.at, self.timers, self._delivered)
         self._owed += [(entry, None, None) for entry in overdue]
         refs = [ref for each in self._delivered.values() if each.name and (ref := self._names.get(each.name))]
-        found = await self.runtime.turns.deferred(self.schedule.read(refs))
-        for ref, waiting in found.items():
-            before = self._delivered.get(waiting.record.offset)
-            if waiting.partition == self.at.partition and before and before.number >= waiting.number:
-                self._finish(ref, waiting._replace(number=before.number), before.timestamp)
+        while refs:
+            found, unread = await self.runtime.turns.deferred(self.schedule.read(refs))
+            for ref, waiting in found.items():
+                before = self._delivered.get(waiting.record.offset)
+                if waiting.partition == self.at.partition and before and before.number >= waiting.number:
+                    self._finish(ref, waiting._replace(number=before.number), before.timestamp)
+            refs = list(unread)
         self._delivered = {at: each for at, each in self._delivered.items() if at >= self._place.offset}
         self._known = None
         self.followed = self._place.offset
@@ -192,7 +201,7 @@ class QueueFollower(Follower):
         for _ in range(_PORTIONS_A_ROUND):
             for record in await self.runtime.turns.deferred(self._reader.read(_RECORDS_A_PORTION, before)):
                 self._take(record, now_ms, chunks)
-            if len(self._owed) >= _RECORDS_A_PORTION or self._reader.offset >= before:
+            if self._owes_a_portion() or self._reader.offset >= before:
                 break
         for chunk in chunks:
             self._owe(write_duplicates(self.at, chunk, self.duplicates.chunks[chunk]))
@@ -246,8 +255,8 @@ class QueueFollower(Follower):
         if not due:
             return False
         try:
-            found = await self.runtime.turns.deferred(self.schedule.read([ref for _, ref in due]))
-            chosen, left = self._choose(due, found)
+            found, unread = await self.runtime.turns.deferred(self.schedule.read([ref for _, ref in due]))
+            chosen, left = self._choose([each for each in due if each[1] not in unread], found)
             if chosen:
                 copies = [self._copy(place, waiting, now_ms) for place, (_, waiting) in enumerate(chosen)]
                 info = self.log.append(
@@ -257,7 +266,7 @@ class QueueFollower(Follower):
             for due_ms, ref in due:
                 self.timers.add(due_ms, ref)
             raise
-        for due_ms, ref in left:
+        for due_ms, ref in (*left, *(each for each in due if each[1] in unread)):
             self.timers.add(due_ms, ref)
         if chosen:
             await when_durable(self.runtime, self.log, info.last_offset + 1)
@@ -276,8 +285,8 @@ class QueueFollower(Follower):
             waiting = found.get(ref)
             if waiting is None or not self._is_current(ref, waiting):
                 continue
-            size += len(waiting.record.value or b"") + len(waiting.record.key or b"")
-            if chosen and size > _DELIVERED_BYTES:
+            size += size_of(waiting.record)
+            if chosen and size > PORTION_BYTES:
                 return chosen, due[position:]
             chosen.append((ref, waiting))
         return chosen, ()
@@ -309,6 +318,11 @@ class QueueFollower(Follower):
 
     def _owe(self, entry: Entry, waiting: Waiting | None = None, name: bytes | None = None) -> None:
         self._owed.append((entry, waiting, name))
+
+    def _owes_a_portion(self) -> bool:
+        if len(self._owed) >= _RECORDS_A_PORTION:
+            return True
+        return sum(len(entry.value or b"") for entry, _, _ in self._owed) >= PORTION_BYTES
 
     def _write(self) -> None:
         """Write what is owed; what waits from then on is known by where it stands."""

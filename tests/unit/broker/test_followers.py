@@ -1,0 +1,32 @@
+"""What followers of a partition have in memory of it."""
+
+import pytest
+
+from headrace.broker.queues import followers
+from headrace.broker.queues.followers import Reader
+from headrace.broker.turns import run_through
+from headrace.records import Codec, Record
+from headrace.testing import MemoryFileSystem
+from tests.small_logs import EPOCH_MS, append, new_log
+
+
+def test_a_reader_uncompresses_one_batch_at_a_time_and_hands_out_a_portion(monkeypatch: pytest.MonkeyPatch):
+    """Batches of a few bytes may be megabytes when they are uncompressed, and there may be hundreds of them."""
+    log = new_log(MemoryFileSystem())
+    value = bytes(followers.PORTION_BYTES // 2)
+    for _ in range(6):
+        append(log, [Record(place, EPOCH_MS, None, value) for place in range(3)], codec=Codec.ZSTD)
+    opened = []
+    uncompress = followers.bounded_body_of
+    monkeypatch.setattr(
+        followers, "bounded_body_of", lambda data, header: opened.append(header.base_offset) or uncompress(data, header)
+    )
+    reader = Reader(log, 0)
+    offsets = []
+    while records := run_through(reader.read(100, log.end_offset)):
+        assert len(records) == 2
+        assert reader.offset - 3 <= opened[-1] <= reader.offset
+        assert reader.whole_offset <= opened[-1] + 3
+        offsets += [record.offset for record in records]
+    assert offsets == list(range(18))
+    assert reader.whole_offset == reader.offset == 18
