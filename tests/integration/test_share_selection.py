@@ -119,6 +119,17 @@ def test_a_group_has_only_what_its_filter_matches_and_the_rest_is_finished_for_i
     assert group.topics[0].partitions[0].start_offset == 15, "nothing is left of the batches"
 
 
+def test_a_filter_over_large_values_leaves_out_nothing(wire: Wire) -> None:
+    topic = create(wire, "large-values", headrace_filter="value.n = 1")
+    values = [b'{"n": %d, "fill": "%s"}' % (number % 2, b"x" * 100_000) for number in range(40)]
+    wire.produce(topic, build_batch([Record(n, 0, None, each) for n, each in enumerate(values)], codec=Codec.ZSTD))
+    sharer = join(wire, topic)
+    given: list[int] = []
+    while len(given) < 20:
+        given += take(sharer)
+    assert given == list(range(1, 40, 2))
+
+
 def test_a_match_behind_very_many_others_comes_without_being_asked_for_again(wire: Wire) -> None:
     topic = create(wire, "needle", headrace_filter="key = 'needle'")
     sharer = join(wire, topic)

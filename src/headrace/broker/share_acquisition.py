@@ -7,6 +7,7 @@ group opted in (`queues/looking.py`).
 """
 
 from collections.abc import Iterator
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.errors import BrokerError
@@ -25,6 +26,7 @@ RECORD_LIMIT = 1  # the acquire mode in which there are exactly so many records
 _CHUNK_BYTES = 64 * 1024
 _LEAST_READ_BYTES = 4 * 1024
 _RECORD_BYTES = 1024  # what a record takes, at a guess: what is read is about as much as is wanted
+_LOOK_S = 0.01  # for how long records are looked into before others have their turn
 _CHUNKS_A_FETCH = 16  # of one partition: what is scattered over more is left for the next fetch
 
 
@@ -69,6 +71,7 @@ class Acquirer:
             return None
         look = shares.looking.at(key)
         self.is_paused = False
+        until = perf_counter() + _LOOK_S
         acquired: list[AcquiredRecords] = []
         pieces: list[bytes] = []
         reached = -1
@@ -89,6 +92,9 @@ class Acquirer:
                 self.left_bytes -= len(piece)
             self.left_records -= sum(run.size for run in runs)
             acquired += _name_runs(runs, batches, self._batch_size)
+            if look is not None and perf_counter() >= until:
+                self.is_paused = True
+                break
         else:
             self.is_paused = look is not None  # what is looked into is taken in small portions
         return Acquired(acquired, b"".join(pieces)) if acquired else None

@@ -62,12 +62,19 @@ class _Text(str):
 class _Message:
     """A record as filters see it; its value is parsed when somebody wants a field of it."""
 
-    __slots__ = ("_fields", "_is_parsed", "record")
+    __slots__ = ("_fields", "_is_parsed", "_text", "record")
 
     def __init__(self, record: Record) -> None:
         self.record = record
         self._is_parsed = False
         self._fields: Any = None
+        self._text: Value = None
+
+    @property
+    def text(self) -> Value:
+        if self._text is None:
+            self._text = _text(self.record.value)
+        return self._text
 
     @property
     def fields(self) -> Any:
@@ -97,7 +104,7 @@ def _key(message: _Message) -> Value:
 
 
 def _value(message: _Message) -> Value:
-    return _text(message.record.value)
+    return message.text
 
 
 def _header(name: str) -> _Operand:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 _REMEMBERED_BYTES = 32 * 1024 * 1024
 _RECORD_BYTES = 400  # what a decoded record takes besides its own bytes, at a guess
+BYTES_A_LOOK = 64 * 1024  # of values, which may have to be parsed
 RECORDS_A_LOOK = 128  # of one partition, before whoever looks acquires what it saw, and goes on
 
 
@@ -135,8 +136,11 @@ class Looking:
             )
             return [Span(first, header.last_offset)]
         spans: list[Span] = []
-        reached = first
+        reached, size = first, 0
         for record in records:
+            if size >= BYTES_A_LOOK:
+                return spans
+            size += len(record.value or b"")
             if record.offset > reached:  # compaction took what was here
                 _append(spans, Span(reached, record.offset - 1, is_deliverable=False))
             reached = record.offset + 1
