@@ -119,6 +119,31 @@ def test_a_group_has_only_what_its_filter_matches_and_the_rest_is_finished_for_i
     assert group.topics[0].partitions[0].start_offset == 15, "nothing is left of the batches"
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "first_ones"),
+    [
+        ("locks", {}, range(100)),
+        ("locks-by-key", {"headrace_order": "key"}, range(100)),
+        ("locks-filtered", {"headrace_filter": "value.n = 1"}, range(1, 200, 2)),
+    ],
+)
+def test_no_more_is_acquired_than_the_limit_of_locks_allows(
+    wire: Wire, name: str, settings: dict[str, str], first_ones: range
+) -> None:
+    topic = create(wire, name, share_partition_max_record_locks="100", **settings)
+    for batch in range(4):
+        produce(wire, topic, *((b"%d-%d" % (batch, number), b'{"n": %d}' % (number % 2)) for number in range(150)))
+    sharer = join(wire, topic)
+    given: list[int] = []
+    while len(given) < 100:
+        given += take(sharer)
+    assert take_now(sharer) == []
+    assert given == list(first_ones)
+    accept(sharer, given[0])
+    step = given[1] - given[0]
+    assert take(sharer) == [given[-1] + step], "what is finished makes room"
+
+
 def test_a_filter_over_large_values_leaves_out_nothing(wire: Wire) -> None:
     topic = create(wire, "large-values", headrace_filter="value.n = 1")
     values = [b'{"n": %d, "fill": "%s"}' % (number % 2, b"x" * 100_000) for number in range(40)]

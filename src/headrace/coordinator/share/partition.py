@@ -222,6 +222,7 @@ class SharePartition:
                 break
             self._extend(first - 1)  # nothing is missing in front of it
             last = min(span.last, self.end - 1 + max(0, limits.record_locks - self._under_way))
+            is_full = last < span.last  # whatever comes behind it would be under way with what is in between
             if last >= self.end:
                 self._extend(last)
             if turns is not None and first <= last:
@@ -251,6 +252,8 @@ class SharePartition:
                 left -= allowed
                 if throttled is not None:
                     return held
+            if is_full:
+                break
         self._trim()
         return held
 
