@@ -9,7 +9,7 @@ are so many.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.delivery.filters import Filter
@@ -98,12 +98,14 @@ def find_loop(start: str, targets_of: Callable[[str], Sequence[str]]) -> list[st
     return None
 
 
-def choose_targets(bindings: Sequence[Binding], record: Record) -> list[str]:
-    """The topics that get a copy of a record, each once."""
+def choose_targets(bindings: Sequence[Binding], record: Record) -> Generator[None, None, list[str]]:
+    """The topics that get a copy of a record, each once; in steps, since each filter may have to parse the value."""
     chosen: dict[str, None] = {}
     for binding in bindings:
         if binding.to not in chosen and binding.matches(record):
             chosen[binding.to] = None
+        if binding.where is not None:
+            yield
     return list(chosen)
 
 

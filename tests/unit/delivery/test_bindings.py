@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headrace.broker.turns import run_through
 from headrace.delivery.bindings import MAX_BINDINGS, InvalidBindings, check_bindings, choose_targets, parse_bindings
 from headrace.errors import HeadraceError
 from headrace.records import Header, Record
@@ -42,11 +43,11 @@ BINDINGS = parse_bindings(
     ],
 )
 def test_a_record_goes_once_to_every_topic_that_a_binding_names_for_it(given: Record, expected: list[str]) -> None:
-    assert choose_targets(BINDINGS, given) == expected
+    assert run_through(choose_targets(BINDINGS, given)) == expected
 
 
 def test_a_binding_without_a_condition_takes_every_record() -> None:
-    assert choose_targets(parse_bindings('[{"to": "all"}]'), record(None, None)) == ["all"]
+    assert run_through(choose_targets(parse_bindings('[{"to": "all"}]'), record(None, None))) == ["all"]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "[]"])

@@ -23,6 +23,7 @@ from headrace.broker.queues.followers import (
     when_durable,
 )
 from headrace.broker.topics import Topic
+from headrace.broker.turns import Steps
 from headrace.delivery.bindings import Binding, choose_targets, parse_bindings
 from headrace.delivery.headers import Origin, headers_of_copy, parse_origin
 from headrace.delivery.overflow import Policy, Verdict
@@ -138,14 +139,15 @@ class BindingFollower(Follower):
     def _write_place(self) -> None:
         self.schedule.append([write_place(self.at, self._place, is_bound=True)])
 
-    async def _copy_portion(self) -> bool:
-        """Append copies of the portion wherever they are to go and are not yet; whether there were any."""
+    def _choose(self) -> Steps[tuple[dict[PartitionId, list[Record]], dict[PartitionId, Log]]]:
+        """Which records of the portion are to be copied where, and are not yet."""
         wanted: dict[PartitionId, list[Record]] = {}
         logs: dict[PartitionId, Log] = {}
         for record in self._portion:
+            yield
             if record.offset < self._place.since or not self._is_copied(self.log, record):
                 continue
-            for name in choose_targets(self.bindings, record):
+            for name in (yield from choose_targets(self.bindings, record)):
                 topic = self._find_target(name)
                 partition = self._choose_partition(record, len(topic.partitions))
                 at = PartitionId(topic.id, partition)
@@ -161,6 +163,11 @@ class BindingFollower(Follower):
                     continue
                 logs[at] = topic.partitions[partition]
                 wanted.setdefault(at, []).append(record)
+        return wanted, logs
+
+    async def _copy_portion(self) -> bool:
+        """Append copies of the portion wherever they are to go and are not yet; whether there were any."""
+        wanted, logs = await self.runtime.turns.deferred(self._choose())
         if not wanted:
             return False
         # A target is new, or a failed sync took its end: copies would come before what is looked through after a crash.
