@@ -8,14 +8,19 @@ import pytest
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.groups import committed_offsets
 from headrace.client.transactions import Transactions
+from headrace.client.writer import NewRecord, Writer
+from headrace.delivery.letters import Letter
 from headrace.queues.moving import Mover
+from headrace.queues.overview import LetterCounter
 from tests.conformance.clients.sharing import ACCEPT, RELEASE, Sharer, set_group
 from tests.conformance.clients.wire import Wire
 from tests.integration.cli_runs import assert_one_sentence, assert_wrong_call, run_cli
+from tests.integration.waiting import wait_until
 
 _numbers = itertools.count()
 
@@ -139,6 +144,47 @@ def test_a_topic_that_is_set_to_be_a_queue_is_one(headrace):
     assert "no group yet" in headrace("queue", "list").out
     described = headrace("queue", "describe", "declared", "--json").json
     assert described["configs"]["headrace.queue"] == "true"
+
+
+# --- dead letters
+
+
+def write_letters(broker, topic, origin):
+    with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+        create_topic(cluster, topic, partitions=1, configs={"cleanup.policy": "compact"})
+        writer = Writer(cluster, topic)
+        for number, reason in enumerate(["no such customer", "no such customer", "time-out"]):
+            value = b'{"n": %d}' % (100 + number)
+            letter = Letter(origin, 0, number, 1, None, value, reason, "", "mailers").to_record(1)
+            writer.add(NewRecord(letter.key, letter.value, 1, letter.headers))
+        writer.flush()
+
+
+def test_dead_letters_are_counted_and_sent_back(headrace, broker, emails):
+    topic = f"dlq.{emails}"
+    write_letters(broker, topic, emails)
+    counter = LetterCounter()
+
+    def wait_for_letters(cluster, number):
+        """A commit is answered before its markers are written, and before those nobody sees it."""
+        for each in (counter, LetterCounter()):
+            wait_until(lambda: each.count(cluster, topic).number == number, f"not {number} letters", patience_s=60)  # noqa: B023
+
+    with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+        assert counter.count(cluster, topic) == (topic, 3, True)
+        planned = headrace("queue", "redrive", topic, "--reason", "time-out", "--dry-run", "--json").json
+        assert (planned["letters"], planned["sent"], planned["left"]) == (3, 1, {})
+        assert len(values(headrace, emails)) == 8
+        sent = headrace("queue", "redrive", topic, "--reason", "time-out", "--yes")
+        assert sent.out == f"sent 1 message of {topic} back\n"
+        wait_for_letters(cluster, 2)
+        assert headrace("queue", "redrive", topic, "--where", ".n == 101", "--limit", 5, "--yes").code == 0
+        wait_for_letters(cluster, 1)
+        assert headrace("queue", "redrive", topic, "--yes").code == 0
+        wait_for_letters(cluster, 0)
+    assert values(headrace, emails)[8:] == ['{"n": 102}', '{"n": 101}', '{"n": 100}']
+    assert_wrong_call(headrace("queue", "redrive", topic), "no terminal to ask in")
+    assert_one_sentence(headrace("queue", "redrive", "nowhere", "--yes"), "topic 'nowhere' does not exist")
 
 
 # --- purging

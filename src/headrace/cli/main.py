@@ -64,7 +64,7 @@ SUMMARIES = {
     "produce": "Write records to a topic.",
     "tail": "Show the records of a topic, and wait for more.",
     "group": "Look at consumer groups, move them, delete them.",
-    "queue": "Look at queues, purge and move messages.",
+    "queue": "Look at queues, send dead letters back, purge and move messages.",
     "user": "Add users who log in by a password, list them, remove them.",
     "acl": "Say who may do what on a broker with authorisation.",
     "quota": "Say how much clients may use.",

@@ -1,16 +1,18 @@
-"""`headrace queue`: look at queues and what waits in them, purge them, move their messages.
+"""`headrace queue`: look at queues and what waits in them, send dead letters back, purge them, move their messages.
 
 A queue is a topic that share groups have. Nothing here acquires a message: whoever looks takes nothing away from those
 who work, and what changes something is for groups whose consumers are stopped.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import click
 from rich.text import Text
 
 from headrace.cli.output import ProgressLine, console, human_duration, json_option, print_json, print_table
 from headrace.cli.parameters import (
+    FILTER,
     bootstrap_option,
     check_terminal,
     complete_group,
@@ -19,8 +21,10 @@ from headrace.cli.parameters import (
     limit_option,
 )
 from headrace.cli.record_text import as_coloured_line, as_json, as_line
+from headrace.cli.tail import holds
+from headrace.cli.where import Node
 from headrace.client.address import Address
-from headrace.client.admin import settings_of_topics
+from headrace.client.admin import settings_of_groups, settings_of_topics
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.fetch import FetchOptions
@@ -29,10 +33,13 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import ReadRecord, read_records
 from headrace.client.share_groups import ShareOffset, share_offsets
 from headrace.clock import SystemClock
+from headrace.delivery.letters import Letter
 from headrace.model import TopicPartition
 from headrace.queues.moving import Mover, QueueError, plan_purge
 from headrace.queues.moving import purge as purge_group
-from headrace.queues.overview import Letters, Queue, QueueGroup, find_queues
+from headrace.queues.overview import LETTERS_SETTING, Letters, Queue, QueueGroup, find_queues
+from headrace.queues.redrive import Redriven
+from headrace.queues.redrive import redrive as send_back
 
 _queue_argument = click.argument("name", metavar="QUEUE", shell_complete=complete_topic)
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -48,7 +55,7 @@ _PREFIXES = ("headrace.queue", "headrace.bindings", "headrace.storage", "headrac
 
 @click.group()
 def queue() -> None:
-    """Look at queues, purge and move messages.
+    """Look at queues, send dead letters back, purge and move messages.
 
     A queue is a topic that share groups have: each group gets every message, and in a group each message goes to one
     consumer at a time.
@@ -56,6 +63,7 @@ def queue() -> None:
     \b
       headrace queue list
       headrace queue peek emails
+      headrace queue redrive emails --dry-run
     """
 
 
@@ -288,6 +296,91 @@ def _show_message(read: ReadRecord, place: ShareOffset, *, with_headers: bool, i
 
 
 # --- changing
+
+
+@queue.command()
+@_queue_argument
+@_group_option
+@click.option(
+    "--id", "ids", multiple=True, metavar="ID", help="Only the letter with this key. May be given several times."
+)
+@click.option("--reason", metavar="TEXT", help="Only letters whose reason contains this.")
+@click.option(
+    "--where", type=FILTER, metavar="EXPR", help="Only letters whose JSON value matches, as in headrace tail."
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="No more than so many.")
+@click.option("--to", metavar="TOPIC", shell_complete=complete_topic, help="Send them there, not where they came from.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@_yes_option
+@bootstrap_option
+@json_option
+def redrive(
+    name: str,
+    group: str | None,
+    ids: tuple[str, ...],
+    reason: str | None,
+    where: Node | None,
+    limit: int | None,
+    to: str | None,
+    dry_run: bool,
+    yes: bool,
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+) -> None:
+    """Send the dead letters of QUEUE back to it: all, or those that are asked for.
+
+    QUEUE may be the topic of the dead letters as well. Each letter is sent back and taken from that topic in one
+    transaction: what is interrupted is run again, and sends nothing twice.
+
+    \b
+      headrace queue redrive emails --dry-run
+      headrace queue redrive emails --reason "no such customer" --yes
+      headrace queue redrive emails --where '.amount > 100' --limit 10
+    """
+    if not yes and not dry_run:
+        check_terminal(f"to send dead letters of {name} back")
+    matches = partial(_matches, reason, where)
+    with connect(bootstrap) as cluster:
+        letters_topic = _letters_topic(cluster, name, group)
+        send = partial(
+            send_back, cluster, letters_topic, ids=[key.encode() for key in ids], matches=matches, limit=limit, to=to
+        )
+        if not yes and not dry_run:
+            planned = send(dry_run=True)
+            click.confirm(f"send {_messages(planned.sent)} of {letters_topic} back?", abort=True, err=True)
+        with ProgressLine("sent back") as line:
+            done = send(dry_run=dry_run, on_progress=lambda so_far: line.show(so_far.sent, so_far.letters))
+    _report_redrive(done, letters_topic, dry_run=dry_run, is_json=as_json)
+    if sum(done.left.values()):
+        raise click.exceptions.Exit(1)
+
+
+def _matches(reason: str | None, where: Node | None, letter: Letter) -> bool:
+    return (reason is None or reason in letter.reason) and (where is None or holds(where, letter.value))
+
+
+def _letters_topic(cluster: Cluster, name: str, group: str | None) -> str:
+    """The topic with the dead letters of a queue's group; or the one that was named itself."""
+    found = _find(cluster, name)
+    if not found.groups and group is None:
+        return name
+    topics = settings_of_groups(cluster, [each.name for each in found.groups], [LETTERS_SETTING])
+    named = {each: topic for each, found in topics.items() if (topic := found.get(LETTERS_SETTING))}
+    if group is None and len(set(named.values())) == 1:
+        return next(iter(named.values()))
+    chosen = _choose(found, group).name
+    if chosen not in named:
+        raise QueueError(f"group {chosen!r} has no topic for dead letters: set its {LETTERS_SETTING}")
+    return named[chosen]
+
+
+def _report_redrive(done: Redriven, topic: str, *, dry_run: bool, is_json: bool) -> None:
+    if is_json:
+        print_json({"topic": topic, "letters": done.letters, "sent": done.sent, "left": done.left, "dry_run": dry_run})
+        return
+    click.echo(f"{'would send' if dry_run else 'sent'} {_messages(done.sent)} of {topic} back")
+    for reason, number in done.left.items():
+        click.echo(f"{_messages(number)} stay: {reason}", err=True)
 
 
 def _messages(number: int) -> str:

@@ -6,18 +6,26 @@ only our broker knows is None on others, which means unknown.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from headrace.client.admin import settings_of_topics
+from headrace.client.admin import settings_of_groups, settings_of_topics
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
-from headrace.client.errors import UnknownGroup
+from headrace.client.errors import Refused, UnknownGroup, UnknownTopic
+from headrace.client.fetch import FetchOptions
 from headrace.client.groups import SHARE, list_groups
 from headrace.client.lag import PartitionLag, describe_lag
+from headrace.client.offsets import Bounds, bounds
+from headrace.client.reader import read_records
+from headrace.delivery.letters import Letter, takes_back
+from headrace.model import TopicPartition
 
 QUEUE_SETTING: Final = "headrace.queue"
+LETTERS_SETTING: Final = "errors.deadletterqueue.topic.name"
+MOST_COUNTED: Final = 10_000  # records of a dead-letter topic; of more there is an upper bound
 _SETTINGS_EVERY_MS: Final = 30_000
+_OPTIONS: Final = FetchOptions(max_wait_ms=100, committed=True)
 
 
 class Letters(NamedTuple):
@@ -114,6 +122,7 @@ class QueueLook:
     """Looks at queues again and again, and asks seldom for what seldom changes."""
 
     def __init__(self) -> None:
+        self._letters = LetterCounter()
         self._declared: set[str] = set()
         self._topics: list[str] = []
         self._asked_ms = 0
@@ -124,13 +133,80 @@ class QueueLook:
         if self._topics != list(topics) or now_ms - self._asked_ms > _SETTINGS_EVERY_MS:
             self._declared = declared_queues(cluster, topics)
             self._topics, self._asked_ms = list(topics), now_ms
-        return assemble(groups, self._declared, {})
+        return assemble(groups, self._declared, self._letters.count_of(cluster, [group.name for group in groups]))
 
 
 def declared_queues(cluster: Cluster, topics: Iterable[str]) -> set[str]:
     """Those of the topics that are set to be queues; no topic of a Kafka is."""
     settings = settings_of_topics(cluster, topics, [QUEUE_SETTING])
     return {topic for topic, found in settings.items() if found.get(QUEUE_SETTING) == "true"}
+
+
+# --- dead letters
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The letters of one topic, as far as they were read."""
+
+    topic_id: bytes
+    starts: Mapping[TopicPartition, int]
+    positions: dict[TopicPartition, int]
+    live: set[bytes] = field(default_factory=set)
+
+
+class LetterCounter:
+    """Counts dead letters that were not taken back; what was read once is not read again."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, _Counted] = {}
+
+    def count_of(self, cluster: Cluster, groups: Iterable[str]) -> dict[str, Letters]:
+        """The letters of each of the groups that has a topic for them."""
+        settings = settings_of_groups(cluster, groups, [LETTERS_SETTING])
+        topics = {group: found[LETTERS_SETTING] for group, found in settings.items() if found.get(LETTERS_SETTING)}
+        counts = {topic: self.count(cluster, topic) for topic in set(topics.values())}
+        self._counted = {topic: counted for topic, counted in self._counted.items() if topic in counts}
+        return {group: counts[topic] for group, topic in topics.items()}
+
+    def count(self, cluster: Cluster, topic: str) -> Letters:
+        """How many letters there are now; none as long as the topic is not there."""
+        try:
+            partitions = cluster.partitions(topic)
+            held = bounds(cluster, partitions, committed=True)
+            counted = self._begin(cluster.topic(topic).id, topic, held)
+            unread = {where: at for where, at in counted.positions.items() if at < held[where].end}
+            if sum(held[where].end - at for where, at in unread.items()) + len(counted.live) > MOST_COUNTED:
+                del self._counted[topic]
+                return Letters(topic, sum(bound.end - bound.start for bound in held.values()), is_exact=False)
+            self._read(cluster, counted, unread, {where: held[where].end for where in unread})
+        except (UnknownTopic, Refused):
+            self._counted.pop(topic, None)
+            return Letters(topic, 0)
+        return Letters(topic, len(counted.live))
+
+    def _begin(self, topic_id: bytes, topic: str, held: Mapping[TopicPartition, Bounds]) -> _Counted:
+        """What is known of the topic; nothing, if it is another one or has lost its beginning."""
+        starts = {where: bound.start for where, bound in held.items()}
+        known = self._counted.get(topic)
+        if known is None or known.topic_id != topic_id or known.starts != starts:
+            known = self._counted[topic] = _Counted(topic_id, starts, dict(starts))
+        return known
+
+    def _read(
+        self,
+        cluster: Cluster,
+        counted: _Counted,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        for records in read_records(cluster, starts, until=ends, options=_OPTIONS) if starts else ():
+            for _, record in records:
+                if takes_back(record):
+                    counted.live.discard(record.key or b"")
+                else:
+                    counted.live.add(Letter.of(record).id)
+        counted.positions.update(ends)
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
