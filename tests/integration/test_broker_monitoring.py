@@ -23,6 +23,9 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.monitoring import CLIENT_PREFIX, FAMILIES, _clients
 from headrace.broker.server import BrokerServer
 from headrace.broker.settings.setting import InvalidSetting
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import alter_configs
+from headrace.client.cluster import Cluster
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.protocol.schema import Uuid
 from headrace.records import Record, build_batch
@@ -31,7 +34,7 @@ from headrace.serving.access import add_token
 from headrace.serving.sessions import Role
 from headrace.telemetry.metrics import render
 from headrace.telemetry.otlp import Point
-from tests.conformance.clients.sharing import ACCEPT, RELEASE, Sharer, set_group
+from tests.conformance.clients.sharing import ACCEPT, REJECT, RELEASE, Sharer, set_group
 from tests.conformance.clients.wire import Wire as SharingWire
 from tests.conformance.clients.wire import batch_of
 from tests.integration.test_broker_drain import broker_process, client_that_does_not_read
@@ -112,6 +115,27 @@ def test_share_groups_are_counted(tmp_path: Path) -> None:
     assert number("headrace_group_lag_records", **labels) == 3
     assert number("headrace_share_in_flight_records", **labels) == 2
     assert number("headrace_share_redeliveries_total", **labels) == 1
+
+
+def test_dead_letters_are_counted_and_so_are_those_that_cannot_be_written(tmp_path: Path) -> None:
+    def counts() -> tuple[float, float]:
+        number = scrape(url)
+        names = "headrace_share_letters_total", "headrace_share_letters_waiting_records"
+        return number(names[0], group="mailers"), number(names[1], group="mailers")
+
+    with watched_broker(tmp_path) as (_, address, url), SharingWire(address) as wire:
+        wire.create("emails")
+        wire.create("dlq.mailers")  # which is not for dead letters yet
+        set_group(wire, "mailers", share_auto_offset_reset="earliest", errors_deadletterqueue_topic_name="dlq.mailers")
+        assert wire.produce("emails", batch_of(*[b"x"] * 3)).error_code == 0
+        sharer = Sharer(wire, "mailers", "emails")
+        sharer.join()
+        sharer.fetch_some()
+        sharer.acknowledge((0, 1, [REJECT]), (2, 2, [ACCEPT]))
+        wait_until(lambda: counts() == (0, 2), "nothing waits for its letter")
+        with Cluster(parse_bootstrap(address)) as cluster:
+            alter_configs(cluster, "dlq.mailers", changes={"errors.deadletterqueue.group.enable": "true"})
+        wait_until(lambda: counts() == (2, 0), "the letters are not written")
 
 
 def test_the_numbers_are_what_happened(tmp_path: Path) -> None:

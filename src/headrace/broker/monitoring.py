@@ -118,6 +118,15 @@ TOPICS = Family("headrace_topics", GAUGE, "Topics, the broker's own included.")
 PARTITIONS = Family("headrace_partitions", GAUGE, "Their partitions.")
 LOG_BYTES = Family("headrace_log_size_bytes", GAUGE, "The size of all logs.")
 GROUPS = Family("headrace_groups", GAUGE, "Consumer groups.", ("state",))
+LETTERS = Family(
+    "headrace_share_letters_total", COUNTER, "Dead letters that were written, since the broker started.", ("group",)
+)
+LETTERS_WAITING = Family(
+    "headrace_share_letters_waiting_records",
+    GAUGE,
+    "Records whose dead letters are still to be written; if it stays above 0, the log tells why they cannot be.",
+    ("group",),
+)
 TRANSACTIONS = Family("headrace_transactions", GAUGE, "Transactional ids that are known.", ("state",))
 CLIENTS = Family("headrace_clients_pushing", GAUGE, "Clients that push metrics of their own (KIP-714).")
 LEFT_OUT = Family("headrace_series_left_out", GAUGE, "Series that are not shown since there are too many.", ("family",))
@@ -265,6 +274,10 @@ def _groups(runtime: "Runtime", most: int, left_out: dict[str, int]) -> Steps[li
     for family, numbers in ((GROUP_LAG, lags), (SHARE_IN_FLIGHT, held), (SHARE_REDELIVERIES, again)):
         shown, left_out[family.name] = keep_largest(numbers.items(), most)
         found.append(Samples(family, shown))
+    letters = runtime.shares.letters
+    for family, counts in ((LETTERS, letters.written), (LETTERS_WAITING, letters.waiting)):
+        largest, left_out[family.name] = keep_largest(counts.items(), most)
+        found.append(Samples(family, [((group,), count) for group, count in largest]))
     return found
 
 

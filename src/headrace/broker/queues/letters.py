@@ -81,7 +81,7 @@ class DeadLetters:
     def waiting(self) -> Counter[str]:
         """How many records wait for their letters, by group; those of whom nothing is wrong are not looked for."""
         found: Counter[str] = Counter()
-        for key in (*self._failing, *self._due):
+        for key in {*self._failing, *self._due}:
             partition = self._runtime.shares.coordinator.partition(key)
             if partition is not None:
                 found[key.group_id] += sum(run.size for run in partition.letters_due())

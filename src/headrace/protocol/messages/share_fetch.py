@@ -12,7 +12,7 @@ class AcknowledgementBatch(wire.Struct):
     """Records from first to last: one type for all of them, or one for each.
 
     The types are 0 gap, 1 accept, 2 release, 3 reject, 4 renew. The tagged fields are ours: a Kafka skips them, and a
-    broker that heeds them has the feature `headrace.queue`.
+    broker that knows them has the feature `headrace.queue`.
     """
 
     first_offset: int = wire.int64()
