@@ -47,16 +47,17 @@ _ANSWER_TIMEOUT_S = TIMEOUT_MS / 1000 + 5
 
 _TOPIC_RESOURCE, _BROKER_RESOURCE, _GROUP_RESOURCE = 2, 4, 32
 _SET, _UNSET = 0, 1
-_FROM_TOPIC = 1
+_OWN = (1, 8)  # the sources of what was set for a topic, and for a group
+_RESOURCES = {_TOPIC_RESOURCE: "topic", _GROUP_RESOURCE: "group"}
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One setting of a topic; the value of a secret one is not told."""
+    """One setting of a topic or a group; the value of a secret one is not told."""
 
     name: str
     value: str | None
-    is_own: bool  # set for this topic, and not what the broker would give it anyway
+    is_own: bool  # set for this one, and not what the broker would give it anyway
 
 
 def create_topic(
@@ -147,10 +148,27 @@ def alter_configs(
     cluster: Cluster, name: str, *, changes: Mapping[str, str], unset: Iterable[str] = (), validate_only: bool = False
 ) -> None:
     """Change some settings of a topic, put others back to their default, and leave the rest alone."""
+    _alter_configs(cluster, _TOPIC_RESOURCE, name, changes, unset, validate_only=validate_only)
+
+
+def alter_group_configs(cluster: Cluster, group: str, *, changes: Mapping[str, str]) -> None:
+    """Change some settings of a group, which need not be there yet (KIP-848)."""
+    _alter_configs(cluster, _GROUP_RESOURCE, group, changes, ())
+
+
+def _alter_configs(
+    cluster: Cluster,
+    resource: int,
+    name: str,
+    changes: Mapping[str, str],
+    unset: Iterable[str],
+    *,
+    validate_only: bool = False,
+) -> None:
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
-                resource_type=_TOPIC_RESOURCE,
+                resource_type=resource,
                 resource_name=name,
                 configs=[
                     *(AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in changes.items()),
@@ -165,26 +183,35 @@ def alter_configs(
         response = cluster.controller().request(request, IncrementalAlterConfigsResponse)
         for result in response.responses:
             if result.error_code:
-                doing = f"cannot change topic {name!r}"
+                doing = f"cannot change {_RESOURCES[resource]} {name!r}"
                 _refuse(cluster, doing, name, result.error_code, result.error_message)
 
     cluster.run_with_retries(ask)
 
 
 def describe_configs(cluster: Cluster, name: str) -> list[Config]:
+    return _describe_configs(cluster, _TOPIC_RESOURCE, name)
+
+
+def describe_group_configs(cluster: Cluster, group: str) -> list[Config]:
+    """The settings of a group, as they are or will be."""
+    return _describe_configs(cluster, _GROUP_RESOURCE, group)
+
+
+def _describe_configs(cluster: Cluster, resource: int, name: str) -> list[Config]:
     request = DescribeConfigsRequest(
-        resources=[DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)]
+        resources=[DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=None)]
     )
 
     def ask() -> list[Config]:
         response = cluster.any_broker().request(request, DescribeConfigsResponse)
         for result in response.results:
             if result.error_code:
-                doing = f"cannot read the settings of topic {name!r}"
+                doing = f"cannot read the settings of {_RESOURCES[resource]} {name!r}"
                 _refuse(cluster, doing, name, result.error_code, result.error_message)
         return sorted(
             (
-                Config(config.name, config.value, config.config_source == _FROM_TOPIC)
+                Config(config.name, config.value, config.config_source in _OWN)
                 for result in response.results
                 for config in result.configs
             ),
