@@ -82,6 +82,8 @@ def export_lazily(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
     def getattribute(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(homes[name]), name)
+        home = importlib.import_module(homes[name])
+        # What is given out may be the module itself.
+        return home if homes[name].endswith(f".{name}") and not hasattr(home, name) else getattr(home, name)
 
     return getattribute, lambda: sorted(homes)

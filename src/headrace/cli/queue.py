@@ -35,7 +35,8 @@ from headrace.client.share_groups import ShareOffset, share_offsets
 from headrace.clock import SystemClock
 from headrace.delivery.letters import Letter
 from headrace.model import TopicPartition
-from headrace.queues.moving import Mover, QueueError, plan_purge
+from headrace.queues.message import QueueError
+from headrace.queues.moving import Mover, plan_purge
 from headrace.queues.moving import purge as purge_group
 from headrace.queues.overview import LETTERS_SETTING, Letters, Queue, QueueGroup, find_queues
 from headrace.queues.redrive import Redriven

@@ -22,19 +22,15 @@ from headrace.client.reader import ReadRecord, read_records
 from headrace.client.share_groups import ShareOffset, alter_share_offsets, share_offsets
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import BATCH_BYTES, Partitioner, send
-from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
+from headrace.queues.message import QueueError
 from headrace.records import Record, build_batch
 
 _TRANSACTION_MS: Final = 60_000
 _MOST_BYTES: Final = 4 * 1024 * 1024  # of a transaction
 _OPTIONS: Final = FetchOptions(max_wait_ms=100, committed=True)
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
-
-
-class QueueError(HeadraceError):
-    """What was asked cannot be done with a queue."""
 
 
 class Emptied(NamedTuple):

@@ -1,0 +1,419 @@
+"""`headrace.Queue` and `headrace.AsyncQueue`: put messages, take messages, and say what became of them.
+
+    queue = headrace.Queue("emails", "127.0.0.1:9092")
+    queue.put({"to": "ada@example.org"}, delay="10m")
+    for message in queue:
+        send(message.value)
+        message.ack()
+
+A queue is a topic, made when it is first used if it is missing, and a share group that takes from it (by default one of
+the same name, so that all who take from the queue share its messages; another `group` has all of them for itself). On
+our broker messages may be delayed, expire, repeat, be taken once for an id and by urgency; another Kafka (4.2 or newer)
+delivers, redelivers and shares, and what it cannot do is refused at the call that asks for it.
+"""
+
+import asyncio
+import os
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import alter_group_configs, describe_configs, describe_group_configs, ensure_topic
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Coordinators
+from headrace.client.errors import Refused
+from headrace.client.look import Running
+from headrace.client.offsets import bounds
+from headrace.client.security import settings_from
+from headrace.client.share import ONCE, ShareMember
+from headrace.client.share_groups import share_offsets
+from headrace.client.writer import NewRecord, Writer
+from headrace.dead_letters import topic_for
+from headrace.delivery import headers as names
+from headrace.model import check_topic_name
+from headrace.protocol.errors import ErrorCode
+from headrace.queues.message import (
+    Duration,
+    Message,
+    QueueError,
+    Unsupported,
+    codec_of,
+    headers_for,
+    key_bytes,
+    seconds,
+)
+from headrace.queues.receiver import Receiver
+from headrace.records import Header
+from headrace.records.partitioning import partition_of_key
+from headrace.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from headrace.queues.worker import Worker
+
+_log = get_logger(__name__)
+
+FEATURE: Final = "headrace.queue"
+_QUEUE_SETTING, _PRIORITIES_SETTING = "headrace.queue", "headrace.queue.priorities"
+_RESET, _DELIVERIES, _LOCK = "share.auto.offset.reset", "share.delivery.count.limit", "share.record.lock.duration.ms"
+_LETTERS_SETTINGS: Final = "errors.deadletterqueue.topic.name"
+_DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+# Messages of put_many that are written together: a batch is sent whole, to everybody who acquires some of it.
+_MAX_GATHERED: Final = 500
+
+
+class Queue:
+    """A queue, for programs and their threads; close it, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        name: str,
+        bootstrap_servers: "str | Running | None" = None,
+        *,
+        group: str | None = None,
+        values: str = "json",
+        prefetch: int = 16,
+        partitions: int | None = None,
+        priorities: int | None = None,
+        max_deliveries: int | None = None,
+        lock: Duration | None = None,
+        kafka: Mapping[str, str] | None = None,
+    ) -> None:
+        """Describe the queue; the first use connects.
+
+        `bootstrap_servers` is an address, a running broker, or what `HEADRACE_BOOTSTRAP` says; `values` are `json`,
+        `text` or `bytes`; `prefetch` messages are held at the most, waiting or being worked on. `partitions` and
+        `priorities` (levels of urgency) are those of a new topic; `max_deliveries` and `lock` (how long a message is
+        held before it must be renewed) are set for the group. `kafka` has Kafka's own client settings, for TLS and
+        logins.
+        """
+        check_topic_name(name)
+        self.name = name
+        self.group = group or name
+        self.codec = codec_of(values)
+        at = bootstrap_servers or os.environ.get("HEADRACE_BOOTSTRAP") or _DEFAULT_BOOTSTRAP
+        self.bootstrap_servers = at if isinstance(at, str) else at.bootstrap_servers
+        self._addresses = parse_bootstrap(self.bootstrap_servers)
+        self._connection = settings_from({"client.id": f"headrace-queue-{name}", **(kafka or {})})
+        self._partitions, self._priorities = partitions, priorities
+        self._group_settings = {
+            name: value
+            for name, value in (
+                (_DELIVERIES, max_deliveries),
+                (_LOCK, None if lock is None else round(seconds(lock, "lock") * 1000)),
+            )
+            if value is not None
+        }
+        self._lock = threading.RLock()
+        self._cluster: Cluster | None = None
+        self._writer: Writer | None = None
+        self._is_ours = self._is_queue = False
+        self._levels = 1
+        self.receiver = Receiver(self._join, prefetch=prefetch, codec=self.codec, can_wait=lambda: False)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, {self.bootstrap_servers!r}, group={self.group!r})"
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Send what was said of messages, give back the others, leave the group."""
+        self.receiver.close()
+        with self._lock:
+            if self._cluster is not None:
+                self._cluster.close()
+            self._cluster = self._writer = None
+
+    # --- putting
+
+    def put(
+        self,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+        delay: Duration | None = None,
+        at: datetime | float | None = None,
+        ttl: Duration | None = None,
+        priority: int | None = None,
+        dedup_id: str | None = None,
+        repeat: str | None = None,
+        schedule_id: str | None = None,
+    ) -> None:
+        """Put a message; it is durable when this returns.
+
+        `delay` or `at`: it is delivered no sooner. `ttl`: it is not delivered later. `priority`: 0 is the most urgent
+        level. `dedup_id`: of several with the same id within the topic's window one is delivered. `repeat`: it is
+        delivered again and again, by an interval (`5m`) or a cron line in UTC. `schedule_id`: what a message that
+        waits is cancelled by, and replaced by another one.
+        """
+        found, asked = headers_for(
+            headers, delay=delay, at=at, ttl=ttl, dedup_id=dedup_id, repeat=repeat, schedule_id=schedule_id
+        )
+        data = self.codec.encode(value)
+        with self._lock:
+            self.open()
+            self._check_asked(asked)
+            self._write([self._record(data, key_bytes(key), found, priority)])
+
+    def put_many(self, values: Iterable[Any], *, key: Callable[[Any], str | bytes | None] | None = None) -> int:
+        """Put messages together, which is much faster; answers how many. They are durable when this returns."""
+        count = 0
+        gathered: list[NewRecord] = []
+        with self._lock:
+            self.open()
+            for value in values:
+                record_key = key_bytes(key(value)) if key is not None else None
+                gathered.append(self._record(self.codec.encode(value), record_key, [], None))
+                count += 1
+                if len(gathered) >= _MAX_GATHERED:
+                    self._write(gathered)
+                    gathered = []
+            self._write(gathered)
+        return count
+
+    def cancel(self, schedule_id: str) -> None:
+        """Have what waits or repeats under this id not delivered any more."""
+        with self._lock:
+            self.open()
+            self._check_asked(["schedule_id"])
+            self._write([self._record(None, None, [Header(names.CANCEL, schedule_id.encode())], None)])
+
+    def _record(self, data: bytes | None, key: bytes | None, headers: list[Header], priority: int | None) -> NewRecord:
+        partition = None
+        if self._levels > 1 or priority is not None:
+            partition = self._partition_for(key, priority)
+        return NewRecord(key, data, time.time_ns() // 1_000_000, headers, partition)
+
+    def _partition_for(self, key: bytes | None, priority: int | None) -> int:
+        """A partition of a level of urgency; without one, of the least urgent."""
+        if priority is not None and self._levels == 1:
+            raise self._unsupported("priority", f"make the topic with {_PRIORITIES_SETTING}")
+        level = self._levels - 1 if priority is None else priority
+        if not 0 <= level < self._levels:
+            raise QueueError(f"priority={priority} is not possible: topic {self.name!r} has 0 to {self._levels - 1}")
+        assert self._cluster is not None
+        partitions = range(level, len(self._cluster.topic(self.name).partitions), self._levels)
+        if not partitions:
+            raise QueueError(
+                f"priority={priority} is not possible: topic {self.name!r} has fewer partitions than levels, give it "
+                f"{self._levels} or more"
+            )
+        if key is not None:
+            return partitions[partition_of_key(key, len(partitions))]
+        return random.choice(partitions)  # noqa: S311 - spreads load, guards nothing
+
+    def _write(self, records: list[NewRecord]) -> None:
+        if not records:
+            return
+        assert self._cluster is not None
+        writer, self._writer = self._writer, None  # after an error, a new one
+        writer = writer or Writer(self._cluster, self.name)
+        for record in records:
+            writer.add(record)
+        writer.flush()
+        self._writer = writer
+
+    def _check_asked(self, asked: list[str]) -> None:
+        if asked and not self._is_queue:
+            raise self._unsupported(asked[0], f"set {_QUEUE_SETTING}=true for it")
+
+    def _unsupported(self, option: str, mend: str) -> Unsupported:
+        if not self._is_ours:
+            return Unsupported(
+                f"{option}= is not supported by the Kafka at {self.bootstrap_servers}: leave it out, or use Headrace's "
+                "own broker"
+            )
+        return Unsupported(f"{option}= is not supported by topic {self.name!r} as it is set: {mend}")
+
+    # --- taking
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages as they come, until the queue is closed."""
+        while (message := self.get()) is not None:
+            yield message
+
+    def get(self, timeout: Duration | None = None) -> Message | None:
+        """The next message; None if none came in time, or the queue was closed."""
+        self.open()
+        return self.receiver.take(None if timeout is None else seconds(timeout, "timeout"))
+
+    def flush(self, timeout: Duration | None = None) -> bool:
+        """Wait until what was said of messages is durable at the broker; whether it is, in this time."""
+        return self.receiver.flush(None if timeout is None else seconds(timeout, "timeout"))
+
+    def depth(self) -> int:
+        """How many messages the group has yet to finish, those that are held and those that wait for their time too."""
+        with self._lock:
+            self.open()
+            assert self._cluster is not None
+            partitions = self._cluster.partitions(self.name)
+            try:
+                known = share_offsets(Coordinators(self._cluster), self.group)
+            except Refused as refusal:
+                if refusal.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+                known = {}
+            counted = {where: known[where].unfinished for where in partitions if where in known}
+            held = bounds(self._cluster, [where for where in partitions if counted.get(where) is None])
+            unfinished = sum(count for count in counted.values() if count is not None)
+            return unfinished + sum(found.end - found.start for found in held.values())
+
+    def worker(
+        self, *, concurrency: int = 8, timeout: Duration | None = "30s", retry_after: Duration = "1s"
+    ) -> "Callable[[Callable[[Message], Any]], Worker]":
+        """Make a function, plain or async, a worker of this queue: `run` runs it for each message."""
+        from headrace.queues.worker import Worker
+
+        return lambda function: Worker(
+            self, function, concurrency=concurrency, timeout=timeout, retry_after=retry_after
+        )
+
+    def _join_now(self) -> None:
+        self.open()
+        self.receiver.start()
+
+    def _join(self) -> ShareMember:
+        self.open()
+        self._set_group()
+        cluster = Cluster(self._addresses, self._connection, retry=ONCE)
+        return ShareMember(cluster, self.group, [self.name])
+
+    # --- opening
+
+    def open(self) -> None:
+        """Connect, and make the topic if it is missing; the first use does so by itself."""
+        with self._lock:
+            if self._cluster is not None:
+                return
+            if self.receiver.is_closed:
+                raise QueueError(f"queue {self.name!r} is closed: make another one")
+            cluster = self.connect()
+            try:
+                self._open_topic(cluster)
+            except BaseException:
+                cluster.close()
+                raise
+            self._cluster = cluster
+
+    def connect(self) -> Cluster:
+        """A connection of one's own, for another thread."""
+        return Cluster(self._addresses, self._connection)
+
+    def _open_topic(self, cluster: Cluster) -> None:
+        self._is_ours = FEATURE in cluster.any_broker().features
+        levels = self._priorities or 1
+        if levels > 1 and not self._is_ours:
+            raise self._unsupported("priorities", "")
+        configs = {_QUEUE_SETTING: "true"} if self._is_ours else {}
+        configs |= {_PRIORITIES_SETTING: str(levels)} if levels > 1 else {}
+        ensure_topic(cluster, self.name, partitions=max(self._partitions or 1, levels), configs=configs)
+        if self._is_ours:
+            found = {config.name: config.value for config in describe_configs(cluster, self.name)}
+            self._is_queue = found.get(_QUEUE_SETTING) == "true"
+            self._levels = int(found.get(_PRIORITIES_SETTING) or 1)
+
+    def _set_group(self) -> None:
+        """Have the group begin with what is there already, and keep what it cannot use; a setting of its own stays."""
+        assert self._cluster is not None
+        cluster = self._cluster
+        wanted = {_RESET: "earliest"}
+        if self._is_ours:
+            wanted[_LETTERS_SETTINGS] = topic_for(self.name, "")
+        try:
+            known = {config.name: config for config in describe_group_configs(cluster, self.group)}
+            changes = {
+                name: value
+                for name, value in wanted.items()
+                if name in known and not known[name].is_own and known[name].value != value
+            }
+            changes |= {name: str(value) for name, value in self._group_settings.items()}
+            if changes:
+                alter_group_configs(cluster, self.group, changes=changes)
+        except Refused as refusal:
+            is_denied = refusal.code in (
+                ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            )
+            if not is_denied or self._group_settings:
+                raise
+            # Whoever may not set it may still take: somebody else has set the group up, or it begins at the end.
+            _log.warning("group not set up", group=self.group, error=str(refusal))
+
+
+class AsyncQueue:
+    """The same for a program on an event loop: what waits for the broker is awaited, `async for` takes."""
+
+    def __init__(self, name: "str | Queue", bootstrap_servers: "str | Running | None" = None, **options: Any) -> None:
+        """Describe the queue, as `Queue`; or name one that is there already."""
+        self.queue = name if isinstance(name, Queue) else Queue(name, bootstrap_servers, **options)
+        self._news: asyncio.Event | None = None
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.queue.__enter__)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Send what was said of messages, give back the others, leave the group."""
+        await asyncio.to_thread(self.queue.close)
+
+    async def put(self, value: Any, **options: Any) -> None:
+        """Put a message, with the options of `Queue.put`; it is durable when this returns."""
+        await asyncio.to_thread(lambda: self.queue.put(value, **options))
+
+    async def put_many(self, values: Iterable[Any], **options: Any) -> int:
+        """Put messages together; answers how many."""
+        return await asyncio.to_thread(lambda: self.queue.put_many(values, **options))
+
+    async def cancel(self, schedule_id: str) -> None:
+        """Have what waits or repeats under this id not delivered any more."""
+        await asyncio.to_thread(self.queue.cancel, schedule_id)
+
+    async def depth(self) -> int:
+        """How many messages the group has yet to finish."""
+        return await asyncio.to_thread(self.queue.depth)
+
+    async def flush(self, timeout: Duration | None = None) -> bool:  # noqa: ASYNC109 - as Queue has it
+        """Wait until what was said of messages is durable at the broker; whether it is, in this time."""
+        return await asyncio.to_thread(self.queue.flush, timeout)
+
+    async def get(self) -> Message | None:
+        """The next message; None once the queue is closed."""
+        receiver = self.queue.receiver
+        if self._news is None:
+            await asyncio.to_thread(self.queue._join_now)  # noqa: SLF001 - the same queue
+            self._news = asyncio.Event()
+            loop, news = asyncio.get_running_loop(), self._news
+            receiver.listen(lambda: _set_soon(loop, news))
+        while (message := receiver.take_now()) is None and not receiver.is_closed:
+            self._news.clear()
+            if (message := receiver.take_now()) is not None:
+                return message
+            if not receiver.is_closed:
+                await self._news.wait()
+        return message
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages as they come, until the queue is closed."""
+        while (message := await self.get()) is not None:
+            yield message
+
+
+def _set_soon(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(news.set)
