@@ -8,16 +8,23 @@ if TYPE_CHECKING:
     from headrace.broker.embedded import Broker
     from headrace.client.look import look
     from headrace.connect.changes import changes
+    from headrace.queues import rpc
+    from headrace.queues.message import Reject
+    from headrace.queues.queue import AsyncQueue, Queue
     from headrace.version import __version__
 
-__all__ = ["Broker", "__version__", "changes", "look"]
+__all__ = ["AsyncQueue", "Broker", "Queue", "Reject", "__version__", "changes", "look", "rpc"]
 
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
+        "AsyncQueue": "headrace.queues.queue",
         "Broker": "headrace.broker.embedded",
+        "Queue": "headrace.queues.queue",
+        "Reject": "headrace.queues.message",
         "changes": "headrace.connect.changes",
         "look": "headrace.client.look",
+        "rpc": "headrace.queues.rpc",
         "__version__": "headrace.version",
     },
 )
