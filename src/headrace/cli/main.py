@@ -73,6 +73,7 @@ SUMMARIES = {
     "pipeline": "Run pipelines: topics through PySpark to results.",
     "view": "Look at materialized views, and serve them.",
     "cdc": "Turn the changes of a database into topics.",
+    "work": "Run a function for each message of a queue.",
     "sync": "Keep caches, indexes and tables in step with a topic.",
     "dashboard": "See all of it live in a browser.",
     "completion": "Have the shell complete commands and topic names.",

@@ -77,6 +77,22 @@ def sync_table(found: Sequence[Status]) -> Table:
     return make_table(["system", "sink", "state", ">records", ">per s", "problem"], rows, wraps=True)
 
 
+def worker_table(found: Sequence[Status]) -> Table:
+    rows = [
+        (
+            one.name,
+            one.text("source"),
+            *_first(one)[2:],
+            count(one, "retried"),
+            count(one, "rejected"),
+            one.text("problem"),
+        )
+        for one in found
+    ]
+    columns = ["worker", "queue", "state", ">done", ">per s", ">retried", ">rejected", "last problem"]
+    return make_table(columns, rows, wraps=True)
+
+
 def _first(one: Status) -> tuple[object, ...]:
     state = Text(one.state_text, style=_COLOURS.get(one.state, "white"))
     return one.name, one.text("kind"), state, count(one, "records"), count(one, "per_s")

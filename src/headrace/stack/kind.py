@@ -82,7 +82,7 @@ class Member:
 
 
 def members_by_section(
-    stack: Stack, section: str, words: tuple[str, str], needs: tuple[str, ...], **how: Any
+    stack: Stack, section: str, words: tuple[str, ...], needs: tuple[str, ...], **how: Any
 ) -> Iterable[Member]:
     """A process for each section `[section.NAME]`: the command `headrace WORDS NAME` with that section alone."""
     for name, values in stack.several(section).items():

@@ -1,13 +1,13 @@
 """Every kind of section, in the order in which their processes start; they are drained in the reverse order.
 
-What comes (queues, patterns, search, gateways) is a file in `kinds/` and a line here: what checks, starts, watches and
+What comes (patterns, search, gateways) is a file in `kinds/` and a line here: what checks, starts, watches and
 documents a stack goes by this list alone.
 """
 
 from typing import Final
 
 from headrace.stack.kind import Kind
-from headrace.stack.kinds import broker, cdc, dashboard, pipelines, supervisor, sync, topics, views
+from headrace.stack.kinds import broker, cdc, dashboard, pipelines, queues, supervisor, sync, topics, views
 
 KINDS: Final[tuple[Kind, ...]] = (
     broker.KIND,
@@ -16,6 +16,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     pipelines.SPARK,
     pipelines.KIND,
     sync.KIND,
+    queues.KIND,
     views.KIND,
     dashboard.KIND,
     supervisor.KIND,
