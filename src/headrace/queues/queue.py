@@ -34,7 +34,6 @@ from headrace.client.security import settings_from
 from headrace.client.share import ONCE, ShareMember
 from headrace.client.share_groups import share_offsets
 from headrace.client.writer import NewRecord, Writer
-from headrace.dead_letters import topic_for
 from headrace.delivery import headers as names
 from headrace.model import check_topic_name
 from headrace.protocol.errors import ErrorCode
@@ -62,6 +61,7 @@ FEATURE: Final = "headrace.queue"
 _QUEUE_SETTING, _PRIORITIES_SETTING = "headrace.queue", "headrace.queue.priorities"
 _RESET, _DELIVERIES, _LOCK = "share.auto.offset.reset", "share.delivery.count.limit", "share.record.lock.duration.ms"
 _LETTERS_SETTINGS: Final = "errors.deadletterqueue.topic.name"
+_LETTERS_PREFIX: Final = "dlq."  # as brokers ask for by default (KIP-1191)
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 # Messages of put_many that are written together: a batch is sent whole, to everybody who acquires some of it.
 _MAX_GATHERED: Final = 500
@@ -166,7 +166,9 @@ class Queue:
         with self._lock:
             self.open()
             self._check_asked(asked)
-            self._write([self._record(data, key_bytes(key), found, priority)])
+            # Ids are compared within a partition, and a cancellation is in order with what it cancels within one.
+            together = schedule_id or (dedup_id if key is None else None)
+            self._write([self._record(data, key_bytes(key), found, priority, key_bytes(together))])
 
     def put_many(self, values: Iterable[Any], *, key: Callable[[Any], str | bytes | None] | None = None) -> int:
         """Put messages together, which is much faster; answers how many. They are durable when this returns."""
@@ -176,7 +178,7 @@ class Queue:
             self.open()
             for value in values:
                 record_key = key_bytes(key(value)) if key is not None else None
-                gathered.append(self._record(self.codec.encode(value), record_key, [], None))
+                gathered.append(self._record(self.codec.encode(value), record_key, []))
                 count += 1
                 if len(gathered) >= _MAX_GATHERED:
                     self._write(gathered)
@@ -184,17 +186,26 @@ class Queue:
             self._write(gathered)
         return count
 
-    def cancel(self, schedule_id: str) -> None:
-        """Have what waits or repeats under this id not delivered any more."""
+    def cancel(self, schedule_id: str, *, priority: int | None = None) -> None:
+        """Have what waits or repeats under this id, and was put with this priority, not delivered any more."""
+        name = schedule_id.encode()
         with self._lock:
             self.open()
             self._check_asked(["schedule_id"])
-            self._write([self._record(None, None, [Header(names.CANCEL, schedule_id.encode())], None)])
+            self._write([self._record(None, None, [Header(names.CANCEL, name)], priority, name)])
 
-    def _record(self, data: bytes | None, key: bytes | None, headers: list[Header], priority: int | None) -> NewRecord:
+    def _record(
+        self,
+        data: bytes | None,
+        key: bytes | None,
+        headers: list[Header],
+        priority: int | None = None,
+        together: bytes | None = None,
+    ) -> NewRecord:
+        """A record; those with the same `together`, or else the same key, are in one partition of their level."""
         partition = None
-        if self._levels > 1 or priority is not None:
-            partition = self._partition_for(key, priority)
+        if self._levels > 1 or priority is not None or together is not None:
+            partition = self._partition_for(key if together is None else together, priority)
         return NewRecord(key, data, time.time_ns() // 1_000_000, headers, partition)
 
     def _partition_for(self, key: bytes | None, priority: int | None) -> int:
@@ -331,7 +342,7 @@ class Queue:
         cluster = self._cluster
         wanted = {_RESET: "earliest"}
         if self._is_ours:
-            wanted[_LETTERS_SETTINGS] = topic_for(self.name, "")
+            wanted[_LETTERS_SETTINGS] = _LETTERS_PREFIX + self.name
         try:
             known = {config.name: config for config in describe_group_configs(cluster, self.group)}
             changes = {
@@ -380,9 +391,9 @@ class AsyncQueue:
         """Put messages together; answers how many."""
         return await asyncio.to_thread(lambda: self.queue.put_many(values, **options))
 
-    async def cancel(self, schedule_id: str) -> None:
-        """Have what waits or repeats under this id not delivered any more."""
-        await asyncio.to_thread(self.queue.cancel, schedule_id)
+    async def cancel(self, schedule_id: str, *, priority: int | None = None) -> None:
+        """Have what waits or repeats under this id, and was put with this priority, not delivered any more."""
+        await asyncio.to_thread(lambda: self.queue.cancel(schedule_id, priority=priority))
 
     async def depth(self) -> int:
         """How many messages the group has yet to finish."""
