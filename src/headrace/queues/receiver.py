@@ -21,7 +21,7 @@ from typing import Final
 from headrace.client.errors import ClientError
 from headrace.client.share import Acquired, Polled, ShareMember
 from headrace.client.share_session import Ack, Place
-from headrace.coordinator.share.acknowledgement import AckType
+from headrace.coordinator.share.acknowledgement import MOST_REASON_BYTES, AckType
 from headrace.queues.message import Codec, Message, QueueError
 from headrace.telemetry.logs import RareLines, get_logger
 
@@ -31,7 +31,11 @@ _IDLE_WAIT_MS: Final = 500
 _BUSY_WAIT_MS: Final = 200  # an acknowledgement waits behind a fetch that waits
 _TICK_S: Final = 0.5
 _LINGER_S: Final = 0.02
-_MAX_REASON: Final = 1000  # characters
+
+
+def _short(reason: str) -> str:
+    """As much of a reason as a broker takes; whatever an error says, what became of its message must be sent."""
+    return reason.encode(errors="replace")[:MOST_REASON_BYTES].decode(errors="ignore")
 
 
 class State(Enum):
@@ -146,7 +150,7 @@ class Receiver:
         self._say(held, Ack(AckType.ACCEPT))
 
     def reject(self, held: Held, reason: str) -> None:
-        self._say(held, Ack(AckType.REJECT, reason=reason[:_MAX_REASON]))
+        self._say(held, Ack(AckType.REJECT, reason=_short(reason)))
 
     def release(self, held: Held, after_s: float | None, reason: str) -> None:
         if after_s and not self._can_wait():
@@ -155,7 +159,7 @@ class Receiver:
                     held.state, held.act_at, held.reason = State.PUT_OFF, time.monotonic() + after_s, reason
             return
         after_ms = -1 if after_s is None else round(after_s * 1000)
-        self._say(held, Ack(AckType.RELEASE, after_ms, reason[:_MAX_REASON]))
+        self._say(held, Ack(AckType.RELEASE, after_ms, _short(reason)))
 
     def _say(self, held: Held, ack: Ack) -> None:
         with self._lock:
@@ -302,7 +306,7 @@ class Receiver:
                 return
             ack = Ack(AckType.RELEASE, round(pause_s * 1000), reason)
         else:
-            ack = Ack(AckType.RELEASE, reason=held.reason[:_MAX_REASON])
+            ack = Ack(AckType.RELEASE, reason=_short(held.reason))
         held.state, held.said = State.SAID, ack
         self._to_say.append(held)
 
