@@ -8,8 +8,12 @@ import pytest
 
 from headrace import Broker, Queue
 from headrace.client.admin import alter_configs
+from headrace.client.errors import UnknownTopic
 from headrace.delivery.headers import ORIGIN
+from headrace.delivery.letters import Letter
 from headrace.queues.message import Message, QueueError, Unsupported
+from headrace.queues.redrive import read_letters, redrive
+from tests.integration.waiting import wait_until
 
 PATIENCE_S = 60
 CLOCKS_MS = 1  # times are rounded to milliseconds
@@ -129,3 +133,36 @@ def test_a_topic_that_did_not_opt_in_refuses_in_one_sentence(broker: Broker) -> 
         with pytest.raises(Unsupported, match="priority= is not supported by topic 'plain' as it is set: make the"):
             queue.put("x", priority=0)
         assert queue.depth() == 0
+
+
+def letters_of(queue: Queue) -> dict[str, Letter]:
+    """The dead letters of a queue that are there by now, by their values."""
+    with queue.connect() as cluster:
+        try:
+            found = [each.letter for some in read_letters(cluster, f"dlq.{queue.name}") for each in some]
+        except UnknownTopic:
+            return {}
+    return {queue.codec.decode(letter.value): letter for letter in found}
+
+
+def test_what_is_given_up_is_a_dead_letter_with_its_reason_and_can_be_sent_back(broker: Broker) -> None:
+    with Queue("given-up", broker, max_deliveries=2) as queue:
+        queue.put("rejected", key="k", headers={"trace": "1"})
+        message = queue.get(PATIENCE_S)
+        assert message is not None
+        message.reject("no such address")
+        queue.put("failing")
+        for _ in range(2):
+            message = queue.get(PATIENCE_S)
+            assert message is not None
+            message.retry(reason="é" * 2000 + "\udcff")  # more than fits, and not even text
+        wait_until(lambda: len(letters_of(queue)) == 2, "both are dead letters", patience_s=PATIENCE_S)
+        letters = letters_of(queue)
+        assert letters["rejected"].reason == "no such address"
+        assert (letters["rejected"].key, dict(letters["rejected"].headers)) == (b"k", {"trace": b"1"})
+        assert (letters["failing"].deliveries, set(letters["failing"].reason)) == (2, {"é"})
+        wait_until(lambda: queue.depth() == 0, "they are finished for the group", patience_s=PATIENCE_S)
+        with queue.connect() as cluster:
+            assert redrive(cluster, "dlq.given-up").sent == 2
+        assert sorted(values([take(queue) for _ in range(2)])) == ["failing", "rejected"]
+        assert queue.receiver.lapsed == 0

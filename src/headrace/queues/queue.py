@@ -47,6 +47,7 @@ from headrace.queues.message import (
     key_bytes,
     seconds,
 )
+from headrace.queues.overview import LETTERS_SETTING
 from headrace.queues.receiver import Receiver
 from headrace.records import Header
 from headrace.records.partitioning import partition_of_key
@@ -60,7 +61,6 @@ _log = get_logger(__name__)
 FEATURE: Final = "headrace.queue"
 _QUEUE_SETTING, _PRIORITIES_SETTING = "headrace.queue", "headrace.queue.priorities"
 _RESET, _DELIVERIES, _LOCK = "share.auto.offset.reset", "share.delivery.count.limit", "share.record.lock.duration.ms"
-_LETTERS_SETTINGS: Final = "errors.deadletterqueue.topic.name"
 _LETTERS_PREFIX: Final = "dlq."  # as brokers ask for by default (KIP-1191)
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 # Messages of put_many that are written together: a batch is sent whole, to everybody who acquires some of it.
@@ -342,7 +342,7 @@ class Queue:
         cluster = self._cluster
         wanted = {_RESET: "earliest"}
         if self._is_ours:
-            wanted[_LETTERS_SETTINGS] = _LETTERS_PREFIX + self.name
+            wanted[LETTERS_SETTING] = _LETTERS_PREFIX + self.name
         try:
             known = {config.name: config for config in describe_group_configs(cluster, self.group)}
             changes = {
