@@ -1,5 +1,6 @@
 """A topic that is a queue, as its clients see it: what waits, repeats, expires, is cancelled or comes twice."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -301,3 +302,31 @@ def test_an_origin_that_a_client_wrote_keeps_nothing_from_coming_after_a_restart
     with Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
         group = Group(wire, "after", "jobs")
         assert sorted(record.value or b"" for record in group.take_until(b"waits")) == [b"forged", b"marker", b"waits"]
+
+
+def test_what_is_asked_for_after_a_power_cut_took_the_end_of_a_log_is_done(tmp_path: Path):
+    """Where syncs are left to the operating system, the schedule may have what the topic does not have any more."""
+    log = tmp_path / "jobs-0"
+    with Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("jobs", configs=QUEUE)
+        wire.produce("jobs", batch(message(b"kept")))
+        size = (log / f"{0:020}.log").stat().st_size
+        for number in range(3):
+            wire.produce("jobs", batch(message(b"%d" % number, delay_ms="1", dedup_id="x")))
+        wire.produce("jobs", batch(message(b"lost")))
+        assert len(Group(wire, "before", "jobs").take_until(b"kept", b"0", b"lost")) == 3
+    for file in log.iterdir():
+        if file.suffix == ".log":
+            os.truncate(file, size)
+        elif file.suffix not in (".metadata", ""):
+            file.unlink()
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    with Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        later = wire.produce("jobs", batch(message(b"later", delay_ms="2000", dedup_id="y")))
+        assert later.base_offset == 1, "where one stood that was delivered"
+        wire.produce("jobs", batch(message(b"once", dedup_id="z")))
+        Group(wire, "followed", "jobs").take_until(b"once")
+    with Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        group = Group(wire, "after", "jobs")
+        came = group.take_until(b"kept", b"once", b"later")
+        assert sorted(record.value or b"" for record in came) == [b"kept", b"later", b"once"]

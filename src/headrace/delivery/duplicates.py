@@ -35,6 +35,16 @@ class Duplicates:
         bits = self.chunks.get(chunk)
         return bits is not None and bool(bits[place >> 3] >> (place & 7) & 1)
 
+    def drop_from(self, offset: int) -> list[int]:
+        """Forget what lies at an offset and behind; the chunks that have changed, some of which may be gone."""
+        first, place = divmod(offset, CHUNK)
+        changed = [chunk for chunk in self.chunks if chunk >= first]
+        for chunk in changed:
+            bits = int.from_bytes(self.chunks.pop(chunk), "little") & ((1 << place) - 1 if chunk == first else 0)
+            if bits:
+                self.chunks[chunk] = bytearray(bits.to_bytes(CHUNK // 8, "little"))
+        return changed
+
     def drop_before(self, offset: int) -> list[int]:
         """Forget chunks that lie before an offset altogether; which."""
         gone = [chunk for chunk in self.chunks if (chunk + 1) * CHUNK <= offset]

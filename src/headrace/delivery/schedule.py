@@ -46,6 +46,10 @@ class Place(NamedTuple):
     newest_id_ms: int = -1  # the time of the newest record with a deduplication id; -1 if there was none
     ends: Mapping[PartitionId, int] = {}  # where the partitions ended then that copies go to
 
+    def within(self, end: int) -> "Place":
+        """The place in a log that ends here: a power cut may have taken what lay behind, and others come instead."""
+        return self._replace(offset=min(self.offset, end), since=min(self.since, end))
+
 
 class Waiting(NamedTuple):
     """A message that waits."""
@@ -202,7 +206,7 @@ class Schedule:
         self.duplicates: dict[PartitionId, Duplicates] = {}
         self._named: dict[bytes, dict[bytes, _Named]] = {}  # by topic
         self._waiting: dict[PartitionId, array[int]] = {}  # due, reference and offset of each
-        self._done: dict[PartitionId, set[int]] = {}
+        self._done: dict[PartitionId, dict[int, int]] = {}  # where that stands, by offset
 
     def take(self, ref: int, key: bytes, value: bytes | None) -> None:
         """Take in a record that is in the log at `ref`."""
@@ -223,7 +227,7 @@ class Schedule:
         if kind == _DUPLICATES:
             self.duplicates.setdefault(at, Duplicates()).put(number, value)
         elif kind == _MESSAGE and value is None:
-            self._done.setdefault(at, set()).add(number)
+            self._done.setdefault(at, {})[number] = ref
         elif kind == _MESSAGE and value is not None:
             _, _, due_ms, _ = _VALUE.unpack_from(value)
             self._waiting.setdefault(at, array("q")).extend((due_ms, ref, number))
@@ -248,12 +252,12 @@ class Schedule:
 
         Of these it is still to be written that they are done.
         """
-        done = self._done.pop(at, set())
+        done = self._done.pop(at, {})
         overdue = []
         waiting = self._waiting.pop(at, array("q"))
         for position in range(0, len(waiting), 3):
             due_ms, ref, offset = waiting[position : position + 3]
-            if offset in done:
+            if ref < done.get(offset, -1):  # behind it stands another one, whose offset was free after a power cut
                 continue
             if offset in delivered:
                 overdue.append(write_done(at.topic_id, None, at.partition, offset))
@@ -272,10 +276,10 @@ class Schedule:
         for at in [each for each in self.duplicates if each.topic_id == topic_id]:
             yield from (write_duplicates(at, chunk, None) for chunk in self.duplicates[at].chunks)
         for at in [each for each in self._waiting if each.topic_id == topic_id]:
-            done = self._done.get(at, set())
+            done, waiting = self._done.get(at, {}), self._waiting[at]
             yield from (
                 write_done(topic_id, None, at.partition, offset)
-                for offset in self._waiting[at][2::3]
-                if offset not in done
+                for ref, offset in zip(waiting[1::3], waiting[2::3], strict=True)
+                if ref >= done.get(offset, -1)
             )
         yield from (write_done(topic_id, name, 0, 0) for name in self._named.get(topic_id, {}))

@@ -51,6 +51,7 @@ class Queues:
         self._tasks: dict[Follower, asyncio.Task[None]] = {}
         self._loading: asyncio.Task[None] | None = None
         self._is_loaded = asyncio.Event()
+        self._ends: dict[Log, int] = {}  # of logs, before anybody wrote to them
         self._look: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -58,6 +59,9 @@ class Queues:
 
     def start(self) -> None:
         """Read what was written, and follow what is to be followed; until then no group has anything of a queue."""
+        if self._schedule.is_made:
+            topics = self._runtime.topics.by_name.values()
+            self._ends = {log: log.end_offset for topic in list(topics) for log in topic.partitions}
         self._loading = asyncio.get_running_loop().create_task(self._load())
 
     async def _load(self) -> None:
@@ -73,6 +77,7 @@ class Queues:
                 break
         self._is_loaded.set()
         self._look_at_all()
+        self._ends.clear()
 
     async def _drop_orphans(self) -> None:
         """Write that all is over that waited in topics which were deleted."""
@@ -136,7 +141,7 @@ class Queues:
                 index,
                 known=self._known,
                 names=names,
-                place=place or _begin(log, is_grown=is_grown),
+                place=place.within(self._ends.get(log, place.offset)) if place else _begin(log, is_grown=is_grown),
             )
             self._run(follower)
         if follower is not None:
@@ -151,7 +156,7 @@ class Queues:
                 self._schedule,
                 topic,
                 index,
-                place=place or _begin(log, is_grown=is_grown),
+                place=place.within(self._ends.get(log, place.offset)) if place else _begin(log, is_grown=is_grown),
                 is_copied=self._is_copied,
                 end_of=self.end_for_groups,
             )

@@ -89,8 +89,10 @@ class QueueFollower(Follower):
         self._delivered: dict[int, Delivered] = {}
         self._owed: list[tuple[Entry, Waiting | None, bytes | None]] = []
         self.followed = 0  # nothing is known of what lies behind this
-        if self.at not in known.places:
+        if known.places.get(self.at) != place:
             self._owe(write_place(self.at, place))
+            for chunk in self.duplicates.drop_from(place.offset):
+                self._owe(write_duplicates(self.at, chunk, self.duplicates.chunks.get(chunk)))
         self.is_in = True  # its topic is a queue now
         self._place = place
         self._reader = Reader(self.log, place.offset)
