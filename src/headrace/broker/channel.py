@@ -37,7 +37,7 @@ MAX_OTHER_BYTES = 16 * 1024 * 1024  # of a request that produces nothing: 50,000
 _SMALL_BYTES = 4 * 1024  # a request up to this is only counted
 _MAPPED_STEP_BYTES = 1024 * 1024  # so much of a large frame is held at a time
 MAX_PARTS = 64  # in one call of sendmsg
-MAX_GATHERED_BYTES = 4 * 1024 * 1024  # more than a socket takes at a time need not be mapped
+MAX_GATHERED_BYTES = 1024 * 1024 + 64 * 1024  # a window of a file, and what is around it: half a turn's work
 
 _MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _SIZE = Struct(">i")
@@ -144,7 +144,8 @@ class Channel:
         if left == len(own) or (self._end == len(own) and len(own) < SHARED_BUFFER_BYTES):
             # Room for two frames: the next one begins in the same read, and need not be moved.
             size = min(2 * len(own), max(2 * wanted, SHARED_BUFFER_BYTES))
-            is_mapped = wanted > KEPT_BUFFER_BYTES and size > KEPT_BUFFER_BYTES
+            # As soon as much of it has come: a buffer that doubles is copied, and cleared, for milliseconds.
+            is_mapped = wanted > KEPT_BUFFER_BYTES and size > _MAPPED_STEP_BYTES
             if not self._share.hold(left + _MAPPED_STEP_BYTES if is_mapped else size):
                 return memoryview(b"")
             grown: bytearray | mmap.mmap

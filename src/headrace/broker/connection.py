@@ -53,8 +53,8 @@ from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
 
-# A frame up to this size is decoded in one step: a few milliseconds, if it is nothing but tiny entries.
-_DECODED_AT_ONCE_BYTES = 16 * 1024
+# A frame up to this size is decoded in one step: less than a turn, if it is nothing but tiny entries.
+_DECODED_AT_ONCE_BYTES = 4 * 1024
 
 _DISCARDED_BYTES = 64 * 1024  # at a time
 _LINGER_S = 0.5  # so long a client has to hang up, once it was told that nothing more comes
@@ -580,10 +580,15 @@ class Connection:
             self._send()
 
     def _send(self) -> None:
-        """Write as much as the socket takes; the rest when it takes more."""
+        """Write as much as the socket takes within a turn; the rest when it takes more, and others were served."""
         channel = self._channel
+        now_s = monotonic()
+        end_s = now_s + TURN_S
         try:
             while channel.has_unsent:
+                if now_s >= end_s:
+                    self._wait_to_write()
+                    return
                 parts = channel.gather(self._view_of, self.max_parts)
                 try:
                     sent = self._socket.sendmsg(parts)
@@ -595,8 +600,9 @@ class Connection:
                     self.close()
                     return
                 channel.sent(parts, sent)
+                now_s = monotonic()
                 if self._is_writing:  # one that takes its answers slowly is not idle
-                    self.last_active = monotonic()
+                    self.last_active = now_s
         except Exception as error:  # noqa: BLE001 - a file that cannot be read, or was cut
             self._fail(error)
             return

@@ -10,7 +10,7 @@ A fetch that waits is woken by the append itself: nobody polls.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -70,11 +70,11 @@ class FetchSessions:
         """
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self.end(user, request.session_id)
-            if request.session_epoch == FINAL_EPOCH or not asked or not self._slots or not _can_keep(asked):
+            if request.session_epoch == FINAL_EPOCH or not asked or not self._slots or not _can_keep(request):
                 return asked, None
             return asked, self._create(asked, user)
         session = self._sessions.get((user, request.session_id))
-        if session is None or not _can_keep(asked):
+        if session is None or not _can_keep(request):
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch session is not known")
         if session.epoch != request.session_epoch:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "the fetch session's epoch is another")
@@ -111,9 +111,9 @@ class FetchSessions:
             self._partition_count -= len(silent.partitions)
 
 
-def _can_keep(asked: Iterable[PartitionKey]) -> bool:
+def _can_keep(request: FetchRequest) -> bool:
     """Whether the partitions may be in a session; names that no topic can have are not worth the memory."""
-    return all(len(key.topic) <= MAX_TOPIC_NAME for key in asked)
+    return all(len(topic.topic) <= MAX_TOPIC_NAME for topic in request.topics)
 
 
 Wake = Callable[[], None]

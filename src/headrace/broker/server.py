@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from headrace.broker.auditing import open_audit
@@ -25,6 +26,7 @@ from headrace.broker.metrics import Rejected
 from headrace.broker.monitoring import DRAINING, RUNNING, STARTING, Monitor
 from headrace.broker.runtime import Runtime
 from headrace.broker.throttling import now_ms
+from headrace.broker.turns import TURN_S
 from headrace.protocol.errors import ErrorCode
 from headrace.security.quotas import Ledger
 from headrace.storage.filesystem import FileSystem
@@ -32,7 +34,6 @@ from headrace.telemetry.logs import RareLines, get_logger
 
 _log = get_logger(__name__)
 _BACKLOG = 1024
-_ACCEPTS_AT_ONCE = 64
 _ACCEPT_AGAIN_S = 0.5  # after the system refused a connection: too many open files, or no memory
 _MAX_TURNED_AWAY = 1000  # sockets; beyond that they are closed at once
 _QUIET_S = 30.0
@@ -92,7 +93,10 @@ class Server:
             self._loop.add_reader(listener.fileno(), self._accept, listener, endpoint)
 
     def _accept(self, listener: socket.socket, endpoint: Endpoint) -> None:
-        for number in range(_ACCEPTS_AT_ONCE):
+        end_s = time.monotonic() + TURN_S
+        for number in count():
+            if number and time.monotonic() >= end_s:  # the loop comes back
+                return
             if self._limits.is_full(endpoint.listener):
                 if number:  # it is not known whether anybody else is there
                     return

@@ -5,7 +5,7 @@ import pytest
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import MAX_PARTITIONS, FetchSessions, PartitionKey
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, ForgottenTopic
+from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from headrace.protocol.schema import ZERO_UUID
 from headrace.security.principal import Principal
 
@@ -67,8 +67,9 @@ def test_a_session_is_its_users_and_for_anybody_else_there_is_none() -> None:
 def test_names_that_no_topic_can_have_are_in_no_session() -> None:
     sessions = FetchSessions(10)
     endless = {PartitionKey("x" * 30_000, ZERO_UUID, 0): ONE}
-    partitions, session = sessions.begin(FetchRequest(session_id=0, session_epoch=0), endless)
+    named = [FetchTopic(topic="x" * 30_000, partitions=[ONE])]
+    partitions, session = sessions.begin(FetchRequest(session_id=0, session_epoch=0, topics=named), endless)
     assert (partitions, session, len(sessions)) == (endless, None, 0)
     small = begin(sessions, 1)
     with pytest.raises(BrokerError):  # its client begins anew, without one
-        sessions.begin(FetchRequest(session_id=small, session_epoch=1), endless)
+        sessions.begin(FetchRequest(session_id=small, session_epoch=1, topics=named), endless)

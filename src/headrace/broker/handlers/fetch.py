@@ -89,9 +89,10 @@ class _Fetch:
 
     def answer_in_steps(self) -> Steps[Answer]:
         is_enough = yield from self._read_in_steps()
-        if is_enough or self._request.max_wait_ms <= 0 or not self._partitions or not self._may_wait:
-            return (yield from self._respond_in_steps())
-        return self._wait()
+        may_wait = not is_enough and self._request.max_wait_ms > 0 and self._partitions and self._may_wait(0)
+        if may_wait and (yield from self._register_in_steps()):
+            return self._wait()
+        return (yield from self._respond_in_steps())
 
     # --- reading
 
@@ -178,28 +179,43 @@ class _Fetch:
 
     # --- waiting
 
-    @property
-    def _may_wait(self) -> bool:
+    def _may_wait(self, registered: int) -> bool:
         waiting = self._ctx.broker.waiting
-        return not waiting.is_over and waiting.has_room(len(self._partitions))
+        return not waiting.is_over and waiting.has_room(len(self._partitions) - registered)
+
+    def _register_in_steps(self) -> Steps[bool]:
+        """Be woken by whoever appends, from now on; whether it may wait. What wakes it meanwhile is remembered."""
+        self._is_reading, self._is_late = True, False
+        try:
+            for number, (key, data) in enumerate(self._found, start=1):
+                if not number % _PARTITIONS_A_STEP:
+                    yield
+                    if not self._may_wait(number):  # others began to, or the broker ends
+                        self._stop_waiting()
+                        return False
+                if data.error_code:
+                    continue
+                try:
+                    log = self._log(key)
+                except HeadraceError:  # deleted since it was read
+                    self._is_late = True
+                    continue
+                self._logs.append(log)
+                self._ctx.broker.waiting.add(log, self._woken)
+                # Between two steps somebody may have appended to what was read before: nobody was there to be woken.
+                if self.is_large and data.high_watermark != self._ctx.broker.high_watermark(log):
+                    self._is_late = True
+        except BaseException:  # the client has left between two steps
+            self._stop_waiting()
+            raise
+        finally:
+            self._is_reading = False
+        return True
 
     def _wait(self) -> Deferred[Message]:
         self._answer.on_abandon(self._stop_waiting)
         self._timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._time_is_up)
-        is_late = False
-        for key, data in self._found:
-            if data.error_code:
-                continue
-            try:
-                log = self._log(key)
-            except HeadraceError:  # deleted since it was read
-                is_late = True
-                continue
-            self._logs.append(log)
-            self._ctx.broker.waiting.add(log, self._woken)
-            # Between two steps somebody may have appended to what was read before: nobody was there to be woken.
-            is_late = is_late or (self.is_large and data.high_watermark != self._ctx.broker.high_watermark(log))
-        if is_late:
+        if self._is_late:
             self._woken()
         return self._answer
 
@@ -234,9 +250,17 @@ class _Fetch:
         """Be woken no more: it is answered, or its client has left."""
         if self._timer:
             self._timer.cancel()
+        if self.is_large:
+            self._ctx.broker.turns.run(self._forget_in_steps())
+        else:
+            run_through(self._forget_in_steps())
+
+    def _forget_in_steps(self) -> Steps[None]:
         logs, self._logs = self._logs, []
-        for log in logs:
+        for number, log in enumerate(logs, start=1):
             self._ctx.broker.waiting.remove(log, self._woken)
+            if not number % _PARTITIONS_A_STEP:
+                yield
 
     # --- answering
 
