@@ -4,6 +4,7 @@ That no loop stands still meanwhile is checked for every test of the project (`t
 that would make it.
 """
 
+import asyncio
 import errno
 import socket
 import struct
@@ -20,9 +21,11 @@ from uuid import uuid4
 
 import pytest
 
+from headrace.broker import connection
 from headrace.broker.channel import MAX_UNDER_WAY
 from headrace.broker.config import Address
 from headrace.broker.embedded import Broker
+from headrace.broker.fetches import Waiting
 from headrace.broker.handler import Context
 from headrace.broker.registry import HANDLERS
 from headrace.broker.turns import TURN_S
@@ -39,7 +42,7 @@ from headrace.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from headrace.protocol.messages.fetch import FetchResponse
+from headrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -578,12 +581,83 @@ def test_what_is_appended_while_a_fetch_reads_other_partitions_is_not_waited_for
     with Wire(embedded.bootstrap_servers) as wire:
         wire.create("wide", 100)
         monkeypatch.setattr(Log, "read", read_late)
-        request = wire.fetch_request("wide", 0, wait_ms=300_000)
-        (asked,) = request.topics[0].partitions
-        request.topics[0].partitions = [replace(asked, partition=n) for n in range(100)]
-        answer = wire.ask(request, FetchResponse, 12)
+        answer = wire.ask(fetch_all(wire, "wide", 100), FetchResponse, 12)
         assert len(answer.responses[0].partitions[0].records or b"") == len(BATCH)
         assert len(runtime.waiting) == 0
+
+
+def fetch_all(wire: Wire, topic: str, partitions: int, read: Iterable[int] = ()) -> FetchRequest:
+    """A request that waits for any of the partitions; a record was read of some of them."""
+    request = wire.fetch_request(topic, 0, wait_ms=300_000)
+    (asked,) = request.topics[0].partitions
+    request.topics[0].partitions = [
+        replace(asked, partition=n, fetch_offset=1 if n in read else 0) for n in range(partitions)
+    ]
+    return request
+
+
+def test_a_fetch_of_many_partitions_is_woken_by_any_of_them_and_forgotten_by_all(embedded: Broker) -> None:
+    waiting = embedded._host._server.runtime.waiting  # type: ignore[union-attr]
+    read: list[int] = []
+    with Wire(embedded.bootstrap_servers) as wire, Wire(embedded.bootstrap_servers) as producer:
+        wire.create("many", 70)
+        for index in (0, 31, 32, 69):  # at both ends of a step, and of the request
+            wire.send(fetch_all(wire, "many", 70, read), 12)
+            wait_until(lambda: len(waiting) == 70)
+            assert producer.produce("many", BATCH, partition=index) == (0, 0)
+            _, answer = wire.receive(FetchResponse, 12)
+            assert [each.partition_index for each in answer.responses[0].partitions if each.records] == [index]
+            wait_until(lambda: len(waiting) == 0)
+            read.append(index)
+
+
+def test_what_is_appended_while_a_fetch_begins_to_wait_is_not_waited_for(
+    embedded: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = embedded._host._server.runtime  # type: ignore[union-attr]
+    add, added = Waiting.add, []
+
+    def add_late(waiting: Waiting, log: Log, wake: Callable[[], None]) -> None:
+        add(waiting, log, wake)
+        added.append(log)
+        if len(added) == 99:  # in a later step than the first partition
+            added[0].append(BATCH, now_ms=NOW, leader_epoch=runtime.leader_epoch)
+            runtime.appended(added[0], 1)
+
+    with Wire(embedded.bootstrap_servers) as wire:
+        wire.create("noticed", 100)
+        monkeypatch.setattr(Waiting, "add", add_late)
+        answer = wire.ask(fetch_all(wire, "noticed", 100), FetchResponse, 12)
+        assert len(answer.responses[0].partitions[0].records or b"") == len(BATCH)
+        wait_until(lambda: len(runtime.waiting) == 0)
+
+
+def test_a_client_that_leaves_while_its_fetch_begins_to_wait_is_forgotten(
+    embedded: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = embedded._host._server
+    runtime = server.runtime  # type: ignore[union-attr]
+    add, added = Waiting.add, []
+
+    def leave() -> None:
+        (leaving,) = [each for each in server.server._connections if each._steps is not None]  # type: ignore[union-attr]
+        leaving.close()
+
+    def add_and_leave(waiting: Waiting, log: Log, wake: Callable[[], None]) -> None:
+        add(waiting, log, wake)
+        added.append(log)
+        if len(added) == 50:
+            asyncio.get_running_loop().call_soon(leave)
+
+    with Wire(embedded.bootstrap_servers) as good, Wire(embedded.bootstrap_servers) as wire:
+        good.create("left", 100)
+        monkeypatch.setattr(Waiting, "add", add_and_leave)
+        monkeypatch.setattr(connection, "TURN_S", 1e-9)  # each step is a turn
+        wire.send(fetch_all(wire, "left", 100), 12)
+        assert is_hung_up_on(wire.socket)
+        wait_until(lambda: len(runtime.waiting) == 0)
+        assert 50 <= len(added) < 100, "the client did not leave in between"
+        assert good.produce("left", BATCH) == (0, 0)
 
 
 def test_long_polls_of_clients_that_left_are_forgotten(embedded: Broker) -> None:

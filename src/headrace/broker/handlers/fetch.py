@@ -216,15 +216,20 @@ class _Fetch:
         self._answer.on_abandon(self._stop_waiting)
         self._timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._time_is_up)
         if self._is_late:
-            self._woken()
+            self._look_again()
         return self._answer
 
     def _time_is_up(self) -> None:
         self._stop_waiting()
-        self._woken()
+        self._look_again()
 
     def _woken(self) -> None:
-        """Read again, and answer if that is enough; called by whoever appended, so nothing is raised."""
+        """Called by whoever appended, so nothing is raised."""
+        if self._logs:  # else it does not wait any more, and is about to be forgotten
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """Read again, and answer if that is enough."""
         if self._is_reading:
             self._is_late = True
         elif not self._answer.is_set:
