@@ -306,6 +306,24 @@ def test_a_topic_that_is_not_for_letters_is_refused(wire: Wire, name: str) -> No
     assert name in answer.error_message
 
 
+def test_what_is_released_comes_again_when_its_time_has_come(wire: Wire) -> None:
+    """By the group's settings, longer each time, or as the consumer says; a fetch that waits is woken, others go on."""
+    topic = "backs-off"
+    sharer = join(wire, topic, headrace_retry_backoff_ms="300")
+    wire.produce(topic, batch_of(b"0"))
+    acquire(sharer, 1)
+    for least_s, own in ((0.3, {}), (0.6, {}), (0.4, {"retry_after_ms": 400})):
+        released_at = time.monotonic()
+        assert refused(sharer.acknowledge((0, 0, [RELEASE], own))) == [0]
+        acquire(sharer, 1)
+        assert time.monotonic() - released_at >= least_s
+    assert refused(sharer.acknowledge((0, 0, [RELEASE], {"retry_after_ms": 3_600_000}))) == [0]
+    wire.produce(topic, batch_of(b"1"))
+    answer = sharer.fetch_some()
+    runs = [run for each in answer.responses for p in each.partitions for run in p.acquired_records]
+    assert [(run.first_offset, run.last_offset) for run in runs] == [(1, 1)]
+
+
 @pytest.mark.parametrize("acks", [(0, 0, [REJECT], {"reason": "x" * 1025}), (0, 0, [RELEASE], {"retry_after_ms": -2})])
 def test_a_malformed_acknowledgement_is_refused_in_a_sentence(wire: Wire, acks: Any) -> None:
     topic = f"malformed-{len(acks[3].get('reason', ''))}"

@@ -49,6 +49,7 @@ class Record:
     deliveries: int = 0
     holder: str = ""
     deadline_ms: int = 0
+    kept_until_ms: int = 0
     reason: str = ""  # of the last failure, where there are letters
 
 
@@ -147,6 +148,7 @@ class ShareMachine(RuleBasedStateMachine):
                 record = self.records[offset]
                 assert record.is_deliverable
                 assert record.state == AVAILABLE
+                assert record.kept_until_ms <= self.now_ms
                 assert had_turn[offset], "another record of its key is before it"
                 assert offset >= self.log_start
                 record.deliveries += 1
@@ -184,6 +186,7 @@ class ShareMachine(RuleBasedStateMachine):
         return (
             record.is_deliverable
             and record.state == AVAILABLE
+            and record.kept_until_ms <= self.now_ms
             and not (
                 self.limits.order is Order.KEY
                 and record.key is not None
@@ -209,7 +212,8 @@ class ShareMachine(RuleBasedStateMachine):
         size = last - first + 1
         types = data.draw(st.lists(kinds, min_size=1, max_size=1) | st.lists(kinds, min_size=size, max_size=size))
         reason = data.draw(st.sampled_from(["", "no such customer"]))
-        event = Acknowledged(KEY, member, [Acknowledgement(first, last, types, reason=reason)], self.limits)
+        after_ms = data.draw(st.sampled_from([-1, -1, 0, 70]))
+        event = Acknowledged(KEY, member, [Acknowledgement(first, last, types, after_ms, reason)], self.limits)
         decision = self.tell(event, is_lost=is_lost)
         if is_lost:
             return
@@ -219,7 +223,7 @@ class ShareMachine(RuleBasedStateMachine):
             if ack == AckType.RENEW:
                 record.deadline_ms = self.now_ms + self.limits.lock_ms
             elif ack == AckType.RELEASE:
-                self.release(record, reason or "released")
+                self.release(record, reason or "released", after_ms)
             elif ack == AckType.REJECT:
                 self.give_up(record, reason or "rejected")
             else:
@@ -237,12 +241,15 @@ class ShareMachine(RuleBasedStateMachine):
             self.is_retiring = True
             self.let_go()
 
-    def release(self, record, reason):
+    def release(self, record, reason, after_ms=0):
         record.holder = ""
         if record.deliveries >= self.limits.delivery_count:
             self.give_up(record, reason)
         else:
             record.state, record.reason = AVAILABLE, reason if self.limits.has_letters else ""
+            if after_ms < 0:
+                after_ms = min(self.limits.backoff_ms * 2 ** (record.deliveries - 1), self.limits.backoff_max_ms)
+            record.kept_until_ms = self.now_ms + after_ms
 
     def give_up(self, record, reason):
         record.state = GIVEN_UP if self.limits.has_letters else FINISHED
@@ -314,14 +321,16 @@ class ShareMachine(RuleBasedStateMachine):
         for record in self.records:
             if record.state == HELD and record.deadline_ms <= self.now_ms:
                 self.is_retiring = self.is_retiring or record.holder == self.active
-                self.release(record, "lapsed")
+                self.release(record, "lapsed", -1)
         self.let_go()
 
     # --- the group and the broker
 
-    @rule(limit=st.integers(2, 4), order=st.sampled_from(Order))
-    def change_the_limits(self, limit, order):
-        self.limits = self.limits._replace(delivery_count=limit, order=order)
+    @rule(limit=st.integers(2, 4), order=st.sampled_from(Order), backoff_ms=st.sampled_from([0, 0, 40]))
+    def change_the_limits(self, limit, order, backoff_ms):
+        self.limits = self.limits._replace(
+            delivery_count=limit, order=order, backoff_ms=backoff_ms, backoff_max_ms=3 * backoff_ms // 2
+        )
         self.tell(LimitsChanged(KEY, self.limits))
         if order is not Order.SINGLE:
             self.active, self.is_retiring = "", False
@@ -360,6 +369,7 @@ class ShareMachine(RuleBasedStateMachine):
         self.partition.advance(self.log_start)
         self.active, self.is_retiring = "", False
         for record in self.records:
+            record.kept_until_ms = 0
             if record.state == HELD:
                 record.state, record.holder = AVAILABLE, ""
                 record.deliveries -= 1

@@ -161,6 +161,9 @@ class Shares:
                 settings.share_renew_acknowledge_enable,
                 Order(settings.headrace_order),
                 bool(settings.errors_deadletterqueue_topic_name),
+                settings.headrace_retry_backoff_ms,
+                settings.headrace_retry_backoff_max_ms,
+                settings.headrace_retry_jitter,
             )
         return known
 
@@ -229,6 +232,9 @@ class Shares:
         partition = self.coordinator.partition(key)
         if partition is not None and partition.wants_letters:
             self.letters.wake(key)
+        if partition is not None and partition.kept_until_ms:
+            self._watch_until(key, partition.kept_until_ms)
+            partition.kept_until_ms = 0
         if partition is None:
             self._full.discard(key)
             self.waiting.appended(key)
@@ -266,8 +272,8 @@ class Shares:
         runs = partition.acquire(wanted, spans, limits, _elapsed_ms())
         if partition.wants_letters:  # for what is never delivered
             self.letters.wake(key)
-        if runs and key not in self._locks:
-            self._watch_lock(key, limits.lock_ms)
+        if runs:
+            self._watch_until(key, runs[0].deadline_ms)
         for run in runs:
             if run.deliveries > 1:
                 self.redeliveries[key] = self.redeliveries.get(key, 0) + run.size
@@ -294,9 +300,15 @@ class Shares:
         self._full.add(key)
         return False
 
-    def _watch_lock(self, key: ShareKey, delay_ms: int) -> None:
-        loop = asyncio.get_running_loop()
-        self._locks[key] = loop.call_later(max(0, delay_ms) / 1000, self._lock_lapsed, key)
+    def _watch_until(self, key: ShareKey, deadline_ms: int) -> None:
+        """Look at a partition when the time of something is up, or earlier if that is so already."""
+        known = self._locks.get(key)
+        if known is not None:
+            if known.when() * 1000 <= deadline_ms + 1:  # times are cut to milliseconds
+                return
+            known.cancel()
+        delay_s = max(0, deadline_ms - _elapsed_ms()) / 1000
+        self._locks[key] = asyncio.get_running_loop().call_later(delay_s, self._lock_lapsed, key)
 
     def _lock_lapsed(self, key: ShareKey) -> None:
         """Take back what was held for too long, and look again when the next lock lapses."""
@@ -305,12 +317,12 @@ class Shares:
         deadline_ms = self._next_deadline_ms(key)
         if deadline_ms is not None and deadline_ms <= now_ms:
             if self._tell([LocksLapsed(key, self.limits(key.group_id))]) is None:
-                self._watch_lock(key, int(RETRY_S * 1000))
+                self._watch_until(key, now_ms + int(RETRY_S * 1000))
                 return
             deadline_ms = self._next_deadline_ms(key)
             self._look_again(key)
-        if deadline_ms is not None and key not in self._locks:
-            self._watch_lock(key, deadline_ms - now_ms)
+        if deadline_ms is not None:
+            self._watch_until(key, deadline_ms)
 
     def _next_deadline_ms(self, key: ShareKey) -> int | None:
         partition = self.coordinator.partition(key)

@@ -245,6 +245,28 @@ GROUP_SETTINGS: dict[str, Setting] = {
             choices=tuple(Order),
         ),
         Setting(
+            "headrace.retry.backoff.max.ms",
+            INT,
+            "3600000",
+            "The longest that headrace.retry.backoff.ms grows to.",
+            at_least=0,
+        ),
+        Setting(
+            "headrace.retry.backoff.ms",
+            INT,
+            "0",
+            "How long a record of a share group that was released, or whose lock has lapsed, is kept back after its "
+            "first delivery; after each further one twice as long. 0: it is available at once.",
+            at_least=0,
+        ),
+        Setting(
+            "headrace.retry.jitter",
+            INT,
+            "0",
+            "By how many percent headrace.retry.backoff.ms is longer or shorter by chance; more than 100 are 100.",
+            at_least=0,
+        ),
+        Setting(
             "share.auto.offset.reset",
             STRING,
             "latest",

@@ -32,6 +32,9 @@ class GroupSettings:
     share_renew_acknowledge_enable: bool = True
     headrace_filter: str = ""
     headrace_order: str = "none"
+    headrace_retry_backoff_ms: int = 0
+    headrace_retry_backoff_max_ms: int = 3_600_000
+    headrace_retry_jitter: int = 0
     errors_deadletterqueue_topic_name: str = ""
     errors_deadletterqueue_copy_record_enable: bool = True
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 
-AS_SET = -1  # no time is given
+AS_SET = -1  # the group's settings say how long
 MOST_REASON_BYTES = 1024
 
 
@@ -30,7 +30,7 @@ class Acknowledgement(NamedTuple):
     first: int
     last: int
     types: Sequence[int]
-    retry_after_ms: int = AS_SET  # of what is released; checked, and not heeded yet
+    retry_after_ms: int = AS_SET  # of what is released: when it may be delivered again
     reason: str = ""  # why it is released or rejected
 
     def stretches(self, first: int, last: int) -> list[tuple[int, int, int]]:

@@ -17,8 +17,10 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
+from zlib import crc32
 
 from headrace.coordinator.share.acknowledgement import (
+    AS_SET,
     Acknowledgement,
     AckType,
     InvalidAcknowledgement,
@@ -108,6 +110,21 @@ class ShareLimits(NamedTuple):
     renews: bool = True
     order: Order = Order.NONE
     has_letters: bool = False  # what is given up becomes a dead letter
+    backoff_ms: int = 0  # after the first delivery that failed; after each further one twice as long
+    backoff_max_ms: int = 0
+    jitter: int = 0  # by how many percent that is longer or shorter
+
+    def backoff_of(self, run: "Run", now: Moment) -> int:
+        """How long a run is kept back that was released, or whose lock has lapsed.
+
+        What failed together comes again together, but at another time than others: that hangs on where and when it was.
+        """
+        if not self.backoff_ms:
+            return 0
+        longest = max(self.backoff_ms, self.backoff_max_ms)
+        backoff_ms = min(self.backoff_ms << min(run.deliveries - 1, 32), longest)
+        chance = crc32(b"%d/%d" % (run.first, now.elapsed_ms)) / 2**31 - 1  # from -1 to 1
+        return int(backoff_ms * (1 + min(self.jitter, 100) / 100 * chance))
 
 
 class Acquisition(NamedTuple):
@@ -130,6 +147,7 @@ class SharePartition:
         "changes",
         "end",
         "finished",
+        "kept_until_ms",
         "runs",
         "skipped",
         "start",
@@ -144,6 +162,7 @@ class SharePartition:
         self.skipped = 0  # how many of them were never delivered
         self.changes: list[Run] = []  # what has to be written of a draft
         self.wants_letters = False  # something may be archiving
+        self.kept_until_ms = 0  # when the first that a draft keeps back may come again
         self.active = ""  # the one member that may acquire, where a group has a single one at a time
         self._is_retiring = False  # it acquires nothing more, and is active for as long as it holds something
         self._searched = start  # before this offset nothing is available
@@ -353,7 +372,9 @@ class SharePartition:
             if ack == AckType.RENEW:
                 self._put(run._replace(deadline_ms=now.elapsed_ms + limits.lock_ms))
             elif ack == AckType.RELEASE:
-                self._release(run, limits, now, batch.reason or "released by its consumer")
+                after_ms = batch.retry_after_ms
+                after_ms = limits.backoff_of(run, now) if after_ms == AS_SET else after_ms
+                self._release(run, limits, now, batch.reason or "released by its consumer", after_ms)
             elif ack == AckType.REJECT:
                 self._give_up(run, limits, now, batch.reason or "rejected by its consumer")
             else:
@@ -400,7 +421,8 @@ class SharePartition:
             if run.state is KEPT_BACK:
                 self._offer(run._replace(deadline_ms=0))
             else:
-                self._release(run, limits, now, "its lock lapsed before its consumer had acknowledged it")
+                reason = "its lock lapsed before its consumer had acknowledged it"
+                self._release(run, limits, now, reason, limits.backoff_of(run, now))
                 self.retire(run.holder)
         self._trim()
 
@@ -451,15 +473,21 @@ class SharePartition:
     def next_deadline_ms(self) -> int | None:
         return min((run.deadline_ms for run in self.runs if run.deadline_ms), default=None)
 
-    def _release(self, run: Run, limits: ShareLimits, now: Moment, reason: str) -> None:
+    def _release(self, run: Run, limits: ShareLimits, now: Moment, reason: str, after_ms: int = 0) -> None:
+        """Make it available again, at once or after a while; that it is kept back is not written."""
         if run.deliveries >= limits.delivery_count:
             self._give_up(run, limits, now, reason)
             return
         failure = _failed(run, now, reason) if limits.has_letters else None
         released = Run(run.first, run.last, AVAILABLE, run.deliveries, failure=failure)
-        self._put(released)
         _append(self.changes, released)
-        self._searched = min(self._searched, run.first)
+        if after_ms > 0:
+            until_ms = now.elapsed_ms + after_ms
+            self._put(released._replace(state=KEPT_BACK, deadline_ms=until_ms))
+            self.kept_until_ms = min(self.kept_until_ms or until_ms, until_ms)
+        else:
+            self._put(released)
+            self._searched = min(self._searched, run.first)
 
     def _give_up(self, run: Run, limits: ShareLimits, now: Moment, reason: str) -> None:
         """Archive it, and if the group has a topic for dead letters not before its letter is durable."""

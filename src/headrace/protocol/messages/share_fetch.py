@@ -18,7 +18,7 @@ class AcknowledgementBatch(wire.Struct):
     first_offset: int = wire.int64()
     last_offset: int = wire.int64()
     acknowledge_types: list[int] = wire.array(wire.INT8)
-    retry_after_ms: int = wire.int32(default=-1, tag=10_000)  # of what is released; checked, and not heeded yet
+    retry_after_ms: int = wire.int32(default=-1, tag=10_000)  # of what is released
     reason: str = wire.string(tag=10_001)  # why it is released or rejected
 
 
