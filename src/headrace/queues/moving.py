@@ -22,12 +22,13 @@ from headrace.client.reader import ReadRecord, read_records
 from headrace.client.share_groups import ShareOffset, alter_share_offsets, share_offsets
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import BATCH_BYTES, Partitioner, send
+from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.queues.message import QueueError
 from headrace.records import Record, build_batch
 
-_TRANSACTION_MS: Final = 60_000
+TRANSACTION_MS: Final = 60_000
 _MOST_BYTES: Final = 4 * 1024 * 1024  # of a transaction
 _OPTIONS: Final = FetchOptions(max_wait_ms=100, committed=True)
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
@@ -109,7 +110,11 @@ class Mover:
 
     def run(self, on_progress: Callable[[int], None] = lambda _: None) -> Emptied:
         """Copy everything, then have the group begin behind it; `on_progress` is told how many are copied."""
-        sender = _Sender(self._cluster, self._name)  # from now on nobody else commits how far it is
+        fenced = QueueError(
+            f"another move of the same messages has begun, or a transaction took longer than {TRANSACTION_MS // 1000} "
+            "s: what was committed is copied, run it again for the rest"
+        )
+        sender = Sender(self._cluster, self._name, fenced)  # from now on nobody else commits how far it is
         done = committed_offsets(self._coordinators, self._name)
         starts = {where: _later(found.offset, done.get(where)) for where, found in self._known.items()}
         moved = 0
@@ -178,36 +183,43 @@ class _Finished:
         return self._run is not None and self._run.first <= offset
 
 
-class _Sender:
-    """Writes records in transactions of one producer, each with how far it is."""
+class Sender:
+    """Writes records in transactions of one producer; another one of the same name fences it."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: Cluster, name: str, fenced: HeadraceError) -> None:
+        """Whatever an earlier one has left open is aborted, and all its markers are written when this returns."""
         self._cluster = cluster
         self._name = name
+        self._fenced = fenced
         self._transactions = Transactions(cluster)
-        self._transaction: Transaction = self._transactions.begin(name, _TRANSACTION_MS)
+        self._transaction: Transaction = self._transactions.begin(name, TRANSACTION_MS)
         self._sequences: dict[TopicPartition, int] = {}
 
-    def send(self, records: Mapping[TopicPartition, list[Record]], reached: Mapping[TopicPartition, int]) -> None:
+    def send(
+        self, records: Mapping[TopicPartition, list[Record]], reached: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Write records, and with them how far that is, as offsets of a group with this one's name."""
         transaction = self._transaction
         try:
             self._transactions.add(transaction, records)
-            for where, some in records.items():
-                for batch in _batches_of(some):
-                    send(self._cluster, {where: self._build(where, batch)}, transactional_id=self._name)
-            self._transactions.add_offsets(transaction, self._name, reached)
+            left = {where: _batches_of(some) for where, some in records.items()}
+            while batches := {where: batch for where, some in left.items() if (batch := next(some, None))}:
+                built = {where: self._build(where, batch) for where, batch in batches.items()}
+                send(self._cluster, built, transactional_id=self._name)
+            if reached is not None:
+                self._transactions.add_offsets(transaction, self._name, reached)
             is_committed = self._transactions.commit(transaction)
         except ClientError as error:
             if isinstance(error, Refused) and error.code in _FENCED:
-                raise self._fenced() from error
+                raise self._fenced from error
             self._transactions.abort(transaction)
             raise
         if not is_committed:
-            raise self._fenced()
+            raise self._fenced
 
     def settle(self) -> None:
         """Wait until all that was committed, offsets too, has come into effect: before that none begins."""
-        self._transactions.begin(self._name, _TRANSACTION_MS)
+        self._transactions.begin(self._name, TRANSACTION_MS)
 
     def _build(self, where: TopicPartition, records: list[Record]) -> bytes:
         sequence = self._sequences.get(where, 0)
@@ -218,12 +230,6 @@ class _Sender:
             producer_epoch=self._transaction.epoch,
             base_sequence=sequence,
             transactional=True,
-        )
-
-    def _fenced(self) -> QueueError:
-        return QueueError(
-            f"another move of the same messages has begun, or a transaction took longer than {_TRANSACTION_MS // 1000} "
-            "s: what was committed is copied, run it again for the rest"
         )
 
 

@@ -9,28 +9,25 @@ would keep it from being delivered: the id by which it would be a duplicate, and
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, OffsetOutOfRange, Refused, UnknownTopic
+from headrace.client.errors import OffsetOutOfRange, Refused, UnknownTopic
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
-from headrace.client.transactions import Transaction, Transactions
-from headrace.client.writer import Partitioner, send
+from headrace.client.writer import Partitioner
 from headrace.delivery.headers import DEDUP_ID, EXPIRES_AT
 from headrace.delivery.letters import Letter, takes_back
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
-from headrace.protocol.errors import ErrorCode
-from headrace.records import Record, build_batch
+from headrace.queues.moving import TRANSACTION_MS, Sender
+from headrace.records import Record
 
-_TRANSACTION_MS: Final = 60_000
 _MOST_LETTERS: Final = 500  # of a transaction
 _MOST_BYTES: Final = 4 * 1024 * 1024
-_BATCH_BYTES: Final = 512 * 1024
 _DONE_WITH: Final = frozenset({DEDUP_ID, EXPIRES_AT})
 _OPTIONS: Final = FetchOptions(max_wait_ms=100, committed=True)
 
@@ -78,7 +75,7 @@ def redrive(
     They go where they came from, or all to the topic `to`. `on_progress` is called after every transaction.
     """
     cluster.topic(letters_topic)  # a name that is wrong is no reason to take over from another redrive
-    sender = None if dry_run else _Sender(cluster, letters_topic)
+    sender = None if dry_run else _begin(cluster, letters_topic)
     done = Redriven()
     live = _live(cluster, letters_topic)
     done.letters = len(live)
@@ -91,7 +88,7 @@ def redrive(
         ready = [(found, where) for found in chosen if (where := records.look_up(found.letter, done.left)) is not None]
         chosen.clear()
         if sender is not None and ready:
-            sender.send(ready)
+            sender.send(_steps(ready))
         done.sent += len(ready)
         on_progress(done)
 
@@ -218,72 +215,19 @@ def _count(left: dict[str, int], reason: str) -> None:
     left[reason] = left.get(reason, 0) + 1
 
 
-class _Sender:
-    """Writes records and takes their letters back, in transactions of one producer."""
-
-    def __init__(self, cluster: Cluster, letters_topic: str) -> None:
-        self._cluster = cluster
-        self._topic = letters_topic
-        self._transactions = Transactions(cluster)
-        # Whatever an earlier one has left open is aborted now, and all its markers are written when this returns.
-        self._transaction: Transaction = self._transactions.begin(f"headrace-redrive-{letters_topic}", _TRANSACTION_MS)
-        self._sequences: dict[TopicPartition, int] = {}
-
-    def send(self, ready: list[tuple[FoundLetter, _Place]]) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        by_partition: dict[TopicPartition, list[Record]] = {}
-        for found, place in ready:
-            by_partition.setdefault(place.partition, []).append(place.record)
-            by_partition.setdefault(found.at, []).append(Record(0, now_ms, found.letter.id, None))
-        try:
-            self._transactions.add(self._transaction, by_partition)
-            for batches in self._batches(by_partition):
-                send(self._cluster, batches, transactional_id=self._transaction.transactional_id)
-            is_committed = self._transactions.commit(self._transaction)
-        except ClientError as error:
-            if isinstance(error, Refused) and error.code in (
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                ErrorCode.PRODUCER_FENCED,
-            ):
-                raise self._taken_over() from error
-            self._transactions.abort(self._transaction)
-            raise
-        if not is_committed:
-            raise self._taken_over()
-
-    def _batches(self, by_partition: dict[TopicPartition, list[Record]]) -> Iterator[dict[TopicPartition, bytes]]:
-        """What is to be written, a batch at a time of each partition."""
-        left = {where: records for where, records in by_partition.items() if records}
-        while left:
-            yield {where: self._batch(where, _take(records)) for where, records in left.items()}
-            left = {where: records for where, records in left.items() if records}
-
-    def _batch(self, where: TopicPartition, records: list[Record]) -> bytes:
-        sequence = self._sequences.get(where, 0)
-        self._sequences[where] = (sequence + len(records)) & 0x7FFFFFFF
-        return build_batch(
-            [record._replace(offset=number) for number, record in enumerate(records)],
-            producer_id=self._transaction.producer_id,
-            producer_epoch=self._transaction.epoch,
-            base_sequence=sequence,
-            transactional=True,
-        )
-
-    def _taken_over(self) -> RedriveError:
-        return RedriveError(
-            f"another redrive of {self._topic!r} has begun, or a transaction of this one took longer than "
-            f"{_TRANSACTION_MS // 1000} s: what was committed is sent, run it again for the rest"
-        )
+def _begin(cluster: Cluster, letters_topic: str) -> Sender:
+    fenced = RedriveError(
+        f"another redrive of {letters_topic!r} has begun, or a transaction of this one took longer than "
+        f"{TRANSACTION_MS // 1000} s: what was committed is sent, run it again for the rest"
+    )
+    return Sender(cluster, f"headrace-redrive-{letters_topic}", fenced)
 
 
-def _take(records: list[Record]) -> list[Record]:
-    """The first of them, about as much as a batch has; they are taken off the list."""
-    size = count = 0
-    for record in records:
-        size += len(record.value or b"") + len(record.key or b"")
-        if count and size > _BATCH_BYTES:
-            break
-        count += 1
-    taken = records[:count]
-    del records[:count]
-    return taken
+def _steps(ready: Iterable[tuple[FoundLetter, _Place]]) -> dict[TopicPartition, list[Record]]:
+    """What is written of a transaction: records, and that their letters are taken back."""
+    now_ms = time.time_ns() // 1_000_000
+    by_partition: dict[TopicPartition, list[Record]] = {}
+    for found, place in ready:
+        by_partition.setdefault(place.partition, []).append(place.record)
+        by_partition.setdefault(found.at, []).append(Record(0, now_ms, found.letter.id, None))
+    return by_partition
