@@ -28,7 +28,7 @@ from headrace.coordinator.share.coordinator import (
     Started,
     Truncated,
 )
-from headrace.coordinator.share.partition import Acquisition, RecordState, ShareLimits, Span
+from headrace.coordinator.share.partition import Acquisition, Moment, RecordState, Run, ShareLimits, Span
 from headrace.coordinator.share.records import ShareKey, decode, encode
 from headrace.delivery.order import Order
 from headrace.protocol.errors import ErrorCode
@@ -452,3 +452,13 @@ def kept_state(partition, offset):
 
 TestShareMachine = ShareMachine.TestCase
 TestShareMachine.settings = examples(200, stateful_step_count=40)
+
+
+def test_a_back_off_doubles_up_to_its_longest_and_is_spread_by_jitter():
+    limits = ShareLimits(backoff_ms=100, backoff_max_ms=350)
+    runs = [Run(0, 0, RecordState.ACQUIRED, deliveries) for deliveries in (1, 2, 3, 40)]
+    assert [limits.backoff_of(run, Moment(0, 0)) for run in runs] == [100, 200, 350, 350]
+    spread = {limits._replace(jitter=20).backoff_of(runs[0], Moment(now_ms, 0)) for now_ms in range(200)}
+    assert min(spread) >= 80
+    assert max(spread) <= 120
+    assert len(spread) > 20
