@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from headrace.testing.postgres import named_programs, version_of
+from tests.integration.waiting import wait_until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns when a machine has no runtime folder, and then uses the temporary one
@@ -82,6 +83,13 @@ class CdcPostgres:
         with psycopg.connect(self.url, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement)
+
+    def drop_slot(self, name: str) -> None:
+        """Drop a slot, once the server has noticed that nobody reads it any more."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            is_active = "select 1 from pg_replication_slots where slot_name = %s and active"
+            wait_until(lambda: connection.execute(is_active, [name]).fetchone() is None, f"slot {name} is active")
+            connection.execute("select pg_drop_replication_slot(%s)", [name])
 
     def end(self) -> None:
         self._server.cleanup()

@@ -257,4 +257,4 @@ def test_the_command(postgres: CdcPostgres, tmp_path: Path) -> None:
         late = CliRunner().invoke(cli, [*arguments, "public.t", "--timeout", "0.5"])
         assert late.exit_code != 0
         assert "capture 'shop' has not come within" in str(late.exception or late.output)
-    postgres.execute("select pg_drop_replication_slot('verified')")
+    postgres.drop_slot("verified")

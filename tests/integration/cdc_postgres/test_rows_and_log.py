@@ -92,12 +92,13 @@ def test_the_other_snapshot_modes(database: CdcPostgres) -> None:
         assert ended is not None
         assert ended.is_last
         assert ended.events == []
-    database.execute("select pg_drop_replication_slot('s')")
+    database.drop_slot("s")
     with reading(database, snapshot="never") as never:
         database.execute("insert into t values (2)")
         never.until(1)
         assert never.told == [("c", "2")]
-    database.execute("select pg_drop_replication_slot('s')", "insert into t values (3)")
+    database.drop_slot("s")
+    database.execute("insert into t values (3)")
     with pytest.raises(SourceRefused, match="slot s is gone"), reading(database, never.position):
         pass
     with reading(database, never.position, snapshot="when-needed") as needed:
