@@ -19,7 +19,6 @@ from headrace.pipelines.jobs.publish import ProgressTopic
 from headrace.status import Status
 from tests.browser import parts, traffic
 from tests.browser.conftest import SCREENSHOTS, TOKEN, settings
-from tests.integration.waiting import wait_until
 from tests.ports import free_port
 
 pytestmark = pytest.mark.browser
@@ -488,13 +487,14 @@ def test_a_busy_minute(window_of, shop):
     """Groups that read, one that falls behind; also where the documentation's pictures are taken."""
     looks = 45 if SCREENSHOTS else 5
     with traffic.steady(shop), DashboardServer(settings(shop, allow_writes=True, token=TOKEN)) as server:
-        # A page that was opened before the first look at the broker loads itself again after it.
-        history = server.dashboard.desk.state.history
-        wait_until(lambda: len(history.written) >= looks, "the dashboard does not look", patience_s=120)
         window = window_of(server, viewport={"width": 1360, "height": 900})
+        # A page that was opened before the first look at the broker loads itself again after it.
+        expect(window.page.locator("body[data-live-page='overview.html']")).to_be_visible()
         page = window.open("/groups")
         expect(page.get_by_role("row", name="billing")).to_contain_text("Stable")
         expect(page.get_by_role("row", name="fraud-check")).to_contain_text("Stable")
+        while len(server.dashboard.desk.state.history.written) < looks:
+            page.wait_for_timeout(100)
         for name, path in PICTURES.items():
             window.open(path)
             expect(page.locator("#live-text")).to_have_text("live")
