@@ -291,11 +291,12 @@ def test_what_waits_comes_after_a_restart(tmp_path: Path):
         assert origins == [b"jobs/0/1/%d" % number for number in range(len(origins))]
 
 
-def test_an_origin_that_a_client_wrote_keeps_nothing_from_coming_after_a_restart(tmp_path: Path):
-    forged = Record(0, now_ms(), None, b"forged", (Header(ORIGIN, b"jobs/0/" + b"9" * 5000),))
+@pytest.mark.parametrize("origin", [b"jobs/0/" + b"9" * 5000, b"jobs/0/0", b"jobs/0/0/0"])
+def test_an_origin_that_a_client_wrote_keeps_nothing_from_coming_after_a_restart(tmp_path: Path, origin: bytes):
+    forged = Record(0, now_ms(), None, b"forged", (Header(ORIGIN, origin),))
     with Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
         wire.create("jobs", configs=QUEUE)
-        wire.produce("jobs", batch(message(b"waits", delay_ms="1000")))
+        wire.produce("jobs", batch(message(b"waits", delay_ms="2000")))
         wire.produce("jobs", batch(message(b"marker")))
         Group(wire, "before", "jobs").take_until(b"marker")  # it was written how far the partition was followed
         wire.produce("jobs", batch(forged))

@@ -4,7 +4,16 @@ A batch is opaque to nearly everybody: `batch.py` reads its 61-byte header and n
 time inside a batch and whoever shows records to a person decode what is inside (`record.py`).
 """
 
-from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, crc_of, header_at, headers_in, prefix
+from headrace.records.batch import (
+    COPY_SEQUENCE,
+    HEADER_SIZE,
+    BatchHeader,
+    Buffer,
+    crc_of,
+    header_at,
+    headers_in,
+    prefix,
+)
 from headrace.records.building import ControlType, build_batch, build_marker, control_type_of, marker_in
 from headrace.records.compression import Codec, compress, decompress
 from headrace.records.errors import (
@@ -20,6 +29,7 @@ from headrace.records.record import Header, Record, records_of
 from headrace.records.validation import Rules, validate, validate_in_steps
 
 __all__ = [
+    "COPY_SEQUENCE",
     "HEADER_SIZE",
     "BatchHeader",
     "BatchTooLarge",

@@ -35,6 +35,7 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
+COPY_SEQUENCE = -2  # of a batch without a producer, in place of -1: only the broker writes it, for what it has copied
 
 
 class BatchHeader(NamedTuple):
@@ -79,6 +80,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the broker made the batch, of records that clients wrote elsewhere; no client can claim that."""
+        return self.base_sequence == COPY_SEQUENCE and self.producer_id < 0
 
     @property
     def is_control(self) -> bool:

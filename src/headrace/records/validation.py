@@ -102,6 +102,8 @@ def _check_client_batch(header: BatchHeader, rules: Rules, now_ms: int) -> None:
             f"producer {header.producer_id} sent a batch with epoch {header.producer_epoch} and sequence "
             f"{header.base_sequence}: an idempotent producer numbers its batches from 0"
         )
+    if header.is_copy:
+        raise InvalidRecord(f"the batch has the sequence {header.base_sequence}, which only the broker writes: send -1")
     if not rules.create_time:
         return  # the broker's own clock will replace the timestamps, so theirs do not matter
     if header.max_timestamp - now_ms > rules.timestamp_after_max_ms:

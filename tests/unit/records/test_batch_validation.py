@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.records import (
+    COPY_SEQUENCE,
     BatchTooLarge,
     Codec,
     ControlType,
@@ -116,6 +117,14 @@ def test_markers_are_the_coordinators_alone():
     with pytest.raises(InvalidRecord, match="clients may not write control records: only the transaction coordinator"):
         validate(marker, Rules(), NOW)
     assert validate(marker, Rules(), NOW, from_client=False)
+
+
+def test_copies_are_the_brokers_alone():
+    copy = build_batch([Record(0, NOW, None, b"v")], base_sequence=COPY_SEQUENCE)
+    with pytest.raises(InvalidRecord, match="the batch has the sequence -2, which only the broker writes: send -1"):
+        validate(copy, Rules(), NOW)
+    [(_, header)] = validate(copy, Rules(), NOW, from_client=False)
+    assert header.is_copy
 
 
 def test_log_append_time_is_the_brokers_alone():

@@ -30,7 +30,7 @@ from headrace.delivery.overflow import Policy, Verdict
 from headrace.delivery.schedule import PartitionId, Place, write_place
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
-from headrace.records import Record, build_batch
+from headrace.records import COPY_SEQUENCE, Record, build_batch
 from headrace.records.partitioning import partition_of_key
 from headrace.storage.errors import LogDeleted, StorageError
 from headrace.storage.log import Log
@@ -184,7 +184,8 @@ class BindingFollower(Follower):
         return True
 
     async def _append(self, at: PartitionId, log: Log, records: list[Record]) -> None:
-        batch = build_batch([self._copy(place, record) for place, record in enumerate(records)])
+        copies = [self._copy(place, record) for place, record in enumerate(records)]
+        batch = build_batch(copies, base_sequence=COPY_SEQUENCE)
         end = log.end_offset
         try:
             if self._has_room(log, batch):

@@ -182,7 +182,7 @@ def committed_batches(log: Log, offset: int, before: int, max_bytes: int = _READ
 def copies_between(log: Log, start: int, end: int) -> Iterator[tuple[Record, bytes]]:
     """The copies that the broker has appended to a log between two offsets, and their origins; for a thread.
 
-    Copies have no producer id and are not compressed, which spares most batches a closer look.
+    A client can write the header of an origin, and not a batch that is a copy.
     """
     start = max(start, log.start_offset)
     while start < end:
@@ -192,7 +192,7 @@ def copies_between(log: Log, start: int, end: int) -> Iterator[tuple[Record, byt
         for position, header in headers_in(data):
             start = header.next_offset
             batch = data[position : position + header.size]
-            if header.producer_id < 0 and not header.codec and ORIGIN.encode() in bytes(batch):
+            if header.is_copy:
                 with suppress(RecordsError):
                     for record in records_of(batch):
                         yield from (

@@ -47,7 +47,7 @@ from headrace.delivery.schedule import (
     write_place,
     write_waiting,
 )
-from headrace.records import Record, build_batch
+from headrace.records import COPY_SEQUENCE, Record, build_batch
 from headrace.storage.reading import first_at_or_after
 
 if TYPE_CHECKING:
@@ -261,9 +261,8 @@ class QueueFollower(Follower):
             chosen, left = self._choose([each for each in due if each[1] not in unread], found)
             if chosen:
                 copies = [self._copy(place, waiting, now_ms) for place, (_, waiting) in enumerate(chosen)]
-                info = self.log.append(
-                    build_batch(copies), now_ms=now_ms, leader_epoch=self.runtime.leader_epoch, from_client=False
-                )
+                batch = build_batch(copies, base_sequence=COPY_SEQUENCE)
+                info = self.log.append(batch, now_ms=now_ms, leader_epoch=self.runtime.leader_epoch, from_client=False)
         except BaseException:  # nothing was appended: it is tried again
             for due_ms, ref in due:
                 self.timers.add(due_ms, ref)
