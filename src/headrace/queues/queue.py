@@ -114,7 +114,7 @@ class Queue:
         self._writer: Writer | None = None
         self._is_ours = self._is_queue = False
         self._levels = 1
-        self.receiver = Receiver(self._join, prefetch=prefetch, codec=self.codec, can_wait=lambda: False)
+        self.receiver = Receiver(self._join, prefetch=prefetch, codec=self.codec, can_wait=lambda: self._is_ours)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, {self.bootstrap_servers!r}, group={self.group!r})"
@@ -292,7 +292,7 @@ class Queue:
             self, function, concurrency=concurrency, timeout=timeout, retry_after=retry_after
         )
 
-    def _join_now(self) -> None:
+    def _begin(self) -> None:
         self.open()
         self.receiver.start()
 
@@ -407,7 +407,7 @@ class AsyncQueue:
         """The next message; None once the queue is closed."""
         receiver = self.queue.receiver
         if self._news is None:
-            await asyncio.to_thread(self.queue._join_now)  # noqa: SLF001 - the same queue
+            await asyncio.to_thread(self.queue._begin)  # noqa: SLF001 - the same queue
             self._news = asyncio.Event()
             loop, news = asyncio.get_running_loop(), self._news
             receiver.listen(lambda: _set_soon(loop, news))

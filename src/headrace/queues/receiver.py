@@ -33,6 +33,12 @@ _TICK_S: Final = 0.5
 _LINGER_S: Final = 0.02
 
 
+def _release(after_s: float | None, reason: str) -> Ack:
+    """Give a message back, for a time that the protocol can say: an int32 of milliseconds, some 24 days."""
+    after_ms = -1 if after_s is None else min(round(after_s * 1000), 2**31 - 1)
+    return Ack(AckType.RELEASE, after_ms, _short(reason))
+
+
 def _short(reason: str) -> str:
     """As much of a reason as a broker takes; whatever an error says, what became of its message must be sent."""
     return reason.encode(errors="replace")[:MOST_REASON_BYTES].decode(errors="ignore")
@@ -158,8 +164,7 @@ class Receiver:
                 if held.state is State.HANDED_OUT:
                     held.state, held.act_at, held.reason = State.PUT_OFF, time.monotonic() + after_s, reason
             return
-        after_ms = -1 if after_s is None else round(after_s * 1000)
-        self._say(held, Ack(AckType.RELEASE, after_ms, _short(reason)))
+        self._say(held, _release(after_s, reason))
 
     def _say(self, held: Held, ack: Ack) -> None:
         with self._lock:
@@ -304,9 +309,9 @@ class Receiver:
             if pause_s and not self._can_wait():
                 held.state, held.act_at = State.PUT_OFF, time.monotonic() + pause_s
                 return
-            ack = Ack(AckType.RELEASE, round(pause_s * 1000), reason)
+            ack = _release(pause_s, reason)
         else:
-            ack = Ack(AckType.RELEASE, reason=_short(held.reason))
+            ack = _release(None, held.reason)
         held.state, held.said = State.SAID, ack
         self._to_say.append(held)
 
