@@ -121,6 +121,7 @@ class CoordinatorShell:
         while self._for_topic:
             self._for_topic[0](self.log.is_made)  # who may have the next one come
             self._for_topic.popleft()
+            await asyncio.sleep(0)  # there may be many: pieces of one request that came in turns
 
     def tell(self, event: object) -> Decision | None:
         """Have the coordinator decide, and carry the decision out; None if it could not be written."""
