@@ -59,9 +59,7 @@ class ToolsJvm:
         callbacks = self._gateway.get_callback_server().get_listening_port()
         server.resetCallbackClient(server.getCallbackClient().getAddress(), callbacks)
         self._java = self._gateway.jvm.java
-        self._urls = self._gateway.new_array(self._java.net.URL, len(tools))
-        for index, jar in enumerate(sorted(tools)):
-            self._urls[index] = self._java.net.URL(jar.as_uri())
+        self._urls = self._array(self._java.net.URL, [self._java.net.URL(jar.as_uri()) for jar in sorted(tools)])
         atexit.register(self.end)
 
     @property
@@ -87,8 +85,7 @@ class ToolsJvm:
                 timer.join()
 
     def _run(self, main_class: str, args: Sequence[str], standard_input: str) -> subprocess.CompletedProcess[str]:
-        system, thread = self._java.lang.System, self._java.lang.Thread.currentThread()
-        output, errors = self._java.io.ByteArrayOutputStream(), self._java.io.ByteArrayOutputStream()
+        system, output, errors = self._java.lang.System, *(self._java.io.ByteArrayOutputStream() for _ in range(2))
         system.setIn(self._java.io.ByteArrayInputStream(standard_input.encode()))
         self._write_to(output, errors)
         nowhere = self._java.io.OutputStream.nullOutputStream()
@@ -97,20 +94,17 @@ class ToolsJvm:
         kafka.setExitProcedure(ends)
         kafka.setHaltProcedure(ends)
         kafka.setShutdownHookAdder(hooks)
-        above = thread.getContextClassLoader()
-        loader = self._java.net.URLClassLoader(self._urls, above)
-        thread.setContextClassLoader(loader)
+        loader = self._java.net.URLClassLoader(self._urls, self._java.lang.ClassLoader.getSystemClassLoader())
         try:
-            self._call_main(loader.loadClass(main_class), args)
+            self._call_main(loader, main_class, args)
         except Py4JJavaError as error:
             if ends.status is None:  # what a JVM says of an exception that nobody caught
                 ends.status = 1
-                error.java_exception.printStackTrace()
+                error.java_exception.getCause().printStackTrace()
         finally:
             self._write_to(output, errors)
             for hook in hooks.added:
                 hook.run()
-            thread.setContextClassLoader(above)
             loader.close()
         said = [bytes(stream.toByteArray()).decode(errors="replace") for stream in (output, errors)]
         return subprocess.CompletedProcess([main_class, *args], ends.status or 0, *said)
@@ -119,15 +113,31 @@ class ToolsJvm:
         self._java.lang.System.setOut(self._java.io.PrintStream(output, True, "UTF-8"))
         self._java.lang.System.setErr(self._java.io.PrintStream(errors, True, "UTF-8"))
 
-    def _call_main(self, tool: Any, args: Sequence[str]) -> None:
-        strings = self._gateway.new_array(self._gateway.jvm.String, len(args))
-        for index, arg in enumerate(args):
-            strings[index] = arg
-        kinds = self._gateway.new_array(self._java.lang.Class, 1)
-        kinds[0] = strings.getClass()
-        handed = self._gateway.new_array(self._java.lang.Object, 1)
-        handed[0] = strings
-        tool.getMethod("main", kinds).invoke(None, handed)
+    def _call_main(self, loader: Any, main_class: str, args: Sequence[str]) -> None:
+        """Run `main` to its end, in a thread that finds classes by `loader`.
+
+        The tool has a thread of its own because the gateway answers calls of one Python thread in any of its own.
+        """
+        strings = self._array(self._gateway.jvm.String, args)
+        main = loader.loadClass(main_class).getMethod("main", self._array(self._java.lang.Class, [strings.getClass()]))
+        handles = self._java.lang.invoke.MethodHandles
+        handle = handles.insertArguments(
+            handles.publicLookup().unreflect(main), 0, self._array(self._java.lang.Object, [strings])
+        )
+        called = self._java.lang.Class.forName("java.util.concurrent.Callable")
+        task = self._java.util.concurrent.FutureTask(
+            self._java.lang.invoke.MethodHandleProxies.asInterfaceInstance(called, handle)
+        )
+        thread = self._java.lang.Thread(task, main_class)
+        thread.setContextClassLoader(loader)
+        thread.start()
+        task.get()
+
+    def _array(self, kind: Any, items: Sequence[Any]) -> Any:
+        array = self._gateway.new_array(kind, len(items))
+        for index, item in enumerate(items):
+            array[index] = item
+        return array
 
     def end(self) -> None:
         """End the JVM."""

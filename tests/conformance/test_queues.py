@@ -22,6 +22,11 @@ def servers(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def is_ours(servers: str, request: pytest.FixtureRequest) -> bool:
+    return bool(servers == request.getfixturevalue("our_broker"))
+
+
+@pytest.fixture
 def name() -> str:
     return f"queue-{uuid.uuid4().hex[:8]}"
 
@@ -34,7 +39,7 @@ def wait_for_depth(queue: Queue, wanted: int) -> None:
         time.sleep(0.05)  # the pause of a poll
 
 
-def test_messages_are_shared_and_each_is_done_once(servers: str, name: str) -> None:
+def test_messages_are_shared_and_each_is_done_once(servers: str, name: str, is_ours: bool) -> None:
     total = 300
     taken: list[list[int]] = [[], [], []]
     done = threading.Semaphore(0)
@@ -60,13 +65,16 @@ def test_messages_are_shared_and_each_is_done_once(servers: str, name: str) -> N
             assert done.acquire(timeout=PATIENCE_S)
         for queue in queues:
             assert queue.flush(PATIENCE_S)
-        wait_for_depth(queues[0], 0)
+        if is_ours:  # what Kafka tells stays wrong where consumers acknowledge in one partition at the same time
+            wait_for_depth(queues[0], 0)
         for queue in queues:
             queue.close()
         for thread in threads:
             thread.join(PATIENCE_S)
     assert sorted(number for seen in taken for number in seen) == list(range(total))
     assert [queue.receiver.lapsed for queue in queues] == [0, 0, 0]
+    with Queue(name, servers) as late:
+        assert late.get(timeout=2) is None
 
 
 def test_what_is_not_done_comes_again_and_what_is_rejected_does_not(servers: str, name: str) -> None:

@@ -24,6 +24,7 @@ from headrace.protocol.schema import Buffer, Uuid
 from headrace.records import headers_in
 
 _LAST_VERSION_BY_NAME = 12
+_ASKED_ANEW = 4  # times, before a topic counts as another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +143,30 @@ class Fetcher:
         try:
             return by_leader(self._cluster, self._positions)
         except UnknownPartition as error:  # a topic never loses one, but another one under its name may have fewer
-            check_id(self._cluster.topic(error.partition.topic), self._ids.get(error.partition.topic))
+            self._topic(error.partition.topic)
             raise
+
+    def _topic(self, name: str) -> Topic:
+        """A topic that is read, with the id that its positions belong to.
+
+        What was last heard of may be the one before it, also by a broker that hears of the news later than others.
+        """
+        topic, wanted = self._cluster.topic(name), self._ids.get(name)
+        for pause in self._cluster.retry.at_most(_ASKED_ANEW).pauses():
+            if is_known_as(topic, wanted):
+                break
+            topic = self._cluster.topic(name, refresh=True)
+            if not is_known_as(topic, wanted):
+                self._cluster.pause(pause)
+        check_id(topic, wanted)
+        return topic
 
     def _is_done(self, partition: TopicPartition) -> bool:
         return partition in self._until and self._positions[partition] >= self._until[partition]
 
     def _ask(self, leader: int, positions: dict[TopicPartition, int]) -> _Asked:
         options = self._options
-        topics = {name: self._cluster.topic(name) for name in by_topic(positions)}
-        for name, topic in topics.items():
-            check_id(topic, self._ids.get(name))
+        topics = {name: self._topic(name) for name in by_topic(positions)}
         request = FetchRequest(
             max_wait_ms=options.max_wait_ms,
             min_bytes=options.min_bytes,
@@ -265,9 +279,14 @@ class Fetcher:
         self._cluster.refresh(by_topic(self._positions))
 
 
+def is_known_as(topic: Topic, topic_id: str | None) -> bool:
+    """Whether a topic is the one that was known by this id; an id that nobody knows fits."""
+    return not topic_id or not topic.has_id or topic.id_text == topic_id
+
+
 def check_id(topic: Topic, id_before: str | None) -> None:
-    """Raise `TopicReplaced` if a topic is not the one that was known by this id; an id that nobody knows fits."""
-    if id_before and topic.has_id and topic.id_text != id_before:
+    """Raise `TopicReplaced` if a topic is not the one that was known by this id."""
+    if id_before and not is_known_as(topic, id_before):
         raise TopicReplaced(topic.name, id_before, topic.id_text)
 
 
