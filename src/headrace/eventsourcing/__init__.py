@@ -1,0 +1,59 @@
+"""Event sourcing: the application's own events as its system of record.
+
+`model.py` is what an event is, `store.py` the contract of a store, `event_types.py` how plain dataclasses become
+events. A store is in memory (`memory.py`) or in a database.
+
+What always holds: what was acknowledged is stored whole and durably, a decision that another writer overtook is a
+`Conflict` and never lost, and a reader that goes on from its position misses nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.extras import export_lazily
+
+if TYPE_CHECKING:
+    from headrace.eventsourcing.errors import BoundaryConflict, Conflict, EventSourcingError, Refused
+    from headrace.eventsourcing.event_types import EventTypes, event, upcast
+    from headrace.eventsourcing.memory import MemoryStore
+    from headrace.eventsourcing.model import (
+        ALL,
+        ANY,
+        NEW,
+        Appended,
+        Condition,
+        NewEvent,
+        Query,
+        StoredEvent,
+        StreamAppend,
+        where,
+    )
+    from headrace.eventsourcing.store import EventStore
+
+__all__ = [
+    "ALL", "ANY", "NEW", "Appended", "BoundaryConflict", "Condition", "Conflict", "EventSourcingError", "EventStore",
+    "EventTypes", "MemoryStore", "NewEvent", "Query", "Refused", "StoredEvent", "StreamAppend", "event", "upcast",
+    "where",
+]  # fmt: skip
+
+_HOMES = {
+    "errors": ("BoundaryConflict", "Conflict", "EventSourcingError", "Refused"),
+    "event_types": ("EventTypes", "event", "upcast"),
+    "memory": ("MemoryStore",),
+    "model": (
+        "ALL",
+        "ANY",
+        "NEW",
+        "Appended",
+        "Condition",
+        "NewEvent",
+        "Query",
+        "StoredEvent",
+        "StreamAppend",
+        "where",
+    ),
+    "store": ("EventStore",),
+}
+
+__getattr__, __dir__ = export_lazily(
+    __name__, {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
+)

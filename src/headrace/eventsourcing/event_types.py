@@ -1,0 +1,306 @@
+"""Event classes: plain dataclasses, registered under a name and a version, written as JSON and read by their fields.
+
+    @event("account-opened", tags=["owner"])
+    @dataclass(frozen=True)
+    class AccountOpened:
+        owner: str
+        limit: Decimal = Decimal(0)
+
+The name is what is stored, so a class can be renamed and moved. Whoever changes what an event holds raises `version`
+and says with `@upcast` how the older form becomes the newer one; a field that was added with a default needs neither.
+What is stored and has no field any more is left out.
+
+What always holds: what `encode` has written, `decode` reads as an equal object.
+"""
+
+import dataclasses
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import lru_cache, partial
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+from uuid import UUID
+
+from headrace.errors import nearest
+from headrace.eventsourcing.errors import InvalidAppend, InvalidEventType, UndecodableEvent, UnknownEventType
+from headrace.eventsourcing.model import NewEvent, StoredEvent, check_name
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+Read = Callable[[Any], Any]
+Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+TagsOf = Callable[[Any], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """A class under its name; `tags_of` are the tags of one object."""
+
+    name: str
+    version: int
+    cls: type
+    tags_of: TagsOf | None
+
+
+class EventTypes:
+    """A registry of event classes. Most programs need but the one that `@event` adds to."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, EventType] = {}
+        self._by_class: dict[type, EventType] = {}
+        self._upcasts: dict[tuple[str, int], Upcast] = {}
+
+    @overload
+    def event(self, name: C, /) -> C: ...
+
+    @overload
+    def event(self, name: str = "", /, *, version: int = 1, tags: TagsOf | Iterable[str] = ()) -> Callable[[C], C]: ...
+
+    def event(self, name: Any = "", /, *, version: int = 1, tags: TagsOf | Iterable[str] = ()) -> Any:
+        """Register a dataclass, under its own name unless one is given.
+
+        `tags` are names of fields, each of which makes a tag `field:value`, or a function that returns an event's tags.
+        """
+        if isinstance(name, type):
+            return self._register("", 1, (), name)
+        return partial(self._register, name, version, tags)
+
+    def _register(self, name: str, version: int, tags: TagsOf | Iterable[str], cls: C) -> C:
+        name = name or cls.__name__
+        if not dataclasses.is_dataclass(cls):
+            raise InvalidEventType(f"event {name!r} is not a dataclass: put @dataclass(frozen=True) under @event")
+        if version < 1:
+            raise InvalidEventType(f"event {name!r} cannot have version {version}: count from 1 on")
+        check_name("event type", name)
+        known = self._by_name.get(name)
+        if known is not None and (known.cls.__module__, known.cls.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InvalidEventType(
+                f"two classes are event {name!r}, {known.cls.__qualname__} and {cls.__qualname__}: name one differently"
+            )
+        registered = EventType(name, version, cls, _tags_of(name, cls, tags))
+        self._by_name[name] = self._by_class[cls] = registered
+        return cls
+
+    def upcast(self, name: str, version: int) -> Callable[[Upcast], Upcast]:
+        """Register how the fields of the form `version` become those of the next version."""
+
+        def register(function: Upcast) -> Upcast:
+            self._upcasts[name, version] = function
+            return function
+
+        return register
+
+    def encode(self, event: object, **more: Any) -> NewEvent:
+        """An event to be appended; `more` are other fields of `NewEvent`, such as a correlation id."""
+        kind = self._by_class.get(type(event))
+        if kind is None:
+            name, known = type(event).__name__, [each.__name__ for each in self._by_class]
+            raise InvalidAppend(f"{name} is not an event: declare it with @event; {nearest(name, known)}")
+        tags = tuple(dict.fromkeys(kind.tags_of(event))) if kind.tags_of else ()
+        return NewEvent(kind.name, _dump_readable(kind.cls, event), tags, kind.version, **more)
+
+    def decode(self, stored: StoredEvent) -> Any:
+        """The object that was stored, in its newest form."""
+        kind = self._by_name.get(stored.type)
+        if kind is None:
+            raise UnknownEventType(stored.type, str(stored))
+        try:
+            fields = json.loads(stored.data)
+            for version in range(stored.schema, kind.version):
+                if (upcast := self._upcasts.get((kind.name, version))) is not None:
+                    fields = upcast(fields)
+            return reader_of(kind.cls)(fields)
+        except Exception as error:  # from JSON, a user's upcast or a class: all say which event
+            raise UndecodableEvent(
+                f"{stored} cannot be read as {kind.cls.__qualname__} ({_reason(error)}): give the class the fields "
+                f"that are stored, or convert them with @upcast({kind.name!r}, {stored.schema})"
+            ) from error
+
+
+def _tags_of(name: str, cls: type, tags: TagsOf | Iterable[str]) -> TagsOf | None:
+    if callable(tags):
+        return tags
+    if isinstance(tags, str):
+        raise InvalidEventType(f"event {name!r}: tags={tags!r} is one text: give a list, as in tags=[{tags!r}]")
+    names = list(tags)
+    known = {each.name for each in dataclasses.fields(cls)}
+    for each in names:
+        if each not in known:
+            raise InvalidEventType(f"event {name!r} has no field {each!r} to make a tag of: {nearest(each, known)}")
+    return (lambda event: [f"{each}:{getattr(event, each)}" for each in names]) if names else None
+
+
+def _reason(error: Exception) -> str:
+    return f"no field {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+
+
+# --- JSON, and back by the fields' types
+
+
+def _default(value: Any) -> Any:
+    """What JSON has no form for, as one that `reader_of` reads back."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
+_encode: Final = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_default, check_circular=False
+).encode
+
+
+def dump(value: Any) -> bytes:
+    """A dataclass as JSON."""
+    try:
+        return _encode(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidAppend(
+            f"{type(value).__name__} cannot be written as JSON ({error}): use numbers, texts, dates, decimals, UUIDs, "
+            "enums, bytes, lists, dicts and dataclasses of these"
+        ) from None
+
+
+def _dump_readable(cls: Any, value: Any) -> bytes:
+    """As `dump`; refused if it cannot be read back, for once it is stored it is there for good."""
+    data = dump(value)
+    try:
+        is_other = reader_of(cls)(json.loads(data)) != value and cls.__dataclass_params__.eq
+    except Exception as error:
+        reason = f"could not be read back ({_reason(error)})"
+        raise InvalidAppend(f"{value!r} {reason}: mend its fields or their types") from error
+    if is_other:
+        raise InvalidAppend(f"{value!r} would be read back as another value: mend its fields or their types")
+    return data
+
+
+def load(cls: Callable[..., T], data: bytes) -> T:
+    """An object of the class from its JSON."""
+    try:
+        loaded: T = reader_of(cls)(json.loads(data))
+    except Exception as error:  # whatever a class raises for fields it does not take
+        raise UndecodableEvent(f"{cls} cannot be read ({_reason(error)})") from error
+    return loaded
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_PLAIN: Final[Mapping[Any, tuple[type, ...]]] = {
+    str: (str,), bool: (bool,), int: (int,), float: (float, int), NoneType: (NoneType,)
+}  # fmt: skip
+_FROM_TEXT: Final[Mapping[type, Read]] = {
+    datetime: datetime.fromisoformat,
+    date: date.fromisoformat,
+    time: time.fromisoformat,
+    Decimal: Decimal,
+    UUID: UUID,
+    bytes: partial(b64decode, validate=True),
+}
+
+
+@lru_cache(maxsize=4096)
+def reader_of(kind: Any) -> Read:
+    """What makes a value of an annotated type from parsed JSON; wrong values and unsupported types raise."""
+    if kind is Any or kind is object:
+        return _same
+    if kind in _PLAIN:
+        return _plain_reader(kind, _PLAIN[kind])
+    if kind in _FROM_TEXT:
+        return _FROM_TEXT[kind]
+    if kind is timedelta:
+        return lambda value: timedelta(seconds=value)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _class_reader(kind)
+    return _generic_reader(kind)
+
+
+def _plain_reader(kind: type, accepted: tuple[type, ...]) -> Read:
+    def read(value: Any) -> Any:
+        if type(value) not in accepted:
+            raise TypeError(f"{value!r} is not {'None' if kind is NoneType else kind.__name__}")
+        return value
+
+    return read
+
+
+def _generic_reader(kind: Any) -> Read:
+    origin, arguments = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        options = [reader_of(each) for each in sorted(arguments, key=lambda each: each not in _PLAIN)]
+        return partial(_first_that_reads, kind, options)
+    if origin in (list, set, frozenset):
+        each = reader_of(arguments[0]) if arguments else _same
+        return lambda values: origin(map(each, values))
+    if origin is tuple:
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            each = reader_of(arguments[0])
+            return lambda values: tuple(map(each, values))
+        readers = [reader_of(one) for one in arguments]
+        return lambda values: tuple(read(value) for read, value in zip(readers, values, strict=True))
+    if origin in (dict, Mapping):
+        if arguments and arguments[0] is not str:
+            raise TypeError(f"{kind} has keys that are not texts, which JSON cannot hold")
+        each = reader_of(arguments[1]) if arguments else _same
+        return lambda values: {key: each(value) for key, value in values.items()}
+    if origin is Literal:
+        return partial(_one_of, arguments)
+    if hasattr(kind, "__supertype__"):  # a NewType
+        return reader_of(kind.__supertype__)
+    raise TypeError(f"a field of type {kind} cannot be read from JSON")
+
+
+def _one_of(options: tuple[Any, ...], value: Any) -> Any:
+    if value not in options:
+        raise TypeError(f"{value!r} is not one of {options}")
+    return value
+
+
+def _first_that_reads(kind: Any, options: list[Read], value: Any) -> Any:
+    for read in options:
+        try:
+            return read(value)
+        except (TypeError, ValueError, ArithmeticError):
+            continue
+    raise TypeError(f"{value!r} is not {kind}")
+
+
+def _class_reader(cls: type) -> Read:
+    hints = get_type_hints(cls)
+    fields = [each for each in dataclasses.fields(cls) if each.init]
+    readers = {each.name: reader_of(hints[each.name]) for each in fields}
+    required = [each.name for each in fields if each.default is each.default_factory is dataclasses.MISSING]
+
+    def read(stored: Any) -> Any:
+        if type(stored) is not dict:
+            raise TypeError(f"{stored!r} is not an object with fields")
+        for name in required:
+            if name not in stored:
+                raise KeyError(name)
+        return cls(**{name: read(stored[name]) for name, read in readers.items() if name in stored})
+
+    return read
+
+
+EVENT_TYPES: Final = EventTypes()
+event = EVENT_TYPES.event
+upcast = EVENT_TYPES.upcast

@@ -1,0 +1,114 @@
+"""Events in memory: for tests, and the measure of what a store does."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from headrace.eventsourcing.errors import BoundaryConflict, Conflict
+from headrace.eventsourcing.model import (
+    ALL,
+    ANY,
+    Appended,
+    Condition,
+    Query,
+    Snapshot,
+    StoredEvent,
+    StreamAppend,
+    check_append,
+)
+
+
+class MemoryStore:
+    """Keeps all events as long as the process lives. A position is an index into one list, and one more."""
+
+    def __init__(self) -> None:
+        self._events: list[StoredEvent] = []
+        self._streams: dict[str, list[StoredEvent]] = {}
+        self._commands: dict[str, Appended] = {}
+        self._snapshots: dict[str, Snapshot] = {}
+        self._changed = threading.Condition()
+        self._is_closed = False
+
+    def append(
+        self, appends: Sequence[StreamAppend], *, condition: Condition | None = None, command_id: str = ""
+    ) -> Appended:
+        check_append(appends, condition, command_id)
+        with self._changed:
+            if (done := self._commands.get(command_id)) is not None:
+                return Appended(done.position, done.versions, is_repeat=True)
+            if condition is not None:
+                for found in self._find(condition.query, condition.after, len(self._events)):
+                    raise BoundaryConflict(condition.query, condition.after, found.position)
+            for each in appends:
+                actual = len(self._streams.get(each.stream, ()))
+                if each.expected not in (ANY, actual):
+                    raise Conflict(each.stream, each.expected, actual)
+            for each in appends:
+                self._add(each, command_id)
+            versions = {each.stream: len(self._streams[each.stream]) for each in appends}
+            appended = Appended(len(self._events), versions)
+            if command_id:
+                self._commands[command_id] = appended
+            self._changed.notify_all()
+            return appended
+
+    def _add(self, append: StreamAppend, command_id: str) -> None:
+        stream = self._streams.setdefault(append.stream, [])
+        for new in append.events:
+            stored = StoredEvent(
+                len(self._events) + 1, append.stream, len(stream) + 1, new.type, new.schema, new.data, new.id,
+                new.time_ms, tuple(new.tags), new.causation_id, new.correlation_id, command_id, new.headers,
+            )  # fmt: skip
+            stream.append(stored)
+            self._events.append(stored)
+
+    def read_stream(
+        self, stream: str, *, after: int = 0, to: int | None = None, limit: int | None = None, backward: bool = False
+    ) -> Iterator[StoredEvent]:
+        found = self._streams.get(stream, [])[max(after, 0) : to]
+        return islice(reversed(found) if backward else iter(found), limit)
+
+    def read(
+        self,
+        query: Query = ALL,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        limit: int | None = None,
+        backward: bool = False,
+    ) -> Iterator[StoredEvent]:
+        last = len(self._events)
+        return islice(self._find(query, after, last if to is None else min(to, last), backward=backward), limit)
+
+    def _find(self, query: Query, after: int, to: int, *, backward: bool = False) -> Iterator[StoredEvent]:
+        indexes = range(max(after, 0), to)
+        for index in reversed(indexes) if backward else indexes:
+            event = self._events[index]
+            if query.matches(event.stream, event):
+                yield event
+
+    def last_position(self) -> int:
+        return len(self._events)
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._events) > after or self._is_closed, timeout_s)
+            return len(self._events) > after
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def read_snapshot(self, stream: str, fold: str) -> Snapshot | None:
+        kept = self._snapshots.get(stream)
+        return kept if kept is not None and kept.fold == fold else None
+
+    def write_snapshot(self, stream: str, snapshot: Snapshot) -> None:
+        with self._changed:
+            kept = self._snapshots.get(stream)
+            if kept is None or kept.fold != snapshot.fold or kept.version < snapshot.version:
+                self._snapshots[stream] = snapshot
+
+    def delete_snapshots(self, stream: str) -> None:
+        self._snapshots.pop(stream, None)
