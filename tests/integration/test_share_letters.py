@@ -30,7 +30,7 @@ from headrace.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from headrace.queues.redrive import read_letters
+from headrace.queues.redrive import read_letters, redrive
 from headrace.records import Codec, Header, Record, build_batch
 from tests.conformance.clients.sharing import ACCEPT, REJECT, RELEASE, Sharer, set_group
 from tests.conformance.clients.wire import Wire, batch_of
@@ -63,9 +63,9 @@ def wire(servers: str) -> Iterator[Wire]:
         yield wire
 
 
-def join(wire: Wire, topic: str, *, letters: str | None = None, **settings: str) -> Sharer:
+def join(wire: Wire, topic: str, *, letters: str | None = None, is_queue: bool = False, **settings: str) -> Sharer:
     """A member of a group that has the topic's name, and a topic for its dead letters."""
-    wire.create(topic)
+    wire.create(topic, configs={"headrace.queue": "true"} if is_queue else {})
     name = f"dlq.{topic}" if letters is None else letters
     set_group(wire, topic, share_auto_offset_reset="earliest", errors_deadletterqueue_topic_name=name, **settings)
     sharer = Sharer(wire, topic, topic)
@@ -226,6 +226,70 @@ def test_nothing_is_archived_while_letters_cannot_be_written(servers: str, wire:
         sharer.acknowledge((4, 4, [REJECT]))
         assert [letter.offset for letter in wait_for_letters(servers, letters, 1)] == [4]
         wait_for_start(wire, topic, 5)
+
+
+def produce_expired(wire: Wire, topic: str) -> None:
+    """Three records, of which the second has not expired."""
+    now_ms = time.time_ns() // 1_000_000
+    gone = Header("headrace-expires-at", b"%d" % (now_ms - 1))
+    kept = Header("headrace-ttl-ms", b"3600000")
+    over = Header("headrace-ttl-ms", b"1000")
+    records = [
+        Record(0, now_ms, b"k", b"gone", (gone, Header("trace", b"7"))),
+        Record(1, now_ms, None, b"kept", (kept,)),
+        Record(2, now_ms - 2000, None, b"over", (over,)),
+    ]
+    wire.produce(topic, build_batch(records))
+
+
+def test_what_has_expired_is_a_letter_and_comes_when_it_is_sent_back(servers: str, wire: Wire) -> None:
+    topic = "expired"
+    sharer = join(wire, topic, is_queue=True)
+    produce_expired(wire, topic)
+    answer = sharer.fetch_some()
+    runs = [run for each in answer.responses for p in each.partitions for run in p.acquired_records]
+    assert [(run.first_offset, run.last_offset) for run in runs] == [(1, 1)]
+    letters = sorted(wait_for_letters(servers, f"dlq.{topic}", 2), key=lambda letter: letter.offset)
+    assert [(each.offset, each.reason, each.deliveries) for each in letters] == [(0, "expired", 0), (2, "expired", 0)]
+    assert (letters[0].key, letters[0].value) == (b"k", b"gone")
+    assert refused(sharer.acknowledge((1, 1, [ACCEPT]))) == [0]
+    wait_for_start(wire, topic, 3)
+
+    with Cluster(parse_bootstrap(servers)) as cluster:
+        assert redrive(cluster, f"dlq.{topic}", matches=lambda letter: letter.value == b"gone").sent == 1
+    acquire(sharer, 1)
+    assert [letter.value for letter in letters_in(servers, f"dlq.{topic}")] == [b"over"]
+
+
+def test_what_has_expired_is_no_letter_where_nobody_wants_it(servers: str, wire: Wire) -> None:
+    topic = "expired-quietly"
+    sharer = join(wire, topic, is_queue=True, headrace_deadletterqueue_expired_enable="false")
+    produce_expired(wire, topic)
+    acquire(sharer, 1)
+    sharer.acknowledge((1, 1, [ACCEPT]))
+    wait_for_start(wire, topic, 3)  # archived, which it would not be before its letter is written
+    assert not letters_in(servers, f"dlq.{topic}")
+
+
+def test_what_has_expired_waits_for_its_letter_over_a_restart(tmp_path: Path) -> None:
+    topic, letters = "expired-before", "dlq.expired-before"
+    with Broker(tmp_path, settings=FEW_FILES) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create(letters)  # which is not for dead letters: nobody allowed it
+        sharer = join(wire, topic, is_queue=True)
+        produce_expired(wire, topic)
+        acquire(sharer, 1)
+        assert refused(sharer.acknowledge((1, 1, [ACCEPT]))) == [0]
+        assert start_of(wire, topic) == 0
+    with Broker(tmp_path, settings=FEW_FILES) as broker, Wire(broker.bootstrap_servers) as wire:
+        sharer = Sharer(wire, topic, topic)
+        sharer.join()
+        with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+            alter_configs(cluster, letters, changes=ENABLED)
+        wire.produce(topic, batch_of(b"next"))
+        acquire(sharer, 1)
+        found = wait_for_letters(broker.bootstrap_servers, letters, 2)
+        assert sorted(letter.value for letter in found if letter.reason == "expired") == [b"gone", b"over"]
+        wait_for_start(wire, topic, 3)
 
 
 def test_a_group_that_wants_no_letters_any_more_goes_on_without(servers: str, wire: Wire) -> None:

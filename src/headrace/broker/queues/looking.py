@@ -31,6 +31,7 @@ _log = get_logger(__name__)
 _REMEMBERED_BYTES = 32 * 1024 * 1024
 _RECORD_BYTES = 400  # what a decoded record takes besides its own bytes, at a guess
 BYTES_A_LOOK = 64 * 1024  # of values, which may have to be parsed
+EXPIRED = "expired"  # the reason in a dead letter
 RECORDS_A_LOOK = 128  # of one partition, before whoever looks acquires what it saw, and goes on
 
 
@@ -53,6 +54,7 @@ class Look(NamedTuple):
 
     judges: tuple[Judge, ...]
     by_key: bool  # whether the group goes by their keys
+    keeps_expired: bool = False  # what has expired becomes a dead letter, if the group has any
 
 
 class _Decoded:
@@ -109,8 +111,10 @@ class Looking:
             return self._looks[key]
         except KeyError:
             judges = tuple(judge for find in self.judges if (judge := find(key)) is not None)
-            by_key = self._runtime.shares.limits(key.group_id).order is Order.KEY
-            look = self._looks[key] = Look(judges, by_key) if judges or by_key else None
+            settings = self._runtime.groups.settings_of(key.group_id)
+            by_key = settings.headrace_order == Order.KEY
+            keeps_expired = settings.headrace_deadletterqueue_expired_enable
+            look = self._looks[key] = Look(judges, by_key, keeps_expired) if judges or by_key else None
             return look
 
     def _judge_by_filter(self, key: ShareKey) -> Judge | None:
@@ -147,7 +151,8 @@ class Looking:
             verdict = self._judge(look, record)
             if verdict:
                 self.skipped[verdict] += 1
-                _append(spans, Span(record.offset, record.offset, is_deliverable=False))
+                reason = EXPIRED if verdict is Verdict.EXPIRED and look.keeps_expired else ""
+                _append(spans, Span(record.offset, record.offset, is_deliverable=False, reason=reason))
             elif look.by_key and record.key is not None:
                 spans.append(Span(record.offset, record.offset, key=record.key))
             else:

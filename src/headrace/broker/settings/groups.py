@@ -229,6 +229,13 @@ GROUP_SETTINGS: dict[str, Setting] = {
             "The topic for what was rejected, or delivered as often as it may be, by this share group (KIP-1191).",
         ),
         Setting(
+            "headrace.deadletterqueue.expired.enable",
+            BOOLEAN,
+            "true",
+            "Whether what expires before this share group has it becomes a dead letter, if the group has a topic for "
+            "them.",
+        ),
+        Setting(
             "headrace.filter",
             STRING,
             "",

@@ -30,6 +30,7 @@ class GroupSettings:
     share_auto_offset_reset: str = "latest"
     share_isolation_level: str = "read_uncommitted"
     share_renew_acknowledge_enable: bool = True
+    headrace_deadletterqueue_expired_enable: bool = True
     headrace_filter: str = ""
     headrace_order: str = "none"
     headrace_retry_backoff_ms: int = 0
