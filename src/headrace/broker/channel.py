@@ -337,3 +337,4 @@ class Channel:
         for slot in slots:
             if slot.promise:
                 slot.promise.abandon()
+                slot.promise = None

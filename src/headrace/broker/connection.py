@@ -38,12 +38,12 @@ from headrace.broker.throttling import Meter
 from headrace.broker.turns import COUNTED_S, TURN_S, Deferred, Steps, run_until
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
-from headrace.protocol.codec import decode_prefix, decoding_prefix
+from headrace.protocol.codec import decode_prefix, decoding_prefix, releasing
 from headrace.protocol.errors import FrameTooLarge, UnsupportedVersion
 from headrace.protocol.frame import RequestHeader, decode_request_header, encoding_response_parts
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from headrace.protocol.schema import Message
+from headrace.protocol.schema import Message, Struct
 from headrace.security.login import MAX_TOKEN_BYTES, Login, Outcome, State
 from headrace.security.principal import ANONYMOUS, Principal
 from headrace.security.scram import HASHES
@@ -486,16 +486,27 @@ class Connection:
     def _handle_in_steps(
         self, decoding: Steps[tuple[Message, int]], run: Callable[[Message], Handled], header: RequestHeader
     ) -> Steps[None]:
-        body, _ = yield from decoding
-        answer = run(body)
-        if isinstance(answer, GeneratorType):
-            yield from self._finish_in_steps(answer, header)
-        else:
-            yield from self._take_answer(answer, header) or ()  # type: ignore[arg-type]  # no steps
+        held: list[Struct] = [(yield from decoding)[0]]
+        try:
+            steps = self._take_handled(run(held[0]), header)  # type: ignore[arg-type]  # a message
+            if steps is not None:
+                yield from steps
+        finally:
+            self._release(held)
+
+    def _take_handled(self, handled: Handled, header: RequestHeader) -> Steps[None] | None:
+        if isinstance(handled, GeneratorType):
+            return self._finish_in_steps(handled, header)
+        return self._take_answer(handled, header)  # type: ignore[arg-type]  # no steps
 
     def _finish_in_steps(self, handling: Steps[Answer], header: RequestHeader) -> Steps[None]:
-        answer = yield from handling
-        yield from self._take_answer(answer, header) or ()
+        steps = self._take_answer((yield from handling), header)  # without a name: it is let go of in steps, too
+        if steps is not None:
+            yield from steps
+
+    def _release(self, held: list[Struct]) -> None:
+        """Let go of a large request or answer, in turns."""
+        self._turns.later(lambda: self._turns.run(releasing(held)))
 
     def _take_answer(self, answer: Answer, header: RequestHeader) -> Steps[None] | None:
         """Send an answer that is there, or see that it is sent when it is."""
@@ -560,18 +571,23 @@ class Connection:
     def _answer(self, slot: Slot, message: Message, version: int, correlation_id: int) -> Steps[None] | None:
         """Put an answer in its place, and send what can be sent; what is left of a long one is returned as steps."""
         parts: list[Any] = []
-        if slot.stats is not None:
-            slot.stats.count_errors(message)
         encoding = encoding_response_parts(message, version, correlation_id, parts)
         for _ in encoding:
-            return self._answer_in_steps(slot, encoding, parts)
+            return self._answer_in_steps(slot, [message], encoding, parts)
+        if slot.stats is not None:
+            slot.stats.count_errors(message)
         self._fill(slot, parts)
         return None
 
-    def _answer_in_steps(self, slot: Slot, encoding: Steps[None], parts: list[Any]) -> Steps[None]:
-        yield
-        yield from encoding
-        self._fill(slot, parts)
+    def _answer_in_steps(self, slot: Slot, held: list[Struct], encoding: Steps[None], parts: list[Any]) -> Steps[None]:
+        try:
+            yield
+            yield from encoding
+            if slot.stats is not None:
+                yield from slot.stats.count_errors_in_steps(held[0])  # type: ignore[arg-type]  # a message
+            self._fill(slot, parts)
+        finally:
+            self._release(held)
 
     def _fill(self, slot: Slot, parts: list[Any]) -> None:
         if self.is_closed:
@@ -822,6 +838,5 @@ class Connection:
         self._leave_place()
         self._channel.close()
         self._socket.close()
-        for end in tuple(self._peer.when_closed.values()):
-            end()
+        self._peer.leave()
         self._on_close(self)

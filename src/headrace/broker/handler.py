@@ -72,6 +72,10 @@ def _let_go() -> None:
     """Where nothing is held."""
 
 
+def _hold_nothing() -> Callable[[], None]:
+    return _let_go
+
+
 @dataclass(slots=True)
 class Peer:
     """What a connection knows of its client; the software is named by ApiVersions (KIP-511)."""
@@ -80,7 +84,14 @@ class Peer:
     software_name: str = "unknown"
     software_version: str = "unknown"
     when_closed: dict[Hashable, Callable[[], object]] = field(default_factory=dict)  # what ends with the connection
-    hold: Callable[[], Callable[[], None]] = lambda: _let_go  # have no more requests taken until it is let go of again
+    hold: Callable[[], Callable[[], None]] = _hold_nothing  # have no more requests taken until it is let go of again
+
+    def leave(self) -> None:
+        """The connection is closed: end what ends with it, and hold nothing of it."""
+        self.hold = _hold_nothing
+        for end in tuple(self.when_closed.values()):
+            end()
+        self.when_closed.clear()
 
 
 @dataclass(slots=True)

@@ -38,6 +38,17 @@ class Owner(Protocol):
         """Others wait for the memory that is held since then: give up, if that is the client's own doing."""
 
 
+class _Nobody:
+    """Whose share it is once its owner has left."""
+
+    def rest(self) -> None: ...
+    def wake(self) -> None: ...
+    def give_way(self, now_s: float, since_s: float) -> None: ...
+
+
+_NOBODY: Final = _Nobody()
+
+
 class Load:
     """Of one broker, on its event loop's thread."""
 
@@ -158,7 +169,7 @@ class Share:
 
     def __init__(self, load: Load, owner: Owner) -> None:
         self.load = load
-        self.owner = owner
+        self.owner: Owner = owner
         self.held_bytes = 0  # of requests
         self.unsent_bytes = 0  # of answers
         self.began_s = 0.0  # since when it holds what it does
@@ -198,4 +209,6 @@ class Share:
         self.began_s = self.load.now_s()
 
     def leave(self) -> None:
+        """Hold nothing any more, nor the owner: the two would wait for the garbage collector together."""
         self.load.leave(self)
+        self.owner = _NOBODY

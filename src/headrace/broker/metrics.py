@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any, Final
 
+from headrace.broker.turns import Steps
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.schema import Message, Struct
 from headrace.telemetry.metrics import BOUNDS_S, Histogram
@@ -22,6 +23,7 @@ from headrace.telemetry.traces import RequestTraces
 _WAITING_FOR_OTHERS: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 
 QUICK_S: Final = BOUNDS_S[0]
+_ENTRIES_A_STEP: Final = 256
 
 
 class ApiStats:
@@ -32,9 +34,11 @@ class ApiStats:
     """
 
     __slots__ = (
+        "_count_in_steps",
         "_local",
         "_name",
         "_queue",
+        "_response",
         "_total",
         "_traces",
         "_waits",
@@ -61,7 +65,9 @@ class ApiStats:
         self._total = Histogram()
         self.wait = Histogram()  # for the disk, for records, for other clients; of those requests that had to
         self.errors: Counter[int] = Counter()
-        self.count_errors = _compile_error_count(APIS[api_key].response, self.errors)
+        self._response = APIS[api_key].response
+        self.count_errors = _compile_error_count(self._response, self.errors)
+        self._count_in_steps: Callable[[Any], Steps[None]] | None = None
         self.waits_for_others = api_key in _WAITING_FOR_OTHERS
 
     def finish(self, received_s: float, began_s: float, handled_s: float, now_s: float) -> None:
@@ -71,6 +77,12 @@ class ApiStats:
         self._total.observe(now_s - received_s)
         if self._traces is not None:
             self._traces.request(self._name, received_s, began_s, handled_s, now_s, waits=self._waits)
+
+    def count_errors_in_steps(self, answer: Message) -> Steps[None]:
+        """As `count_errors`, for an answer of many entries."""
+        if self._count_in_steps is None:
+            self._count_in_steps = _compile_error_count(self._response, self.errors, in_steps=True)
+        return self._count_in_steps(answer)
 
     @property
     def answered(self) -> int:
@@ -124,28 +136,35 @@ class BrokerMetrics:
             self._traces.close()
 
 
-def _compile_error_count(response: type[Message], into: Counter[int]) -> Callable[[Any], None]:
+def _compile_error_count(
+    response: type[Message], into: Counter[int], *, in_steps: bool = False
+) -> Callable[[Any], Any]:
     """What counts every error of a response, wherever it stands in it.
 
     Compiled, as the codec is: an answer may name a thousand partitions, and a walk that looks for fields would cost
     more than encoding them.
     """
-    lines = ["def count(m0):", *_walk(response, "m0", 1), "  return None"]
+    lines = ["def count(m0):", "  steps = 0", *_walk(response, "m0", 1, in_steps=in_steps), "  return"]
+    if in_steps:
+        lines.append("  yield")  # behind the return: a generator even without any arrays
     namespace: dict[str, Any] = {"into": into}
     exec("\n".join(lines), namespace)  # noqa: S102 - made of our own declarations
-    count: Callable[[Any], None] = namespace["count"]
+    count: Callable[[Any], Any] = namespace["count"]
     return count
 
 
-def _walk(struct: type[Struct], name: str, depth: int) -> Iterator[str]:
+def _walk(struct: type[Struct], name: str, depth: int, *, in_steps: bool) -> Iterator[str]:
     indent = "  " * depth
     for field in struct.__schema__.fields:
         where = f"{name}.{field.name}"
         if field.name.endswith("error_code"):
             yield f"{indent}if {where}: into[{where}] += 1"
         elif isinstance(field.type, type):
-            inner = list(_walk(field.type, f"m{depth}", depth + 1))
+            inner = list(_walk(field.type, f"m{depth}", depth + 1, in_steps=in_steps))
             if inner:
                 each = f"{where} or ()" if field.is_array else f"() if {where} is None else ({where},)"
                 yield f"{indent}for m{depth} in {each}:"
                 yield from inner
+                if in_steps and field.is_array:
+                    yield f"{indent}  steps += 1"
+                    yield f"{indent}  if not steps % {_ENTRIES_A_STEP}: yield"

@@ -132,6 +132,9 @@ def _identity_of(path: str) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
+def _do_nothing() -> None: ...
+
+
 class TlsSocket:
     """A socket's bytes, encrypted on the way out and decrypted on the way in; not blocking, as the socket."""
 
@@ -142,10 +145,9 @@ class TlsSocket:
         self._unsent = memoryview(b"")  # encrypted, and not taken by the socket yet
         self.fileno = sock.fileno
         self.getsockname, self.getpeername = sock.getsockname, sock.getpeername
-        self.close = sock.close
         self._is_shut = False
         self.is_secure = False
-        self.on_secure: Callable[[], None] = lambda: None  # called before anything is decrypted; may refuse
+        self.on_secure: Callable[[], None] = _do_nothing  # called before anything is decrypted; may refuse
         self.has_more = False  # decrypted or to be decrypted without another look at the socket
         self.allowance = TURN_BYTES  # what may be encrypted in this turn
 
@@ -200,6 +202,10 @@ class TlsSocket:
             self._tls.unwrap()
         self._flush_own()
         self._socket.shutdown(how)
+
+    def close(self) -> None:
+        self.on_secure = _do_nothing  # whose it is knows us, and both would be a cycle
+        self._socket.close()
 
     def _decrypt(self, buffer: memoryview) -> int:
         filled, size = 0, len(buffer)

@@ -25,7 +25,8 @@ def _ignore(_: Exception) -> None:
 class Deferred(Generic[T]):
     """A value that is set once, and one listener that is told: all that is needed, at a fraction of a future's cost.
 
-    Whoever sets it may trust that nothing is raised: listeners keep their errors to themselves.
+    Whoever sets it may trust that nothing is raised: listeners keep their errors to themselves. Once it is set or
+    abandoned it does not know any more who would have stopped working: those know it, and both would be a cycle.
     """
 
     __slots__ = ("_error", "_failed", "_forget", "_listener", "_value", "is_set")
@@ -43,6 +44,7 @@ class Deferred(Generic[T]):
         if self.is_set:
             return
         self.is_set = True
+        self._forget = None
         self._value = value
         if self._listener:
             self._listener(value)
@@ -51,6 +53,7 @@ class Deferred(Generic[T]):
         if self.is_set:
             return
         self.is_set = True
+        self._forget = None
         self._error = error
         if self._listener:
             self._failed(error)
@@ -94,8 +97,9 @@ class Deferred(Generic[T]):
 
     def abandon(self) -> None:
         """Nobody waits for it any more: what is done only to answer may stop."""
-        if not self.is_set and self._forget:
-            self._forget()
+        forget, self._forget = self._forget, None
+        if forget:
+            forget()
 
 
 Steps = Generator[None, None, T]

@@ -1,11 +1,13 @@
 """What is counted of requests: every error of an answer, wherever it stands, and every time in its bucket."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
 from headrace.broker.metrics import ApiStats
 from headrace.broker.registry import HANDLERS
+from headrace.broker.turns import run_through
 from headrace.protocol.api import APIS, ApiKey
 from headrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from headrace.protocol.messages.metadata import MetadataResponse
@@ -19,10 +21,21 @@ def test_every_error_of_an_answer_is_counted() -> None:
     assert stats.errors == Counter({3: 2, 1: 1, 70: 1})
 
 
+def test_the_errors_of_a_long_answer_are_counted_in_steps() -> None:
+    stats, in_one = ApiStats(ApiKey.FETCH), ApiStats(ApiKey.FETCH)
+    partitions = [PartitionData(partition_index=index, error_code=index % 3) for index in range(20_000)]
+    answer = FetchResponse(error_code=70, responses=[FetchableTopicResponse(partitions=partitions)])
+    counts = [stats.errors.total() for _ in stats.count_errors_in_steps(answer)]
+    assert max(after - before for before, after in pairwise([0, *counts])) <= 256
+    in_one.count_errors(answer)
+    assert stats.errors == in_one.errors
+
+
 @pytest.mark.parametrize("key", sorted(HANDLERS))
 def test_every_answer_can_be_looked_through(key: int) -> None:
     stats = ApiStats(ApiKey(key))
     stats.count_errors(APIS[key].response())
+    run_through(stats.count_errors_in_steps(APIS[key].response()))
     assert not stats.errors
 
 

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from headrace.protocol.codec import decode, decode_prefix, decoder_of, encode, encode_parts
+from headrace.protocol.codec import decode, decode_prefix, decoder_of, encode, encode_parts, releasing
 from headrace.protocol.errors import MalformedMessage, NotRepresentable, UnsupportedVersion
 from headrace.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -28,10 +28,15 @@ from headrace.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from headrace.protocol.schema import BOOLEAN, INT16, UUID, Message, RawTag, Uuid, array, int8
+from headrace.protocol.schema import BOOLEAN, INT16, UUID, Message, RawTag, Struct, Uuid, array, int8
 
 END_TXN = EndTxnRequest(transactional_id="tid", producer_id=258, producer_epoch=3, committed=True)
 END_TXN_V0 = b"\x00\x03tid" + b"\x00\x00\x00\x00\x00\x00\x01\x02" + b"\x00\x03" + b"\x01"
@@ -299,3 +304,39 @@ def test_large_arrays_have_counts_of_more_than_one_byte():
     for version in (3, 5):
         data = encode(DeleteTopicsRequest(topic_names=names), version)
         assert decode(DeleteTopicsRequest, version, data).topic_names == names
+
+
+# --- letting go
+
+
+class Counted(str):
+    """A name that is counted when it goes."""
+
+    __slots__ = ()
+    gone = 0
+
+    def __del__(self) -> None:
+        Counted.gone += 1
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 5_000), (5_000, 1), (70, 70)])
+def test_a_large_message_goes_a_few_entries_at_a_time(topics: int, partitions: int) -> None:
+    request = OffsetCommitRequest()
+    request.topics = [
+        OffsetCommitRequestTopic(
+            name=Counted("topic"),
+            partitions=[OffsetCommitRequestPartition(committed_metadata=Counted("entry")) for _ in range(partitions)],
+        )
+        for _ in range(topics)
+    ]
+    kept = request.topics[0].partitions[0]
+    held: list[Struct] = [request]
+    del request
+    Counted.gone = 0
+    most = before = 0
+    for _ in releasing(held):
+        most, before = max(most, Counted.gone - before), Counted.gone
+    assert not held
+    assert 0 < most <= 128
+    assert Counted.gone == topics + topics * partitions - 1
+    assert kept.committed_metadata == "entry"  # what others hold stays as it is
