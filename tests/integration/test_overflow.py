@@ -13,6 +13,7 @@ from headrace.protocol.api import APIS
 from headrace.protocol.frame import decode_response
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -58,6 +59,10 @@ def create(wire: Wire, storage: str, policy: str, **limits: int) -> str:
 def counted(broker: Broker, topic: str) -> dict[str, int]:
     counts = broker._host._server.runtime.overflow.counts  # type: ignore[union-attr]
     return {str(action): count for (name, action), count in counts.items() if name == topic}
+
+
+def blocked(broker: Broker) -> int:
+    return broker._host._server.runtime.overflow.blocked  # type: ignore[union-attr]
 
 
 def send(wire: Wire, topic: str, *values: bytes, timeout_ms: int = 60_000, acks: int = -1, **options: Any) -> int:
@@ -169,7 +174,7 @@ def test_who_is_blocked_for_too_long_is_told_so_and_nothing_is_appended(
     assert counted(broker, topic) == {"blocked": 1, "timed_out": 1}
 
 
-def test_a_blocked_batch_of_a_client_that_hung_up_is_not_appended(broker: Broker, wire: Wire, storage: str) -> None:
+def test_who_waits_behind_a_batch_that_was_given_up_has_its_turn(broker: Broker, wire: Wire, storage: str) -> None:
     topic = create(wire, storage, "block", records=4)
     assert put(wire, topic, b"a", b"b", b"c") == ("NONE", 0)
     with Wire(broker.bootstrap_servers) as short, Wire(broker.bootstrap_servers) as patient:
@@ -178,6 +183,36 @@ def test_a_blocked_batch_of_a_client_that_hung_up_is_not_appended(broker: Broker
         send(patient, topic, b"f")
         assert receive(short)[1] == "REQUEST_TIMED_OUT"
         assert receive(patient)[1:] == ("NONE", 3)  # it fits, and waited for the one before it only
+
+
+def test_a_blocked_batch_of_a_client_that_hung_up_is_not_appended(broker: Broker, wire: Wire, storage: str) -> None:
+    topic = create(wire, storage, "block", records=6)
+    assert put(wire, topic, *[b"x"] * 6) == ("NONE", 0)
+    with Wire(broker.bootstrap_servers) as gone:
+        send(gone, topic, b"gone", timeout_ms=2**31 - 1)
+        wait_until(lambda: counted(broker, topic).get("blocked"), 1, timeout_s=PATIENCE_S)
+    assert wait_until(lambda: blocked(broker), 0, timeout_s=PATIENCE_S) == 0
+    with Wire(broker.bootstrap_servers) as reader:
+        finish(join(reader, topic), 2)
+    assert put(wire, topic, b"y") == ("NONE", 6)
+
+
+def test_who_is_blocked_by_a_topic_that_is_deleted_is_told_so(broker: Broker, wire: Wire, storage: str) -> None:
+    topic = f"deleted-{storage}"
+    settings = {"headrace.storage": storage, "headrace.overflow": "block", "headrace.overflow.records": "1"}
+    wire.create(topic, 2, settings)
+    full = PartitionProduceData(index=1, records=batch_of(b"x"))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=2**31 - 1, topic_data=[TopicProduceData(name=topic, partition_data=[full])]
+    )
+    assert wire.ask(request, VERSION).responses[0].partition_responses[0].error_code == 0
+    wire.send(request, VERSION)
+    wait_until(lambda: counted(broker, topic).get("blocked"), 1, timeout_s=PATIENCE_S)
+    with Wire(broker.bootstrap_servers) as admin:
+        assert admin.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000), 5).responses[0].error_code == 0
+        admin.wait_for(topic, None)
+        admin.create(topic, 1, settings)  # without the partition that somebody waits for
+    assert receive(wire)[1] == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def test_deleted_records_make_room_for_who_is_blocked(broker: Broker, wire: Wire, storage: str) -> None:

@@ -15,6 +15,7 @@ What always holds:
 
 import asyncio
 import math
+import select
 import socket
 import time
 from collections.abc import Callable, Coroutine
@@ -57,6 +58,8 @@ _log = get_logger(__name__)
 _DECODED_AT_ONCE_BYTES = 4 * 1024
 
 _DISCARDED_BYTES = 64 * 1024  # at a time
+_LOOK_S = 0.5  # for the end of a client that is not read from
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # where there is none, poll tells of it unasked, as of errors
 _LINGER_S = 0.5  # so long a client has to hang up, once it was told that nothing more comes
 
 _FIRST_REQUEST_S = 30.0  # until somebody who need not log in asks for something
@@ -123,6 +126,7 @@ class Connection:
         "_tasks",
         "_turns",
         "_view_of",
+        "_watch",
         "host",
         "is_closed",
         "last_active",
@@ -156,6 +160,7 @@ class Connection:
         client, client_port = sock.getpeername()[:2]
         self._client = (str(client).removeprefix("::ffff:"), client_port)  # ACLs name an IPv4 host as such
         self._peer = Peer(client_port, hold=self._hold)
+        self._watch: asyncio.TimerHandle | None = None  # for its end, while it is not read from
         self._holds = 0  # requests that have to be through before the next is taken, whatever they wait for
         self.host = self._client[0]
         self.listener = endpoint.listener.name
@@ -660,6 +665,8 @@ class Connection:
         self._holds += 1
         self._channel.is_muted = True
         self._pause()
+        if self._watch is None:
+            self._watch = self._loop.call_later(_LOOK_S, self._look_for_end)
 
         def let_go() -> None:
             self._holds -= 1
@@ -667,6 +674,18 @@ class Connection:
                 self._hear()
 
         return let_go
+
+    def _look_for_end(self) -> None:
+        """Close if the client has left while nothing is read from it: what it waits for is nobody's then."""
+        self._watch = None
+        if self.is_closed or not self._holds:
+            return
+        poll = select.poll()
+        poll.register(self._fd, _HUNG_UP)
+        if poll.poll(0):
+            self.close()
+        else:
+            self._watch = self._loop.call_later(_LOOK_S, self._look_for_end)
 
     def _hear(self) -> None:
         """Take requests again, unless there is another reason not to."""

@@ -12,6 +12,7 @@ counted.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _LOOK_AGAIN_S = 0.5  # while somebody waits: retention, DeleteRecords and deleted groups make room and tell nobody
 _APPENDED_AT_ONCE = 16
 _PATIENCE = 0.9  # of the request's own time-out: its client still has to receive the answer
+_LONGEST_MS = 300_000  # whatever the time-out is: of a client whose machine is gone nobody hears
 
 
 class Action(StrEnum):
@@ -157,7 +159,10 @@ class Overflow:
     # --- how full it is
 
     def _topic(self, log: Log) -> Topic | None:
-        return self._runtime.topics.by_name.get(log.topic_partition.topic)
+        """Whose log it is; None if it was deleted, whatever topic has the name now."""
+        name, partition = log.topic_partition
+        topic = self._runtime.topics.by_name.get(name)
+        return topic if topic and topic.partitions[partition : partition + 1] == (log,) else None
 
     def _first_held(self, log: Log) -> int:
         topic = self._topic(log)
@@ -206,7 +211,7 @@ class Overflow:
         gate.wait(blocked, incoming.size, incoming.number)
         self._blocked_bytes += len(blocked.batch)
         self._count(blocked.log, Action.BLOCKED)
-        blocked.timer = loop.call_later(max(0, timeout_ms) / 1000 * _PATIENCE, self._give_up, blocked)
+        blocked.timer = loop.call_later(min(max(0, timeout_ms), _LONGEST_MS) / 1000 * _PATIENCE, self._give_up, blocked)
         if self._look is None:
             self._look = loop.call_later(_LOOK_AGAIN_S, self._look_at_all)
 
@@ -240,11 +245,10 @@ class Overflow:
         if gate is None:
             return
         for _ in range(_APPENDED_AT_ONCE):
-            limit = _limit_of(log)
-            try:
-                held = self._measure(log, limit, gate.first_size())
-            except HeadraceError:  # it was deleted: then the append says so
-                held = Size(0, 0)
+            limit, held = _limit_of(log), Size(0, 0)
+            with suppress(HeadraceError):
+                if self._topic(log) is not None:  # else the append says that it was deleted
+                    held = self._measure(log, limit, gate.first_size())
             found = gate.next(limit, held)
             if found is None:
                 return
