@@ -13,6 +13,7 @@ from headrace.client.cluster import Cluster
 from headrace.dead_letters import write_letters
 from headrace.delivery.headers import DEDUP_ID
 from headrace.delivery.letters import Letter
+from headrace.queues.message import QueueError
 from headrace.queues.redrive import RedriveError, Redriven, read_letters, redrive
 from headrace.records import Header
 from tests.reading import read_committed, wait_for_markers
@@ -90,3 +91,48 @@ def test_what_cannot_be_sent_whole_stays(cluster: Cluster) -> None:
     done = redrive(cluster, "dlq.stays")
     assert (done.letters, done.sent, sorted(done.left.values())) == (2, 0, [1, 1])
     assert redrive(cluster, "dlq.stays", to="stays").sent == 1
+
+
+def letter_of(topic: str, offset: int, *, key: bytes | None = b"k", value: bytes = b"", header: bytes = b"") -> Letter:
+    headers = (Header("large", header),) if header else ()
+    return Letter(topic, 0, offset, 1, key, value or b"%d" % offset, "reason", "", "g", headers)
+
+
+@pytest.mark.parametrize(
+    ("topic", "setting", "refused"),
+    [
+        ("has-keys", {"cleanup.policy": "compact"}, letter_of("has-keys", 99, key=None)),
+        ("has-small-ones", {"max.message.bytes": "2000"}, letter_of("has-small-ones", 99, value=b"x" * 5000)),
+    ],
+)
+def test_a_letter_that_its_topic_does_not_take_keeps_no_other_from_being_sent(
+    cluster: Cluster, topic: str, setting: dict[str, str], refused: Letter
+) -> None:
+    create_topic(cluster, topic, partitions=1, configs=setting)
+    letters = [letter_of(topic, offset) for offset in range(20)]
+    write_letters(cluster, f"dlq.{topic}", [*letters[:10], refused, *letters[10:]])
+    done = redrive(cluster, f"dlq.{topic}")
+    ((reason, count),) = done.left.items()
+    assert (done.letters, done.sent, count) == (21, 20, 1)
+    assert "refuses them" in reason
+    wait_for_markers(str(cluster), f"dlq.{topic}")
+    assert [found.letter.id for some in read_letters(cluster, f"dlq.{topic}") for found in some] == [refused.id]
+
+
+def test_letters_that_fit_one_by_one_are_sent_however_small_the_batches_of_their_topic_are(cluster: Cluster) -> None:
+    settings = {"max.message.bytes": "2000", "headrace.overflow": "reject", "headrace.overflow.records": "30"}
+    create_topic(cluster, "tight", partitions=1, configs=settings)
+    write_letters(cluster, "dlq.tight", [letter_of("tight", offset, header=b"h" * 900) for offset in range(20)])
+    assert redrive(cluster, "dlq.tight") == Redriven(20, 20)
+    assert values_in(cluster, "tight") == list(range(20))
+
+
+def test_a_topic_that_drops_what_comes_takes_no_letter_with_it(cluster: Cluster) -> None:
+    settings = {"headrace.overflow": "drop-newest", "headrace.overflow.records": "3"}
+    create_topic(cluster, "dropping", partitions=1, configs=settings)
+    write_letters(cluster, "dlq.dropping", [letter_of("dropping", offset) for offset in range(4)])
+    with pytest.raises(QueueError, match="dropping-0 is full and drops what comes"):
+        redrive(cluster, "dlq.dropping")
+    wait_for_markers(str(cluster), "dlq.dropping")
+    assert len([found for some in read_letters(cluster, "dlq.dropping") for found in some]) == 4
+    assert values_in(cluster, "dropping") == []

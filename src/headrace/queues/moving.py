@@ -29,9 +29,12 @@ from headrace.queues.message import QueueError
 from headrace.records import Record, build_batch
 
 TRANSACTION_MS: Final = 60_000
+_PRODUCE_MS: Final = TRANSACTION_MS // 8  # some tries are over before the transaction is: a full topic is told of then
 _MOST_BYTES: Final = 4 * 1024 * 1024  # of a transaction
 _OPTIONS: Final = FetchOptions(max_wait_ms=100, committed=True)
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+UNSENDABLE: Final = (*_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)  # whatever else is sent
 
 
 class Emptied(NamedTuple):
@@ -204,14 +207,16 @@ class Sender:
             self._transactions.add(transaction, records)
             left = {where: _batches_of(some) for where, some in records.items()}
             while batches := {where: batch for where, some in left.items() if (batch := next(some, None))}:
-                built = {where: self._build(where, batch) for where, batch in batches.items()}
-                send(self._cluster, built, transactional_id=self._name)
+                self._write(batches)
             if reached is not None:
                 self._transactions.add_offsets(transaction, self._name, reached)
             is_committed = self._transactions.commit(transaction)
         except ClientError as error:
             if isinstance(error, Refused) and error.code in _FENCED:
                 raise self._fenced from error
+            self._transactions.abort(transaction)
+            raise
+        except QueueError:
             self._transactions.abort(transaction)
             raise
         if not is_committed:
@@ -221,14 +226,49 @@ class Sender:
         """Wait until all that was committed, offsets too, has come into effect: before that none begins."""
         self._transactions.begin(self._name, TRANSACTION_MS)
 
+    def _write(self, batches: Mapping[TopicPartition, list[Record]]) -> None:
+        """Write a batch for each partition; one that is too large for its topic goes in halves."""
+        built = {where: self._build(where, batch) for where, batch in batches.items()}
+        try:
+            written = send(self._cluster, built, timeout_ms=_PRODUCE_MS, transactional_id=self._name)
+        except Refused as error:
+            if error.code not in UNSENDABLE:
+                raise
+            self._write_singly(batches, error)
+            return
+        for where, batch in batches.items():
+            self._sequences[where] = (self._sequences.get(where, 0) + len(batch)) & 0x7FFFFFFF
+        dropped = next((where for where, at in written.items() if at.base_offset < 0), None)
+        if dropped is not None:
+            raise QueueError(
+                f"{dropped} is full and drops what comes (headrace.overflow=drop-newest): wait until its consumers "
+                "have caught up, or give it another limit"
+            )
+
+    def _write_singly(self, batches: Mapping[TopicPartition, list[Record]], error: Refused) -> None:
+        """Write all that can be written of batches one of which was refused.
+
+        What was written the first time is known by its sequence numbers. In the end it is certain how many were used.
+        """
+        failure: Refused | None = None
+        for where, batch in batches.items():
+            half = len(batch) if len(batches) > 1 else len(batch) // 2
+            if not half or (len(batches) == 1 and error.code not in _TOO_LARGE):
+                raise error
+            try:
+                for some in filter(None, (batch[:half], batch[half:])):
+                    self._write({where: some})
+            except Refused as refused:
+                failure = failure or refused
+        if failure is not None:
+            raise failure
+
     def _build(self, where: TopicPartition, records: list[Record]) -> bytes:
-        sequence = self._sequences.get(where, 0)
-        self._sequences[where] = (sequence + len(records)) & 0x7FFFFFFF
         return build_batch(
             [record._replace(offset=number) for number, record in enumerate(records)],
             producer_id=self._transaction.producer_id,
             producer_epoch=self._transaction.epoch,
-            base_sequence=sequence,
+            base_sequence=self._sequences.get(where, 0),
             transactional=True,
         )
 

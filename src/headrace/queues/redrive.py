@@ -23,7 +23,7 @@ from headrace.delivery.headers import DEDUP_ID, EXPIRES_AT
 from headrace.delivery.letters import Letter, takes_back
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
-from headrace.queues.moving import TRANSACTION_MS, Sender
+from headrace.queues.moving import TRANSACTION_MS, UNSENDABLE, Sender
 from headrace.records import Record
 
 _MOST_LETTERS: Final = 500  # of a transaction
@@ -87,10 +87,24 @@ def redrive(
     def send_chosen() -> None:
         ready = [(found, where) for found in chosen if (where := records.look_up(found.letter, done.left)) is not None]
         chosen.clear()
-        if sender is not None and ready:
-            sender.send(_steps(ready))
-        done.sent += len(ready)
+        send(ready)
         on_progress(done)
+
+    def send(ready: list[tuple[FoundLetter, _Place]]) -> None:
+        """Send all of them or, if some are such that their topic does not take them, the others."""
+        try:
+            if sender is not None and ready:
+                sender.send(_steps(ready))
+        except Refused as error:
+            if error.code not in UNSENDABLE:
+                raise
+            if len(ready) == 1:
+                _count(done.left, f"their topic {ready[0][1].partition.topic!r} refuses them: {error.code.meaning}")
+                return
+            send(ready[: len(ready) // 2])
+            send(ready[len(ready) // 2 :])
+        else:
+            done.sent += len(ready)
 
     size = 0
     for some in _read(cluster, live):
