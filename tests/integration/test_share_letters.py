@@ -380,7 +380,8 @@ def test_what_is_released_comes_again_when_its_time_has_come(wire: Wire) -> None
         released_at = time.monotonic()
         assert refused(sharer.acknowledge((0, 0, [RELEASE], own))) == [0]
         acquire(sharer, 1)
-        assert time.monotonic() - released_at >= least_s
+        # The broker counts from when its turn began, in whole milliseconds, which may have been before we asked.
+        assert time.monotonic() - released_at >= least_s - 0.05
     assert refused(sharer.acknowledge((0, 0, [RELEASE], {"retry_after_ms": 3_600_000}))) == [0]
     wire.produce(topic, batch_of(b"1"))
     answer = sharer.fetch_some()
