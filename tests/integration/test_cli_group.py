@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import subprocess
 import time
 from functools import partial
@@ -231,6 +232,45 @@ def test_a_share_group(headrace, broker, orders):
     assert check_a_share_group(headrace, broker, orders, "workers") == 10  # Kafka moves it when it sees fit
 
 
+def test_alter_and_see_it_in_describe(headrace, broker, orders):
+    settings = {"headrace.order": "key", "headrace.retry.backoff.ms": "1000"}
+    done = headrace("group", "alter", "ordered", *(f"{name}={value}" for name, value in settings.items()))
+    assert done.code == 0
+    assert done.out.startswith("changed ordered: headrace.order=key, headrace.retry.backoff.ms=1000")
+    assert "no such group yet" in done.out
+    with sharing_member(broker, group="ordered"):
+        own = {**settings, "share.auto.offset.reset": "earliest"}
+        assert headrace("group", "describe", "ordered", "--json").json["configs"] == own
+        assert re.search(r"headrace\.order +key *\n", headrace("group", "describe", "ordered").out)
+        done = headrace("group", "alter", "ordered", "--unset", "headrace.order", "headrace.retry.jitter=5", "--json")
+        assert done.json == {
+            "group": "ordered",
+            "exists": True,
+            "configs": {"headrace.retry.jitter": "5"},
+            "unset": ["headrace.order"],
+        }
+        own = {**own, "headrace.retry.jitter": "5"}
+        del own["headrace.order"]
+        assert headrace("group", "describe", "ordered", "--json").json["configs"] == own
+    for name in own:
+        assert headrace("group", "alter", "ordered", "--unset", name).code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("headrace.ordr=key", ["group 'wrong'", "'headrace.ordr'", "did you mean 'headrace.order'?"]),
+        ("headrace.order=kye", ["headrace.order='kye'", "none, key, single"]),
+        ("headrace.filter=)(", ["headrace.filter is invalid", "character 1"]),
+        ("share.record.lock.duration.ms=1", ["group.share.min.record.lock.duration.ms=15000"]),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence_and_changes_nothing(headrace, broker, orders, change, words):
+    commit(broker, {0: 1}, group="wrong")
+    assert_one_sentence(headrace("group", "alter", "wrong", "headrace.retry.backoff.ms=7", change), *words)
+    assert headrace("group", "describe", "wrong", "--json").json["configs"] == {}
+
+
 def test_describe_without_members(headrace, broker, orders):
     commit(broker, {1: 2})
     described = headrace("group", "describe", "billing", "--json").json
@@ -450,6 +490,10 @@ def test_nothing_to_reset(headrace, broker, orders):
         ([*RESET, "--all-topics", "--to", "soon"], ["'soon' is not a place to continue from"]),
         ([*RESET, "--topic", "orders:x", "--to", "0"], ["'orders:x' is not TOPIC"]),
         (["reset", "billing", "--all-topics", "--to", "0"], ["to reset billing, give --yes"]),
+        (["alter", "billing"], ["nothing to change"]),
+        (["alter", "billing", "headrace.order"], ["'headrace.order' is not NAME=VALUE"]),
+        (["alter", "billing", "--unset", "headrace.odrer"], ["did you mean 'headrace.order'?"]),
+        (["alter", "billing", "headrace.order=key", "--unset", "headrace.order"], ["both given a value and unset"]),
         (["delete", "billing"], ["to delete billing, give --yes"]),
         (["delete"], ["Missing argument"]),
     ],
@@ -476,4 +520,4 @@ def test_groups_come_from_the_broker_when_completed(headrace, broker, orders, mo
     for command in ("describe", "reset", "delete"):
         assert complete(f"headrace group {command} bil") == ["billing", "billing-late"]
     assert complete("headrace group reset billing --topic or") == ["orders"]
-    assert set(complete("headrace group ")) == {"list", "describe", "reset", "delete"}
+    assert set(complete("headrace group ")) == {"list", "describe", "alter", "reset", "delete"}

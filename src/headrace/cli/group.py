@@ -1,10 +1,11 @@
-"""`headrace group`: look at consumer groups, see how far behind they are, move them, delete them."""
+"""`headrace group`: look at groups of any kind, see how far behind they are, change, move and delete them."""
 
 import click
 
 from headrace.cli.group_text import lag_as_json, print_lag
 from headrace.cli.output import console, json_option, print_json, print_table
 from headrace.cli.parameters import (
+    PAIR,
     TARGET,
     TOPIC_PARTITIONS,
     bootstrap_option,
@@ -15,6 +16,7 @@ from headrace.cli.parameters import (
     group_argument,
 )
 from headrace.client.address import Address
+from headrace.client.admin import alter_group_configs, configs_of_groups
 from headrace.client.coordinators import Coordinators
 from headrace.client.groups import GroupListing, delete_groups, describe_group, list_groups
 from headrace.client.lag import describe_lag
@@ -23,6 +25,7 @@ from headrace.client.resets import Move, Shift, plan_reset
 from headrace.client.resets import reset as reset_offsets
 from headrace.clock import SystemClock
 from headrace.connect.sync.places import Owner, check_movable, check_unused, find_owner
+from headrace.errors import nearest
 
 # Kafka's names for the states of groups of all kinds.
 _STATES = (
@@ -39,7 +42,7 @@ _STATES = (
 
 @click.group()
 def group() -> None:
-    """Look at consumer groups, move them to another place in the log, delete them."""
+    """Look at groups, change their settings, move them to another place in the log, delete them."""
 
 
 @group.command("list")
@@ -83,7 +86,7 @@ def list_all(states: tuple[str, ...], bootstrap: tuple[Address, ...], as_json: b
 @bootstrap_option
 @json_option
 def describe(name: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
-    """Show the members of GROUP and how far it is behind in each partition.
+    """Show the members of GROUP, how far it is behind in each partition, and the settings that are its own.
 
     A share group may finish records in any order: it has finished everything before the offset where it begins, and
     what it finished behind that is not part of its lag.
@@ -100,11 +103,59 @@ def describe(name: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
         coordinators = Coordinators(cluster)
         described = describe_lag(coordinators, name)
         owner = find_owner(coordinators, name)
+        # A Kafka before 3.8 has no settings of groups, and not everybody may see them: the rest is shown all the same.
+        configs = configs_of_groups(cluster, [name], skip_refused=True).get(name)
+    own = None if configs is None else {each.name: each.value for each in configs.values() if each.is_own}
     now_ms = SystemClock().now_ms()
     if as_json:
-        print_json(lag_as_json(described, now_ms) | {"owner": owner.as_json() if owner else None})
+        print_json(lag_as_json(described, now_ms) | {"owner": owner.as_json() if owner else None, "configs": own})
     else:
         print_lag(described, now_ms, owner)
+        if own:
+            console().print()
+            print_table(["setting", "value"], sorted(own.items()))
+
+
+@group.command()
+@group_argument
+@click.argument("changes", nargs=-1, type=PAIR, metavar="[SETTING=VALUE]…")
+@click.option("--unset", multiple=True, metavar="SETTING", help="Put a setting back to its default.")
+@bootstrap_option
+@json_option
+def alter(
+    name: str,
+    changes: tuple[tuple[str, str], ...],
+    unset: tuple[str, ...],
+    bootstrap: tuple[Address, ...],
+    as_json: bool,
+) -> None:
+    """Change settings of GROUP: all that are named or, if one is refused, none.
+
+    A group that does not exist yet may have settings already, and begins with them.
+
+    \b
+      headrace group alter mailers share.record.lock.duration.ms=60000 headrace.retry.backoff.ms=1000
+      headrace group alter mailers --unset headrace.retry.backoff.ms
+    """
+    wanted = dict(changes)
+    if not wanted and not unset:
+        raise click.UsageError("nothing to change: give SETTING=VALUE, or --unset SETTING")
+    if both := sorted(wanted.keys() & set(unset)):
+        raise click.UsageError(f"{both[0]} is both given a value and unset")
+    with connect(bootstrap) as cluster:
+        known = configs_of_groups(cluster, [name])[name] if unset else {}
+        for key in [key for key in unset if key not in known]:  # which a broker takes for one that has its default
+            raise click.UsageError(f"unknown setting {key!r}: {nearest(key, known, otherwise='check its name')}")
+        alter_group_configs(cluster, name, changes=wanted, unset=unset)
+        exists = name in {found.name for found in list_groups(cluster)}
+    if as_json:
+        print_json({"group": name, "exists": exists, "configs": wanted, "unset": list(unset)})
+        return
+    done = [f"{key}={value}" for key, value in wanted.items()]
+    done += [f"{key} back to its default" for key in unset]
+    click.echo(
+        f"changed {name}: {', '.join(done)}{'' if exists else ' (for when it begins: there is no such group yet)'}"
+    )
 
 
 @group.command()

@@ -24,7 +24,7 @@ from headrace.cli.record_text import as_coloured_line, as_json, as_line
 from headrace.cli.tail import holds
 from headrace.cli.where import Node
 from headrace.client.address import Address
-from headrace.client.admin import settings_of_groups, settings_of_topics
+from headrace.client.admin import configs_of_topics
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.fetch import FetchOptions
@@ -38,7 +38,7 @@ from headrace.model import TopicPartition
 from headrace.queues.message import QueueError
 from headrace.queues.moving import Mover, plan_purge
 from headrace.queues.moving import purge as purge_group
-from headrace.queues.overview import LETTERS_SETTING, Letters, Queue, QueueGroup, find_queues
+from headrace.queues.overview import LETTERS_SETTING, Letters, Queue, QueueGroup, find_queues, letter_topics_of
 from headrace.queues.redrive import Redriven
 from headrace.queues.redrive import redrive as send_back
 
@@ -167,8 +167,8 @@ def _partition_row(lag: PartitionLag, now_ms: int) -> list[object]:
 
 def _own_settings(cluster: Cluster, found: Queue) -> dict[str, str]:
     """What makes the topic a queue, as it is set."""
-    told = settings_of_topics(cluster, [found.topic]).get(found.topic, {})
-    return {key: value for key, value in sorted(told.items()) if key.startswith(_PREFIXES)}
+    told = configs_of_topics(cluster, [found.topic], skip_refused=True).get(found.topic, {})
+    return {key: told[key].value or "" for key in sorted(told) if key.startswith(_PREFIXES)}
 
 
 def _find(cluster: Cluster, name: str) -> Queue:
@@ -365,8 +365,7 @@ def _letters_topic(cluster: Cluster, name: str, group: str | None) -> str:
     found = _find(cluster, name)
     if not found.groups and group is None:
         return name
-    topics = settings_of_groups(cluster, [each.name for each in found.groups], [LETTERS_SETTING])
-    named = {each: topic for each, found in topics.items() if (topic := found.get(LETTERS_SETTING))}
+    named = letter_topics_of(cluster, [each.name for each in found.groups])
     if group is None and len(set(named.values())) == 1:
         return next(iter(named.values()))
     chosen = _choose(found, group).name

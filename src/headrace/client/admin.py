@@ -151,9 +151,9 @@ def alter_configs(
     _alter_configs(cluster, _TOPIC_RESOURCE, name, changes, unset, validate_only=validate_only)
 
 
-def alter_group_configs(cluster: Cluster, group: str, *, changes: Mapping[str, str]) -> None:
-    """Change some settings of a group, which need not be there yet (KIP-848)."""
-    _alter_configs(cluster, _GROUP_RESOURCE, group, changes, ())
+def alter_group_configs(cluster: Cluster, group: str, *, changes: Mapping[str, str], unset: Iterable[str] = ()) -> None:
+    """Change some settings of a group, which need not be there yet (KIP-848), and put others back to their default."""
+    _alter_configs(cluster, _GROUP_RESOURCE, group, changes, unset)
 
 
 def _alter_configs(
@@ -189,71 +189,51 @@ def _alter_configs(
     cluster.run_with_retries(ask)
 
 
-def describe_configs(cluster: Cluster, name: str) -> list[Config]:
-    return _describe_configs(cluster, _TOPIC_RESOURCE, name)
+def describe_configs(cluster: Cluster, topic: str) -> list[Config]:
+    """The settings of a topic, by name."""
+    found = configs_of_topics(cluster, [topic])[topic]
+    return [found[name] for name in sorted(found)]
 
 
-def describe_group_configs(cluster: Cluster, group: str) -> list[Config]:
-    """The settings of a group, as they are or will be."""
-    return _describe_configs(cluster, _GROUP_RESOURCE, group)
+def configs_of_topics(
+    cluster: Cluster, topics: Iterable[str], keys: Iterable[str] | None = None, *, skip_refused: bool = False
+) -> dict[str, dict[str, Config]]:
+    """Some settings of many topics at once, or all; topics whose settings the broker does not tell may be left out."""
+    return _configs_of(cluster, _TOPIC_RESOURCE, topics, keys, skip_refused=skip_refused)
 
 
-def _describe_configs(cluster: Cluster, resource: int, name: str) -> list[Config]:
+def configs_of_groups(
+    cluster: Cluster, groups: Iterable[str], keys: Iterable[str] | None = None, *, skip_refused: bool = False
+) -> dict[str, dict[str, Config]]:
+    """The same of groups, which need not be there yet."""
+    return _configs_of(cluster, _GROUP_RESOURCE, groups, keys, skip_refused=skip_refused)
+
+
+def _configs_of(
+    cluster: Cluster, resource: int, names: Iterable[str], keys: Iterable[str] | None, *, skip_refused: bool
+) -> dict[str, dict[str, Config]]:
+    wanted = None if keys is None else list(keys)
     request = DescribeConfigsRequest(
-        resources=[DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=None)]
+        resources=[
+            DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=wanted)
+            for name in names
+        ]
     )
 
-    def ask() -> list[Config]:
-        response = cluster.any_broker().request(request, DescribeConfigsResponse)
-        for result in response.results:
-            if result.error_code:
+    def ask() -> dict[str, dict[str, Config]]:
+        found = {}
+        for result in cluster.any_broker().request(request, DescribeConfigsResponse).results:
+            name = result.resource_name
+            if not result.error_code:
+                found[name] = {
+                    each.name: Config(each.name, each.value, each.config_source in _OWN) for each in result.configs
+                }
+            elif not skip_refused:
                 doing = f"cannot read the settings of {_RESOURCES[resource]} {name!r}"
                 _refuse(cluster, doing, name, result.error_code, result.error_message)
-        return sorted(
-            (
-                Config(config.name, config.value, config.config_source in _OWN)
-                for result in response.results
-                for config in result.configs
-            ),
-            key=lambda config: config.name,
-        )
+        return found
 
-    return cluster.run_with_retries(ask)
-
-
-def settings_of_topics(
-    cluster: Cluster, names: Iterable[str], keys: Iterable[str] | None = None
-) -> dict[str, dict[str, str]]:
-    """Some settings of many topics at once, or all; what a broker does not know or does not tell is left out."""
-    return _some_settings(cluster, _TOPIC_RESOURCE, names, keys)
-
-
-def settings_of_groups(
-    cluster: Cluster, names: Iterable[str], keys: Iterable[str] | None = None
-) -> dict[str, dict[str, str]]:
-    """The same of groups."""
-    return _some_settings(cluster, _GROUP_RESOURCE, names, keys)
-
-
-def _some_settings(
-    cluster: Cluster, resource_type: int, names: Iterable[str], keys: Iterable[str] | None
-) -> dict[str, dict[str, str]]:
-    wanted = None if keys is None else list(keys)
-    resources = [
-        DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=wanted)
-        for name in names
-    ]
-    if not resources:
-        return {}
-
-    def ask() -> dict[str, dict[str, str]]:
-        response = cluster.any_broker().request(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
-        return {
-            result.resource_name: {config.name: config.value for config in result.configs if config.value is not None}
-            for result in response.results
-        }
-
-    return cluster.run_with_retries(ask)
+    return cluster.run_with_retries(ask) if request.resources else {}
 
 
 def describe_broker_settings(cluster: Cluster) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from headrace.client.admin import settings_of_groups, settings_of_topics
+from headrace.client.admin import configs_of_groups, configs_of_topics
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import Refused, UnknownGroup, UnknownTopic
@@ -138,11 +138,19 @@ class QueueLook:
 
 def declared_queues(cluster: Cluster, topics: Iterable[str]) -> set[str]:
     """Those of the topics that are set to be queues; no topic of a Kafka is."""
-    settings = settings_of_topics(cluster, topics, [QUEUE_SETTING])
-    return {topic for topic, found in settings.items() if found.get(QUEUE_SETTING) == "true"}
+    settings = configs_of_topics(cluster, topics, [QUEUE_SETTING], skip_refused=True)
+    return {
+        topic for topic, found in settings.items() if QUEUE_SETTING in found and found[QUEUE_SETTING].value == "true"
+    }
 
 
 # --- dead letters
+
+
+def letter_topics_of(cluster: Cluster, groups: Iterable[str]) -> dict[str, str]:
+    """The topics for dead letters of those of the groups that have one."""
+    settings = configs_of_groups(cluster, groups, [LETTERS_SETTING], skip_refused=True)
+    return {group: topic for group, found in settings.items() for each in found.values() if (topic := each.value)}
 
 
 @dataclass(slots=True)
@@ -163,8 +171,7 @@ class LetterCounter:
 
     def count_of(self, cluster: Cluster, groups: Iterable[str]) -> dict[str, Letters]:
         """The letters of each of the groups that has a topic for them."""
-        settings = settings_of_groups(cluster, groups, [LETTERS_SETTING])
-        topics = {group: found[LETTERS_SETTING] for group, found in settings.items() if found.get(LETTERS_SETTING)}
+        topics = letter_topics_of(cluster, groups)
         counts = {topic: self.count(cluster, topic) for topic in set(topics.values())}
         self._counted = {topic: counted for topic, counted in self._counted.items() if topic in counts}
         return {group: counts[topic] for group, topic in topics.items()}

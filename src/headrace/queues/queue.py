@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import alter_group_configs, describe_configs, describe_group_configs, ensure_topic
+from headrace.client.admin import alter_group_configs, configs_of_groups, describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
 from headrace.client.errors import Refused
@@ -344,7 +344,7 @@ class Queue:
         if self._is_ours:
             wanted[LETTERS_SETTING] = _LETTERS_PREFIX + self.name
         try:
-            known = {config.name: config for config in describe_group_configs(cluster, self.group)}
+            known = configs_of_groups(cluster, [self.group])[self.group]
             changes = {
                 name: value
                 for name, value in wanted.items()
