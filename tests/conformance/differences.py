@@ -51,7 +51,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Some requests and answers have fields of ours",
         "They are tagged fields from 10000 on, which every client and every broker skips that does not know them: what "
         "is in flight, and how often records were delivered again, in the offsets of share groups; in "
-        "acknowledgements, why a record is released or rejected, and when it may come again.",
+        "acknowledgements, why a record is released or rejected, when it may come again, and the transaction that "
+        "finishes it or has it come again.",
         (),
     ),
     Difference(

@@ -5,6 +5,7 @@ never delivered again; none is delivered more often than the limit; none is lost
 held or available; and the records that were written so far, read again, give the same state but for who holds what.
 A group may go by keys: then whatever is delivered is the first unfinished record of its key. Or it has a single active
 member: then nobody else is given anything before that one is gone.
+What is acknowledged in a transaction is held, over any restart, until that ends, and then finished or available again.
 Where the group has a topic for dead letters, what is given up is finished by its letter and by nothing else.
 """
 
@@ -26,9 +27,10 @@ from headrace.coordinator.share.coordinator import (
     ShareCoordinator,
     SnapshotWanted,
     Started,
+    TransactionEnded,
     Truncated,
 )
-from headrace.coordinator.share.partition import Acquisition, Moment, RecordState, Run, ShareLimits, Span
+from headrace.coordinator.share.partition import Acquisition, Moment, Producer, RecordState, Run, ShareLimits, Span
 from headrace.coordinator.share.records import ShareKey, decode, encode
 from headrace.delivery.order import Order
 from headrace.protocol.errors import ErrorCode
@@ -38,7 +40,8 @@ KEY = ShareKey("group", b"t" * 16, 0)
 MEMBERS = st.sampled_from(["a", "b", "c"])
 LONG_KEY = b"k" * 100
 KEYS = st.sampled_from([b"x", b"x", b"y", LONG_KEY, None])
-AVAILABLE, HELD, GIVEN_UP, FINISHED = "available", "held", "given up", "finished"
+AVAILABLE, HELD, PENDING, GIVEN_UP, FINISHED = "available", "held", "pending", "given up", "finished"
+PRODUCERS = st.builds(Producer, st.integers(0, 1), st.integers(0, 2))
 
 
 @dataclass
@@ -51,6 +54,8 @@ class Record:
     deadline_ms: int = 0
     kept_until_ms: int = 0
     reason: str = ""  # of the last failure, where there are letters
+    producer: Producer | None = None  # in whose transaction it is acknowledged
+    ack: AckType | None = None
 
 
 class ShareMachine(RuleBasedStateMachine):
@@ -231,8 +236,60 @@ class ShareMachine(RuleBasedStateMachine):
         self.let_go()
 
     def let_go(self):
-        if self.is_retiring and not any(r.state == HELD and r.holder == self.active for r in self.records):
+        if self.is_retiring and not any(r.state in (HELD, PENDING) and r.holder == self.active for r in self.records):
             self.active, self.is_retiring = "", False
+
+    @rule(member=MEMBERS, producer=PRODUCERS, data=st.data(), is_lost=st.booleans())
+    def acknowledge_in_a_transaction(self, member, producer, data, is_lost):
+        held = [
+            offset for offset, record in enumerate(self.records) if record.state == HELD and record.holder == member
+        ]
+        if not held:
+            return
+        offsets = data.draw(st.lists(st.sampled_from(held), min_size=1, max_size=3, unique=True))
+        kinds = data.draw(
+            st.lists(
+                st.sampled_from([AckType.ACCEPT, AckType.GAP, AckType.REJECT]),
+                min_size=len(offsets),
+                max_size=len(offsets),
+            )
+        )
+        batches = [
+            Acknowledgement(offset, offset, [ack], reason="no such customer")
+            for offset, ack in zip(offsets, kinds, strict=True)
+        ]
+        decision = self.tell(Acknowledged(KEY, member, batches, self.limits, producer), is_lost=is_lost)
+        if is_lost:
+            return
+        assert decision.refusals == (None,)
+        for offset, ack in zip(offsets, kinds, strict=True):
+            record = self.records[offset]
+            record.state, record.producer, record.ack = PENDING, producer, ack
+            if ack is AckType.REJECT and self.limits.has_letters:
+                record.reason = "no such customer"
+
+    @rule(producer=PRODUCERS, is_committed=st.booleans(), is_lost=st.booleans())
+    def end_transaction(self, producer, is_committed, is_lost):
+        """Of a producer every transaction up to this epoch ends, once and for all: to say so again changes nothing."""
+        event = TransactionEnded(KEY, producer, self.limits, is_committed)
+        self.tell(event, is_lost=is_lost)
+        if is_lost:
+            return
+        for record in self.records:
+            of = record.producer
+            if record.state != PENDING or of.id != producer.id or of.epoch > producer.epoch:
+                continue
+            record.producer = None
+            if not is_committed:
+                self.release(record, "aborted", -1)
+            elif record.ack is AckType.REJECT:
+                self.give_up(record, record.reason or "rejected")
+            else:
+                record.state = FINISHED
+        self.let_go()
+        before = list(self.partition.runs)
+        self.tell(event)
+        assert self.partition.runs == before
 
     @rule(member=MEMBERS)
     def stop_fetching(self, member):
@@ -282,11 +339,18 @@ class ShareMachine(RuleBasedStateMachine):
             if record.state == GIVEN_UP and not has_letters:
                 record.state = FINISHED
 
-    @rule(member=MEMBERS, first=st.integers(0, 30), size=st.integers(1, 4), also=st.booleans())
-    def acknowledge_what_is_not_held(self, member, first, size, also):
+    @rule(
+        member=MEMBERS,
+        first=st.integers(0, 30),
+        size=st.integers(1, 4),
+        also=st.booleans(),
+        producer=st.none() | PRODUCERS,
+    )
+    def acknowledge_what_is_not_held(self, member, first, size, also, producer):
         last = first + size - 1
         open_part = [self.records[o] for o in range(max(first, self.partition.start), min(last + 1, self.end))]
-        if open_part and last < self.partition.end and all(r.state == HELD and r.holder == member for r in open_part):
+        is_mine = open_part and all(r.state == HELD and r.holder == member for r in open_part)
+        if is_mine and last < self.partition.end and (producer is None or first >= self.partition.start):
             return
         batches = [Acknowledgement(first, last, [AckType.ACCEPT])]
         mine = [
@@ -295,10 +359,11 @@ class ShareMachine(RuleBasedStateMachine):
         if also and mine:  # nothing of a request that is refused in part is carried out
             batches.insert(0, Acknowledgement(mine[0], mine[0], [AckType.ACCEPT]))
         before = list(self.partition.runs)
-        if last < self.partition.start:  # there is nothing left to say of it
+        is_past = producer is None and last < self.partition.start  # there is nothing left to say of it
+        if is_past:
             batches = batches[-1:]
-        (refusal,) = self.tell(Acknowledged(KEY, member, batches, self.limits)).refusals
-        if last < self.partition.start:
+        (refusal,) = self.tell(Acknowledged(KEY, member, batches, self.limits, producer)).refusals
+        if is_past:
             assert refusal is None
             assert self.partition.runs == before
             return
@@ -367,16 +432,20 @@ class ShareMachine(RuleBasedStateMachine):
     def crash(self):
         self.coordinator = self.reloaded()
         self.partition.advance(self.log_start)
-        self.active, self.is_retiring = "", False
         for record in self.records:
             record.kept_until_ms = 0
-            if record.state == HELD:
+            if record.state == PENDING:
+                record.holder = "before a restart"
+            elif record.state == HELD:
                 record.state, record.holder = AVAILABLE, ""
                 record.deliveries -= 1
             elif record.state == FINISHED and not record.is_deliverable and record.deliveries == 0:
                 record.state = AVAILABLE  # it is passed over again
         for record in self.records[: self.partition.start]:
             record.state = FINISHED
+        # Whoever has something in a transaction is the one active member, if there is to be one, and retires.
+        is_one = self.limits.order is Order.SINGLE and any(record.state == PENDING for record in self.records)
+        self.active, self.is_retiring = ("before a restart" if is_one else ""), is_one
         self.tell(LimitsChanged(KEY, self.limits))
         for record in self.records[: self.partition.end]:
             if record.state == AVAILABLE and record.deliveries >= self.limits.delivery_count:
@@ -419,6 +488,9 @@ class ShareMachine(RuleBasedStateMachine):
                     assert (record.state, record.holder) == (HELD, run.holder)
                     assert record.deadline_ms == run.deadline_ms > self.now_ms
                     assert record.deliveries == run.deliveries
+                elif run.state is RecordState.PENDING:
+                    assert (record.state, record.producer, record.ack) == (PENDING, *run.pending)
+                    assert (record.deliveries, record.holder) == (run.deliveries, run.holder)
                 elif run.state in (RecordState.AVAILABLE, RecordState.KEPT_BACK):
                     assert record.state == AVAILABLE
                     assert run.state is RecordState.AVAILABLE or not self.has_turn(offset), "nobody will be woken"
@@ -431,6 +503,8 @@ class ShareMachine(RuleBasedStateMachine):
                 else:
                     assert record.state == FINISHED
         assert all(record.state == AVAILABLE for record in self.records[partition.end :] if record.is_deliverable)
+        expected = {record.producer for record in self.records if record.state == PENDING}
+        assert {producer for _, producer in self.coordinator.pending()} == expected
 
     @invariant()
     def what_is_written_gives_the_same_state(self):
@@ -446,8 +520,8 @@ def kept_state(partition, offset):
         return FINISHED
     for run in partition.kept():
         if run.first <= offset <= run.last:
-            return FINISHED if run.is_finished else (run.state, run.deliveries, run.failure)
-    return RecordState.AVAILABLE, 0, None
+            return FINISHED if run.is_finished else (run.state, run.deliveries, run.failure, run.pending)
+    return RecordState.AVAILABLE, 0, None, None
 
 
 TestShareMachine = ShareMachine.TestCase

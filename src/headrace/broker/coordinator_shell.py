@@ -73,7 +73,7 @@ class CoordinatorShell:
 
     def request(self, make_event: Callable[[RequestToken], object]) -> Deferred[Message | None]:
         """Ask for a client; the answer may come much later."""
-        self._notice_cut()  # before this one waits, too
+        self.notice_cut()  # before this one waits, too
         self._next_token += 1
         token = RequestToken(self._next_token)
         event = make_event(token)  # which may fail: nobody waits yet
@@ -125,7 +125,7 @@ class CoordinatorShell:
 
     def tell(self, event: object) -> Decision | None:
         """Have the coordinator decide, and carry the decision out; None if it could not be written."""
-        self._notice_cut()
+        self.notice_cut()
         return self._carry_on(event)
 
     def _carry_on(self, event: object) -> Decision | None:
@@ -136,7 +136,7 @@ class CoordinatorShell:
 
     def ask_now(self, make_event: Callable[[RequestToken], object]) -> tuple[Message | None, list[Log]]:
         """The answer at once, and the logs that must be durable before anybody outside is told of it."""
-        self._notice_cut()
+        self.notice_cut()
         self._next_token += 1
         token = RequestToken(self._next_token)
         decision = self._decide_and_write(make_event(token))
@@ -181,7 +181,7 @@ class CoordinatorShell:
 
     def when_durable(self, done: Callable[[StorageError | None], None]) -> None:
         """Call `done` once everything written so far is on the disk, or with the error."""
-        if self._notice_cut():
+        if self.notice_cut():
             done(StorageError("what was decided was lost before it was on the disk: ask again"))
             return
         logs = self._not_durable()
@@ -199,7 +199,7 @@ class CoordinatorShell:
             self._runtime.appended(log, log.end_offset, settle)
         settle(None)
 
-    def _notice_cut(self) -> bool:
+    def notice_cut(self) -> bool:
         """Read everything anew if the end of the log is gone: what is known here may rest on it."""
         if not self.log.was_cut:
             return False
@@ -231,7 +231,7 @@ class CoordinatorShell:
             self.retry(self._carry_out_later, Decision(effects=decision.effects), life)
 
     def _carry_out_later(self, decision: Decision, life: int) -> None:
-        if not self._notice_cut() and life == self._life:  # else it was never decided
+        if not self.notice_cut() and life == self._life:  # else it was never decided
             self._settle(decision)
 
     def _set_timer(self, key: Hashable, at_ms: int | None, now_ms: int) -> None:

@@ -139,7 +139,10 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.SHARE_GROUP_HEARTBEAT: (share_groups.heartbeat, Needs(group=READ, each={TOPIC: DESCRIBE})),
     ApiKey.SHARE_GROUP_DESCRIBE: (share_groups.describe, Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE})),
     ApiKey.SHARE_FETCH: (share_fetch.fetch, Needs(group=READ, each={TOPIC: READ})),
-    ApiKey.SHARE_ACKNOWLEDGE: (share_acknowledge.acknowledge, Needs(group=READ, each={TOPIC: READ})),
+    ApiKey.SHARE_ACKNOWLEDGE: (
+        share_acknowledge.acknowledge,
+        Needs(transactional_id=WRITE, group=READ, each={TOPIC: READ}),
+    ),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (
         share_groups.describe_offsets,
         Needs(each={GROUP: DESCRIBE, TOPIC: DESCRIBE}),

@@ -263,6 +263,7 @@ class Runtime:
             self,
             self.topics,
             self.groups,
+            self.shares,
             _transaction_config(config, self.groups.log.partition_count),
             partitions=config.number("transaction.state.log.num.partitions"),
             next_producer_id=self.identity.next_producer_id,

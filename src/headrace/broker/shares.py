@@ -6,7 +6,7 @@ its partition becomes available; and state that no group has any more is gone, a
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinator_log import CoordinatorLog, replay
@@ -31,15 +31,15 @@ from headrace.coordinator.share.coordinator import (
     ShareEvent,
     SnapshotWanted,
     Started,
+    TransactionEnded,
     Truncated,
 )
 from headrace.coordinator.share.offset_reset import EARLIEST, read_duration_ms
-from headrace.coordinator.share.partition import Acquisition, Run, ShareLimits, SharePartition, Span
+from headrace.coordinator.share.partition import Acquisition, Producer, Run, ShareLimits, SharePartition, Span
 from headrace.coordinator.share.records import STATE_TOPIC, ShareKey, decode, encode, key_of
 from headrace.delivery.order import Order
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
-from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 from headrace.storage.reading import first_at_or_after
 from headrace.telemetry.logs import get_logger
@@ -209,23 +209,57 @@ class Shares:
 
     def _carry_out_turn(self, is_made: bool) -> None:
         turn, self._turn = self._turn, []
-        events = [event for some, _ in turn for event in some]
-        decision = self._tell(events) if is_made else None
-        if decision is None:
-            for _, done in turn:
-                done.set(None)
-            return
-        refusals = decision.refusals
 
-        def settle(error: StorageError | None) -> None:
+        def settle(refusals: Refusals | None) -> None:
             position = 0
             for some, done in turn:
-                done.set(None if error else refusals[position : position + len(some)])
+                done.set(None if refusals is None else refusals[position : position + len(some)])
                 position += len(some)
 
-        self._shell.when_durable(settle)
+        self._carry_out([event for some, _ in turn for event in some] if is_made else None, settle)
+
+    def _carry_out(self, events: Sequence[ShareEvent] | None, settle: Callable[[Refusals | None], None]) -> None:
+        """Have events carried out, and `settle` called when that is durable, or with None if it cannot be written."""
+        decision = self._tell(events) if events is not None else None
+        if events is None or decision is None:
+            settle(None)
+            return
+        refusals = decision.refusals
+        self._shell.when_durable(lambda error: settle(None if error else refusals))
         for key in {event.key for event in events}:
             self._look_again(key)
+
+    # --- acknowledged in transactions
+
+    def submit_now(self, events: Sequence[ShareEvent]) -> Deferred[Refusals | None]:
+        """As `submit`, but in this very moment: a transaction that is open now may have ended by the end of the turn.
+
+        Its topic is there, for otherwise nobody could have acquired anything.
+        """
+        done: Deferred[Refusals | None] = Deferred()
+        self._carry_out(events if self.log.is_made else None, done.set)
+        return done
+
+    def pending(self) -> set[tuple[int, Producer]]:
+        """The transactions in which something is acknowledged, each with the partition of the topic that says so."""
+        return {(self.log.partition_of(key.text), producer) for key, producer in self.coordinator.pending()}
+
+    def end_transaction(self, index: int, producer: Producer, *, is_committed: bool) -> bool:
+        """Carry out, or release, what this partition of the topic has of a producer's transactions up to an epoch.
+
+        Whether that is written. To do it again does no harm, so that it takes no marker in the topic.
+        """
+        self._shell.notice_cut()  # with which what was ended, and is not any more, is pending again
+        events = [
+            TransactionEnded(key, producer, self.limits(key.group_id), is_committed)
+            for key in {key for key, of in self.coordinator.pending() if of.id == producer.id}
+            if self.log.partition_of(key.text) == index
+        ]
+        if events and self._tell(events) is None:
+            return False
+        for event in events:
+            self._look_again(event.key)
+        return True
 
     def _look_again(self, key: ShareKey) -> None:
         """Wake those who wait for a partition if something of it can be acquired that could not."""

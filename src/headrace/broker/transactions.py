@@ -4,6 +4,9 @@ A producer's first batch in a transaction may reach the disk before the coordina
 start every open transaction in every log is held against what the coordinator knows. If its producer can still go on
 with it, the partition is added again: were it aborted alone, the producer, whose batch the log knows, would be told
 that it is there, and commit the rest. One that nobody will end is aborted, and its epoch fenced off.
+
+What share groups have acknowledged in a transaction is written in `__share_group_state` as what it is, and its end is
+written there too, in place of a marker. Nobody was told of an acknowledgement whose transaction does not know of it.
 """
 
 import asyncio
@@ -12,9 +15,12 @@ from collections.abc import Callable, Iterable
 from headrace.broker.coordinator_log import CoordinatorLog, replay
 from headrace.broker.coordinator_shell import CoordinatorShell, Durability
 from headrace.broker.groups import OFFSETS_TOPIC, Groups
+from headrace.broker.shares import Shares
 from headrace.broker.topics import TopicCatalog
 from headrace.broker.turns import Deferred
 from headrace.coordinator.decision import CoordinatorRecord
+from headrace.coordinator.share import partition as sharing
+from headrace.coordinator.share.records import STATE_TOPIC as SHARE_STATE_TOPIC
 from headrace.coordinator.transaction import adding
 from headrace.coordinator.transaction.coordinator import TransactionCoordinator
 from headrace.coordinator.transaction.ending import markers_of
@@ -57,6 +63,7 @@ class Transactions:
         runtime: Durability,
         topics: TopicCatalog,
         groups: Groups,
+        shares: Shares,
         config: TransactionConfig,
         *,
         partitions: int,
@@ -68,6 +75,7 @@ class Transactions:
         self._refuse_id = refuse_id
         self._topics = topics
         self._groups = groups
+        self._shares = shares
         self._next_producer_id = next_producer_id
         self._config = config
         self.coordinator = TransactionCoordinator(config, coordinator_epoch=runtime.leader_epoch)
@@ -93,6 +101,7 @@ class Transactions:
             replay(log, decode, lambda record, _: self.coordinator.apply(record))
         self._shell.tell(Loaded())
         self._settle_hanging()
+        self._settle_acknowledged()
 
     # --- asking
 
@@ -159,17 +168,29 @@ class Transactions:
     def check_write(
         self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, support: WriterSupport
     ) -> tuple[ErrorCode, list[Log]]:
-        """Whether a producer may write to this partition in its transaction; adds it where the client expects that.
+        """Whether a producer may write to this partition in its transaction; adds it where the client expects that."""
+        return self.check_writes(transactional_id, producer_id, epoch, frozenset([partition]), support)
+
+    def check_writes(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: frozenset[TopicPartition],
+        support: WriterSupport,
+    ) -> tuple[ErrorCode, list[Log]]:
+        """Whether a producer may write to all of these partitions in its transaction.
 
         With the answer come the logs that must be durable before the write is acknowledged: a batch whose transaction
         does not know of it would be aborted after a crash.
         """
         response, logs = self._shell.ask_now(
-            lambda token: VerifyOrAdd(token, transactional_id, producer_id, epoch, frozenset([partition]), support)
+            lambda token: VerifyOrAdd(token, transactional_id, producer_id, epoch, partitions, support)
         )
         if not isinstance(response, AddPartitionsToTxnResponse):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        return adding.errors_in(response)[partition], logs
+        errors = adding.errors_in(response).values()
+        return next((error for error in errors if error is not ErrorCode.NONE), ErrorCode.NONE), logs
 
     def _fire(self, key: object) -> bool:
         event = TimerFired(key)  # type: ignore[arg-type]  # the coordinator's own timers come back
@@ -209,7 +230,11 @@ class Transactions:
             return
         log = topic.partitions[partition.partition]
         try:
-            if not _is_there(effect, log):
+            if partition.topic == SHARE_STATE_TOPIC:
+                if not self._end_acknowledged(effect, partition.partition):
+                    self._retry(effect, partition, left)
+                    return
+            elif not _is_there(effect, log):
                 self.append_marker(
                     log, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, committed=effect.committed
                 )
@@ -220,6 +245,33 @@ class Transactions:
             self._retry(effect, partition, left)
             return
         self._runtime.appended(log, log.end_offset, done)
+
+    def _end_acknowledged(self, effect: WriteMarkers, index: int) -> bool:
+        is_numbered = effect.transaction_version >= EPOCH_BUMP_TRANSACTIONS  # then the next one has the marker's epoch
+        producer = sharing.Producer(effect.producer_id, effect.producer_epoch - is_numbered)
+        return self._shares.end_transaction(index, producer, is_committed=effect.committed)
+
+    def _settle_acknowledged(self) -> None:
+        """Release what was acknowledged in a transaction that does not know of it, which was never answered."""
+        for index, producer in self._shares.pending():
+            partition = TopicPartition(SHARE_STATE_TOPIC, index)
+            is_known = any(
+                known.producer_id == producer.id
+                and partition in known.partitions
+                and known.producer_epoch - _is_numbered(known) == producer.epoch
+                for known in self.coordinator.transactions.values()
+            )
+            if is_known:
+                continue
+            if not self._shares.end_transaction(index, producer, is_committed=False):
+                self._shell.retry(self._settle_acknowledged)
+                return
+            log = self._shares.log.partitions()[index]
+            self._runtime.appended(log, log.end_offset, self._settle_acknowledged_again)
+
+    def _settle_acknowledged_again(self, error: StorageError | None) -> None:
+        if error:  # the disk has lost it, and what was released is pending again
+            self._shell.retry(self._settle_acknowledged)
 
     def _complete(self, effect: WriteMarkers) -> None:
         if not self._shell.tell(_to_written(effect)):
@@ -301,9 +353,14 @@ def _is_there(effect: WriteMarkers, log: Log) -> bool:
     return is_numbered and producer is not None and producer.epoch >= effect.producer_epoch
 
 
+def _is_numbered(known: Transaction) -> bool:
+    """Whether a transaction has moved its epoch on already, with the decision to end it."""
+    return known.is_prepared and known.client_version >= EPOCH_BUMP_TRANSACTIONS
+
+
 def _is_next(known: Transaction, producer: Producer) -> bool:
     """Whether what is open in a log belongs to the transaction after the one that the coordinator is about to end."""
-    if not known.is_prepared or known.client_version < EPOCH_BUMP_TRANSACTIONS:
+    if not _is_numbered(known):
         return False
     return producer.producer_id != known.producer_id or producer.epoch >= known.producer_epoch
 

@@ -25,7 +25,7 @@ from headrace.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
 )
 
-ACQUIRED, ACKNOWLEDGED = 1, 2  # of the states of records; what is above is finished as well
+PENDING, ACQUIRED, ACKNOWLEDGED = -3, 1, 2  # of the states of records; what is above is finished as well
 
 
 class RecordRun(NamedTuple):
@@ -42,7 +42,7 @@ class RecordRun(NamedTuple):
 
     @property
     def is_in_flight(self) -> bool:
-        return self.state == ACQUIRED
+        return self.state in (ACQUIRED, PENDING)  # by a member, or by a transaction
 
 
 class ShareOffset(NamedTuple):

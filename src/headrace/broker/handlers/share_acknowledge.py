@@ -1,10 +1,11 @@
 """ShareAcknowledge: members of share groups say what became of the records that they have (KIP-932).
 
 ShareFetch carries acknowledgements too; they are read, checked and carried out here for both. What always holds: an
-acknowledgement is answered when it is durable; one that is refused changes nothing of its partition.
+acknowledgement is answered when it is durable; one that is refused changes nothing of its partition. One that is part
+of a transaction (an extension of ours) is answered when both the group's state and the transaction know of it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headrace.broker.errors import BrokerError
 from headrace.broker.handler import Answer, Context
@@ -12,8 +13,11 @@ from headrace.broker.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, Member, S
 from headrace.broker.shares import Refusals
 from headrace.broker.turns import Deferred
 from headrace.coordinator.share.acknowledgement import Acknowledgement, AckType, InvalidAcknowledgement, check_form
-from headrace.coordinator.share.coordinator import Acknowledged
-from headrace.coordinator.share.records import ShareKey
+from headrace.coordinator.share.coordinator import Acknowledged, ShareEvent
+from headrace.coordinator.share.partition import Producer
+from headrace.coordinator.share.records import STATE_TOPIC, ShareKey
+from headrace.coordinator.transaction.events import WriterSupport
+from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.share_acknowledge import (
     PartitionData,
@@ -26,6 +30,7 @@ from headrace.protocol.schema import Message
 
 Outcomes = dict[ShareKey, InvalidAcknowledgement | BrokerError | None]
 Respond = Callable[[Outcomes], None]
+Submit = Callable[[Sequence[ShareEvent]], Deferred[Refusals | None]]
 
 
 def acknowledge(ctx: Context, request: ShareAcknowledgeRequest) -> Answer:
@@ -58,7 +63,15 @@ def acknowledge(ctx: Context, request: ShareAcknowledgeRequest) -> Answer:
         response.responses = list(topics.values())
         answer.set(response)
 
-    carry_out(ctx, session, request, respond)
+    if request.transactional_id is None:
+        carry_out(ctx, session, request, respond)
+    else:  # the request keeps its place in the session, whose epoch has gone on, however long the last one takes to end
+        asked = ctx.broker.transactions.after_end(
+            [request.transactional_id],
+            lambda: carry_out(ctx, session, request, respond),
+        )
+        if isinstance(asked, Deferred):
+            asked.then(lambda _: None, answer.fail)
     return answer
 
 
@@ -82,14 +95,20 @@ def carry_out(
     outcomes: Outcomes = {}
     events: list[Acknowledged] = []
     limits = shares.limits(session.member.group_id)
+    submit: Submit = shares.submit
+    producer: Producer | None = None
+    if isinstance(request, ShareAcknowledgeRequest) and request.transactional_id is not None:
+        submit, producer = _submit_in(ctx, request), Producer(request.producer_id, request.producer_epoch)
     for key, batches in acknowledgements_in(session.member.group_id, request.topics):
         try:
             _check(ctx, key, batches, may_renew=request.is_renew_ack)
+            if producer is not None:
+                _check_undecided(batches)
         except (BrokerError, InvalidAcknowledgement) as error:
             outcomes[key] = error
             continue
         outcomes.setdefault(key)
-        events.append(Acknowledged(key, session.holder, batches, limits))
+        events.append(Acknowledged(key, session.holder, batches, limits, producer))
 
     def note(refusals: Refusals | None) -> None:
         for number, event in enumerate(events):
@@ -101,9 +120,49 @@ def carry_out(
         shares.end_session(session).then(lambda _: respond(outcomes))
 
     if events:
-        shares.submit(events).then(note)
+        submit(events).then(note)
     else:
         note(())
+
+
+def _submit_in(ctx: Context, request: ShareAcknowledgeRequest) -> Submit:
+    """Make the group's state part of a transaction, and have it say what is acknowledged, in one moment."""
+    shares = ctx.broker.shares
+
+    def submit(events: Sequence[ShareEvent]) -> Deferred[Refusals | None]:
+        error, owing = ctx.broker.transactions.check_writes(
+            request.transactional_id or "",
+            request.producer_id,
+            request.producer_epoch,
+            frozenset(TopicPartition(STATE_TOPIC, shares.log.partition_of(event.key.text)) for event in events),
+            WriterSupport.ADDS_PARTITIONS,
+        )
+        done: Deferred[Refusals | None] = Deferred()
+        if error is not ErrorCode.NONE:
+            refusal = InvalidAcknowledgement(error, f"its transaction cannot take the acknowledgement: {error.meaning}")
+            done.set([refusal] * len(events))
+            return done
+        left = len(owing) + 1
+        outcomes: list[Refusals | None] = []
+
+        def settle(outcome: Refusals | None) -> None:
+            outcomes.append(outcome)
+            if len(outcomes) == left:
+                done.set(None if None in outcomes else next(filter(None, outcomes)))
+
+        for log in owing:
+            ctx.broker.appended(log, log.end_offset, lambda failure: settle(None if failure else ()))
+        shares.submit_now(events).then(settle)
+        return done
+
+    return submit
+
+
+def _check_undecided(batches: Iterable[Acknowledgement]) -> None:
+    if any(ack in (AckType.RELEASE, AckType.RENEW) for batch in batches for ack in batch.types):
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, "a transaction accepts or rejects records: release and renew them without one"
+        )
 
 
 def acknowledgements_in(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord, Decision
 from headrace.coordinator.share.acknowledgement import Acknowledgement, InvalidAcknowledgement
-from headrace.coordinator.share.partition import NOT_STARTED, Moment, Run, ShareLimits, SharePartition
+from headrace.coordinator.share.partition import NOT_STARTED, Moment, Producer, Run, ShareLimits, SharePartition
 from headrace.coordinator.share.records import (
     ShareKey,
     ShareSnapshotKey,
@@ -34,12 +34,23 @@ UPDATES_PER_SNAPSHOT = 500
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A member says what became of records that it has."""
+    """A member says what became of records that it has; in a transaction it counts once that is committed."""
 
     key: ShareKey
     holder: str
     batches: Sequence[Acknowledgement]
     limits: ShareLimits
+    producer: Producer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    """A producer's transactions up to this epoch have ended."""
+
+    key: ShareKey
+    producer: Producer
+    limits: ShareLimits
+    is_committed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +126,7 @@ class SnapshotWanted:
 
 ShareEvent = (
     Acknowledged
+    | TransactionEnded
     | MemberGone
     | LocksLapsed
     | LimitsChanged
@@ -154,6 +166,7 @@ class ShareCoordinator:
         self._leader_epoch = leader_epoch
         self._entries: dict[ShareKey, Entry] = {}
         self._of_group: dict[str, set[ShareKey]] = {}
+        self._pending: set[ShareKey] = set()  # where something may be acknowledged in a transaction
 
     def all_keys(self) -> list[ShareKey]:
         return list(self._entries)
@@ -165,6 +178,10 @@ class ShareCoordinator:
         """The partition as it is; only `acquire` and `advance` may change it."""
         entry = self._entries.get(key)
         return entry.partition if entry else None
+
+    def pending(self) -> list[tuple[ShareKey, Producer]]:
+        """Where something is acknowledged in a transaction that has not ended, and whose that is."""
+        return [(key, producer) for key in self._pending for producer in self._entries[key].partition.transactions()]
 
     # --- decisions
 
@@ -217,8 +234,10 @@ class ShareCoordinator:
             entry = drafts[key] = entry._replace(partition=entry.partition.draft())
         partition = entry.partition
         match event:
-            case Acknowledged(holder=holder, batches=batches, limits=limits):
-                partition.acknowledge(holder, batches, limits, now)
+            case Acknowledged(holder=holder, batches=batches, limits=limits, producer=producer):
+                partition.acknowledge(holder, batches, limits, now, producer)
+            case TransactionEnded(producer=producer, limits=limits, is_committed=is_committed):
+                partition.end_transaction(producer, limits, now, is_committed=is_committed)
             case MemberGone(holder=holder, limits=limits):
                 partition.release_of(holder, limits, now)
             case LocksLapsed(limits=limits):
@@ -288,7 +307,12 @@ class ShareCoordinator:
             if key not in self._entries:
                 self._of_group.setdefault(key.group_id, set()).add(key)
             self._entries[key] = entry
+            if entry.partition.has_pending:
+                self._pending.add(key)
+            elif self._pending:
+                self._pending.discard(key)
         elif self._entries.pop(key, None):
+            self._pending.discard(key)
             keys = self._of_group[key.group_id]
             keys.discard(key)
             if not keys:

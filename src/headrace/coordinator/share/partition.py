@@ -9,6 +9,9 @@ acquired at most as often as the delivery limit allows; `start` and `end` never 
 the group's offsets. Who holds what, and until when, is not kept: after a restart what was acquired is available, and
 counted as often as it was when it was last released, as in Kafka.
 
+What is acknowledged in a transaction is pending until that ends: nobody is given it, no lock of it lapses, and that is
+kept over a restart. A commit carries the acknowledgement out, an abort releases the record.
+
 What may not be acquired yet is kept back, and acquiring goes on behind it: until its time comes, if it has a deadline,
 or until it is its key's turn (`delivery/order.py`). That is not kept over a restart either.
 """
@@ -37,6 +40,7 @@ _FEWEST_BEFORE_THROTTLING = 2
 class RecordState(IntEnum):
     """The state of a record; the numbers are those of the log."""
 
+    PENDING = -3  # acknowledged in a transaction that is open; in the log it is available, and says so besides
     ARCHIVING = -2  # archived once its dead letter is durable; in the log it is 3, as in Kafka from 4.4 on
     KEPT_BACK = -1  # available later; in the log it is available
     AVAILABLE = 0
@@ -45,9 +49,11 @@ class RecordState(IntEnum):
     ARCHIVED = 4
 
 
-ARCHIVING, KEPT_BACK, AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+PENDING, ARCHIVING, KEPT_BACK, AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+_UNKNOWN_HOLDER = "before a restart"  # had what is pending: who that was is not kept
 
 
+_REJECTED = "rejected by its consumer"
 _FINISHED_BY = {AckType.GAP: ARCHIVED, AckType.ACCEPT: ACKNOWLEDGED}
 
 
@@ -57,6 +63,20 @@ class Failure(NamedTuple):
     first_ms: int  # since the epoch, as everybody's clocks
     last_ms: int
     reason: str  # of the last
+
+
+class Producer(NamedTuple):
+    """In whose transaction something is acknowledged; of one producer id a higher epoch is a later one."""
+
+    id: int
+    epoch: int
+
+
+class Pending(NamedTuple):
+    """What becomes of a record when a transaction is committed."""
+
+    producer: Producer
+    ack: AckType
 
 
 class Moment(NamedTuple):
@@ -76,6 +96,7 @@ class Run(NamedTuple):
     holder: str = ""  # who has them: a member, for as long as it has a session
     deadline_ms: int = 0  # when its lock lapses, or it is not kept back any more
     failure: Failure | None = None
+    pending: Pending | None = None
 
     @property
     def size(self) -> int:
@@ -147,6 +168,7 @@ class SharePartition:
         "changes",
         "end",
         "finished",
+        "has_pending",
         "kept_until_ms",
         "runs",
         "skipped",
@@ -162,6 +184,7 @@ class SharePartition:
         self.skipped = 0  # how many of them were never delivered
         self.changes: list[Run] = []  # what has to be written of a draft
         self.wants_letters = False  # something may be archiving
+        self.has_pending = False  # something may be acknowledged in a transaction
         self.kept_until_ms = 0  # when the first that a draft keeps back may come again
         self.active = ""  # the one member that may acquire, where a group has a single one at a time
         self._is_retiring = False  # it acquires nothing more, and is active for as long as it holds something
@@ -174,7 +197,7 @@ class SharePartition:
         copy = SharePartition(self.start)
         copy.end, copy.finished, copy.skipped, copy._searched = self.end, self.finished, self.skipped, self._searched
         copy.active, copy._is_retiring, copy._turns = self.active, self._is_retiring, self._turns
-        copy.runs, copy.wants_letters = self.runs.copy(), self.wants_letters
+        copy.runs, copy.wants_letters, copy.has_pending = self.runs.copy(), self.wants_letters, self.has_pending
         return copy
 
     def settle(self) -> None:
@@ -295,7 +318,7 @@ class SharePartition:
 
     def in_flight(self) -> int:
         """How many records somebody holds."""
-        return sum(run.size for run in self.runs if run.state is ACQUIRED)
+        return sum(run.size for run in self.runs if run.state is ACQUIRED or run.state is PENDING)
 
     # --- whose turn it is
 
@@ -343,8 +366,10 @@ class SharePartition:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Have no active member if that one retires, and nothing is left that it holds."""
-        if self._is_retiring and not any(run.state is ACQUIRED and run.holder == self.active for run in self.runs):
+        """Have no active member if that one retires, and nothing is left that it holds, not even in a transaction."""
+        if self._is_retiring and not any(
+            run.state in (ACQUIRED, PENDING) and run.holder == self.active for run in self.runs
+        ):
             self.active, self._is_retiring = "", False
 
     def advance(self, log_start: int) -> None:
@@ -358,25 +383,36 @@ class SharePartition:
 
     # --- changed in a draft
 
-    def acknowledge(self, holder: str, batches: Iterable[Acknowledgement], limits: ShareLimits, now: Moment) -> None:
-        """Carry out all of a member's acknowledgements, or none of them."""
+    def acknowledge(
+        self,
+        holder: str,
+        batches: Iterable[Acknowledgement],
+        limits: ShareLimits,
+        now: Moment,
+        producer: Producer | None = None,
+    ) -> None:
+        """Carry out all of a member's acknowledgements, or none of them; or do so when a transaction is committed."""
         steps: list[tuple[Run, int, Acknowledgement]] = []
         reached = -1
         for batch in sorted(batches):
             check_form(batch)
-            if batch.first <= reached:
+            # Of what is finished there is nothing left to say; but whoever says it in a transaction has a result of it,
+            # which would be the second one.
+            if batch.first <= reached or (producer is not None and batch.first < self.start):
                 raise not_acquired(batch.first, batch.last)
             steps += self._check(holder, batch, limits)
             reached = batch.last
         for run, ack, batch in steps:
-            if ack == AckType.RENEW:
+            if producer is not None:
+                self._suspend(run, Pending(producer, AckType(ack)), limits, now, batch.reason)
+            elif ack == AckType.RENEW:
                 self._put(run._replace(deadline_ms=now.elapsed_ms + limits.lock_ms))
             elif ack == AckType.RELEASE:
                 after_ms = batch.retry_after_ms
                 after_ms = limits.backoff_of(run, now) if after_ms == AS_SET else after_ms
                 self._release(run, limits, now, batch.reason or "released by its consumer", after_ms)
             elif ack == AckType.REJECT:
-                self._give_up(run, limits, now, batch.reason or "rejected by its consumer")
+                self._give_up(run, limits, now, batch.reason or _REJECTED)
             else:
                 self._finish(run, _FINISHED_BY[AckType(ack)])
         self._trim()
@@ -404,6 +440,39 @@ class SharePartition:
         if not limits.renews and any(ack == AckType.RENEW for _, ack, _ in steps):
             raise InvalidAcknowledgement(ErrorCode.INVALID_RECORD_STATE, "locks cannot be renewed in this group")
         return steps
+
+    def _suspend(self, run: Run, pending: Pending, limits: ShareLimits, now: Moment, reason: str) -> None:
+        """Leave open what becomes of a record until a transaction ends, which it does in its time: no lock lapses."""
+        failure = run.failure
+        if pending.ack is AckType.REJECT and limits.has_letters:
+            failure = _failed(run, now, reason or _REJECTED)
+        suspended = Run(run.first, run.last, PENDING, run.deliveries, run.holder, 0, failure, pending)
+        self._put(suspended)
+        _append(self.changes, suspended)
+        self.has_pending = True
+
+    def transactions(self) -> set[Producer]:
+        """Those in which something is acknowledged, and which have not ended."""
+        found = {run.pending.producer for run in self.runs if run.pending} if self.has_pending else set()
+        self.has_pending = bool(found)
+        return found
+
+    def end_transaction(self, producer: Producer, limits: ShareLimits, now: Moment, *, is_committed: bool) -> None:
+        """Carry out what was acknowledged in a producer's transactions up to this epoch, or release it."""
+        for run in [run for run in self.runs if run.pending]:
+            pending = run.pending
+            assert pending is not None
+            if pending.producer.id != producer.id or pending.producer.epoch > producer.epoch:
+                continue
+            if not is_committed:
+                self._release(run, limits, now, "its transaction was aborted", limits.backoff_of(run, now))
+            elif pending.ack is AckType.REJECT:
+                self._give_up(run, limits, now, run.failure.reason if run.failure else _REJECTED)
+            else:
+                self._finish(run, _FINISHED_BY[pending.ack])
+        self.transactions()
+        self._trim()
+        self._let_go()
 
     def release_of(self, holder: str, limits: ShareLimits, now: Moment) -> None:
         """Take back everything that a member holds."""
@@ -527,6 +596,9 @@ class SharePartition:
         for run in batches:
             if run.last >= self.start:
                 run = run._replace(first=max(run.first, self.start))
+                if run.pending is not None:  # and where there is one active member, that one is it
+                    run = run._replace(holder=_UNKNOWN_HOLDER)
+                    self.active, self._is_retiring, self.has_pending = _UNKNOWN_HOLDER, True, True
                 self._extend(run.last)
                 self._put(run)
         if start > self.start:
@@ -536,6 +608,7 @@ class SharePartition:
         self._trim()
         self._searched = self.start
         self._forget_turns()
+        self._let_go()
 
     # --- runs
 

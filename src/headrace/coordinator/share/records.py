@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.record_types import RecordType, RecordTypes
-from headrace.coordinator.share.partition import Failure, RecordState, Run
+from headrace.coordinator.share.acknowledgement import AckType
+from headrace.coordinator.share.partition import Failure, Pending, Producer, RecordState, Run
 from headrace.protocol import schema as wire
 
 STATE_TOPIC = "__share_group_state"
@@ -56,6 +57,10 @@ class StateBatch(wire.Struct):
     reason: str = wire.string(tag=10_001)
     first_failed_ms: int = wire.int64(default=-1, tag=10_002)
     last_failed_ms: int = wire.int64(default=-1, tag=10_003)
+    # What is acknowledged in a transaction; whoever skips it takes the records for available.
+    producer_id: int = wire.int64(default=-1, tag=10_004)
+    producer_epoch: int = wire.int16(default=-1, tag=10_005)
+    acknowledge_type: int = wire.int8(default=-1, tag=10_006)
 
 
 class ShareSnapshotValue(wire.Message, versions=range(1), flexible_since=0):
@@ -111,6 +116,9 @@ def write_runs(runs: Iterable[Run]) -> list[StateBatch]:
         )
         if run.failure is not None:
             batch.first_failed_ms, batch.last_failed_ms, batch.reason = run.failure
+        if run.pending is not None:
+            (batch.producer_id, batch.producer_epoch), batch.acknowledge_type = run.pending
+            batch.delivery_state, batch.delivery_count = int(RecordState.AVAILABLE), run.deliveries - 1
         written.append(batch)
     return written
 
@@ -125,9 +133,19 @@ def read_runs(batches: Iterable[StateBatch]) -> list[Run]:
             batch.delivery_count,
             failure=_failure_in(batch),
         )
+        if batch.producer_id < 0
+        else _pending_run(batch)
         for batch in batches
         if batch.first_offset <= batch.last_offset
     ]
+
+
+def _pending_run(batch: StateBatch) -> Run:
+    """What waits for the end of a transaction; it is written as it was before it was delivered."""
+    pending = Pending(Producer(batch.producer_id, batch.producer_epoch), AckType(batch.acknowledge_type))
+    where = batch.first_offset, batch.last_offset
+    deliveries = batch.delivery_count + 1
+    return Run(*where, RecordState.PENDING, deliveries, failure=_failure_in(batch), pending=pending)
 
 
 def _failure_in(batch: StateBatch) -> Failure | None:

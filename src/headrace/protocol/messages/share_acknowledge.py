@@ -1,6 +1,8 @@
 """ShareAcknowledge (API 79): acknowledge acquired records without fetching more (KIP-932).
 
-It is a request of the member's share session, as ShareFetch is. Since 2 locks may be renewed (KIP-1222).
+It is a request of the member's share session, as ShareFetch is. Since 2 locks may be renewed (KIP-1222). The tagged
+fields are ours: with them what is acknowledged counts once that producer's transaction is committed, and a broker that
+knows them has the feature `headrace.queue` from level 2 on.
 """
 
 from headrace.protocol import schema as wire
@@ -14,6 +16,9 @@ class ShareAcknowledgeRequest(wire.Message, api_key=79, versions=range(1, 3), fl
     share_session_epoch: int = wire.int32()
     is_renew_ack: bool = wire.boolean(since=2)
     topics: list[FetchTopic] = wire.array(FetchTopic)
+    transactional_id: str | None = wire.nullable_string(default=None, tag=10_002)
+    producer_id: int = wire.int64(default=-1, tag=10_003)
+    producer_epoch: int = wire.int16(default=-1, tag=10_004)
 
 
 class PartitionData(wire.Struct):
