@@ -39,6 +39,11 @@ class Database(ABC):
     def close(self) -> None:
         """Disconnect; whatever is not committed is gone."""
 
+    @staticmethod
+    def driver_error() -> type[Exception]:
+        """What the driver raises."""
+        raise NotImplementedError
+
     @property
     def is_broken(self) -> bool:
         """Whether the connection ended."""

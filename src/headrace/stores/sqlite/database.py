@@ -46,6 +46,10 @@ class SqliteDatabase(StagingDatabase):
             raise sqlite3.ProgrammingError("the database is closed")
         return self._open
 
+    @staticmethod
+    def driver_error() -> type[Exception]:
+        return sqlite3.Error
+
     def connect(self) -> None:
         self.close()
         self._path.parent.mkdir(parents=True, exist_ok=True)

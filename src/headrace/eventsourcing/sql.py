@@ -1,0 +1,273 @@
+"""What stores of events in SQL databases share: tables, reading by pages, connections, snapshots.
+
+Beside the table of events, NAME, stand `NAME__tags` (tag and position, so that a query by tags looks at nothing else),
+`NAME__snapshots` and `NAME__format`. How an append is done in one step is the databases' own.
+
+A read asks for one page after another and holds nothing in between: what a reader does with an event may take its time.
+"""
+
+import json
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from headrace.eventsourcing.errors import StoreUnavailable, UnsupportedFormat
+from headrace.eventsourcing.model import ALL, Criterion, NewEvent, Query, Snapshot, StoredEvent
+from headrace.stores.sql.database import Database
+from headrace.stores.sql.statements import TableName, quote
+
+FORMAT: Final = 1
+COLUMNS: Final = ", ".join(map(quote, StoredEvent._fields))
+TAG_SEPARATOR: Final = "\n"  # names are printable
+_FIRST_PAGE, _LARGEST_PAGE = 500, 10_000  # events
+_PAGE_BYTES: Final = 4 << 20
+D = TypeVar("D", bound=Database)
+Where = tuple[str, list[Any]]
+
+
+class Pool(Generic[D]):
+    """Connections, each used by one call at a time; as many as there are calls at once."""
+
+    def __init__(self, make: Callable[[], D]) -> None:
+        self._make = make
+        self._idle: list[D] = []
+        self._lock = threading.Lock()
+        self.is_closed = False
+
+    @contextmanager
+    def borrow(self) -> Iterator[D]:
+        if self.is_closed:
+            raise StoreUnavailable("the event store is closed: open it again")
+        try:
+            db = self._idle.pop()
+        except IndexError:
+            db = self._make()
+        try:
+            yield db
+        except BaseException:
+            db.close()  # with whatever it was about to do, and the locks it may hold
+            raise
+        with self._lock:
+            is_kept = not self.is_closed
+            if is_kept:
+                self._idle.append(db)
+        if not is_kept:
+            db.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self.is_closed = True
+            idle, self._idle = self._idle, []
+        for db in idle:
+            db.close()
+
+
+class SqlEventStore(ABC, Generic[D]):
+    """Reads events and keeps snapshots, in tables that the first who opens the store creates."""
+
+    engine: ClassVar[type[Database]]
+    text: ClassVar[str]  # the type of a text that is ordered by its code points
+    binary: ClassVar[str]
+
+    def __init__(self, table: TableName, connect: Callable[[], D]) -> None:
+        self.table = table
+        self.tags = table.with_suffix("tags")
+        self.snapshots = table.with_suffix("snapshots")
+        self.format = table.with_suffix("format")
+        self.pool = Pool(connect)
+        with self._reachable() as db:
+            self._prepare(db)
+
+    @abstractmethod
+    def create_tables(self, db: D) -> None:
+        """The table of events and its tags, in a transaction, where nobody else creates any."""
+
+    @abstractmethod
+    def last_position(self) -> int: ...
+
+    @contextmanager
+    def _reachable(self) -> Iterator[D]:
+        try:
+            with self.pool.borrow() as db:
+                yield db
+        except self.engine.driver_error() as error:
+            raise StoreUnavailable(f"the event store in {self} cannot be used: {str(error).strip()}") from error
+
+    def _prepare(self, db: D) -> None:
+        if not self._is_ready(db):
+            with db.transaction():
+                db.guard_definitions()
+                if not self._is_ready(db):
+                    self.create_tables(db)
+                    db.run(
+                        f"CREATE TABLE {self.snapshots} (stream {self.text} PRIMARY KEY, version bigint NOT NULL, "
+                        f"fold {self.text} NOT NULL, data {self.binary} NOT NULL)"
+                    )
+                    db.run(f"CREATE TABLE {self.format} (format integer NOT NULL)")
+                    db.run(f"INSERT INTO {self.format} VALUES ({FORMAT})")  # noqa: S608 - all names are quoted
+
+    def _is_ready(self, db: D) -> bool:
+        if not db.exists(self.format):
+            return False
+        [(found,)] = db.run(f"SELECT max(format) FROM {self.format}")  # noqa: S608
+        if found != FORMAT:
+            raise UnsupportedFormat(f"event store {self.table.plain!r}", found, FORMAT)
+        return True
+
+    # --- reading
+
+    def rows(self, db: D, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """A query's rows, in the driver's quickest way."""
+        return db.run(statement, values)
+
+    def read_stream(
+        self, stream: str, *, after: int = 0, to: int | None = None, limit: int | None = None, backward: bool = False
+    ) -> Iterator[StoredEvent]:
+        return self._pages(("stream = ?", [stream]), "version", after, to, limit, backward=backward)
+
+    def read(
+        self,
+        query: Query = ALL,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        limit: int | None = None,
+        backward: bool = False,
+    ) -> Iterator[StoredEvent]:
+        settled = self.last_position()
+        to = settled if to is None else min(to, settled)
+        return self._pages(query, "position", after, to, limit, backward=backward)
+
+    def _pages(
+        self, what: Where | Query, number: str, after: int, to: int | None, limit: int | None, *, backward: bool
+    ) -> Iterator[StoredEvent]:
+        order, index = ("DESC" if backward else "ASC"), StoredEvent._fields.index(number)
+        size = _FIRST_PAGE
+        while limit is None or limit > 0:
+            bounds, numbers = [f"{number} > ?"], [max(after, 0)]
+            if to is not None:
+                bounds.append(f"{number} <= ?")
+                numbers.append(to)
+            count = size if limit is None else min(size, limit)
+            selected, values = self._select(what, " AND ".join(bounds), numbers, order, count)
+            with self._reachable() as db:
+                rows = self.rows(db, f"{selected} ORDER BY {number} {order} LIMIT {count}", values)
+            yield from map(_stored, rows)
+            if len(rows) < count:
+                return
+            limit = None if limit is None else limit - len(rows)
+            after, to = (after, rows[-1][index] - 1) if backward else (rows[-1][index], to)
+            average = 1 + sum(len(row[5]) for row in rows) // len(rows)
+            size = min(max(_PAGE_BYTES // average, 1), _LARGEST_PAGE)
+
+    def _select(self, what: Where | Query, bounds: str, numbers: list[int], order: str, count: int) -> Where:
+        chosen = f"SELECT {COLUMNS} FROM {self.table} WHERE"  # noqa: S608
+        if not isinstance(what, Query):
+            return f"{chosen} {what[0]} AND {bounds}", [*what[1], *numbers]
+        if what.is_everything:
+            return f"{chosen} {bounds}", list(numbers)
+        if any(not each.tags for each in what.criteria):
+            where, values = self._matching(what)
+            return f"{chosen} {bounds} AND ({where})", [*numbers, *values]
+        positions, values = self.positions(what, bounds, numbers, order, count)
+        return f"{chosen} position IN ({positions})", values
+
+    def positions(self, query: Query, bounds: str, numbers: list[int], order: str, count: int) -> Where:
+        """The first so many positions of events that a query matches."""
+        cut = f"ORDER BY position {order} LIMIT {count}"
+        if any(not each.tags for each in query.criteria):
+            where, values = self._matching(query)
+            return f"SELECT position FROM {self.table} WHERE {bounds} AND ({where}) {cut}", [*numbers, *values]  # noqa: S608
+        # By the index of tags. Each part is put in order and cut by itself: a page costs what a page holds.
+        parts, values = [], []
+        for each in query.criteria:
+            part, more = self._tagged(each, bounds, numbers)
+            parts.append(f"SELECT * FROM ({part} {cut}) AS part")  # noqa: S608
+            values += more
+        return " UNION ".join(parts), values
+
+    def _tagged(self, criterion: Criterion, bounds: str, numbers: list[int]) -> Where:
+        """Positions of events with the criterion's tags."""
+        first, *others = sorted(criterion.tags)
+        where, values = [f"tag = ? AND {bounds}"], [first, *numbers]
+        for other in others:
+            where.append(f"EXISTS (SELECT 1 FROM {self.tags} o WHERE o.tag = ? AND o.position = t.position)")  # noqa: S608
+            values.append(other)
+        rest, more = _of_event(criterion)
+        if rest:
+            where.append(
+                f"EXISTS (SELECT 1 FROM {self.table} e WHERE e.position = t.position AND {' AND '.join(rest)})"  # noqa: S608
+            )
+        return f"SELECT position FROM {self.tags} t WHERE {' AND '.join(where)}", values + more  # noqa: S608
+
+    def _matching(self, query: Query) -> Where:
+        """What is true for rows of events that the query matches."""
+        parts, values = [], list[Any]()
+        for each in query.criteria:
+            where, more = _of_event(each)
+            for tag in sorted(each.tags):
+                where.append(
+                    f"EXISTS (SELECT 1 FROM {self.tags} t WHERE t.tag = ? AND t.position = {self.table}.position)"  # noqa: S608
+                )
+                more.append(tag)
+            parts.append(" AND ".join(where) or "1 = 1")
+            values += more
+        return " OR ".join(f"({part})" for part in parts), values
+
+    def close(self) -> None:
+        self.pool.close()
+
+    # --- snapshots
+
+    def read_snapshot(self, stream: str, fold: str) -> Snapshot | None:
+        with self._reachable() as db:
+            rows = self.rows(
+                db,
+                f"SELECT version, fold, data FROM {self.snapshots} WHERE stream = ? AND fold = ?",  # noqa: S608
+                (stream, fold),
+            )
+        return Snapshot(*rows[0]) if rows else None
+
+    def write_snapshot(self, stream: str, snapshot: Snapshot) -> None:
+        with self._reachable() as db:
+            db.run(
+                f"INSERT INTO {self.snapshots} AS kept (stream, version, fold, data) VALUES (?, ?, ?, ?) "  # noqa: S608
+                "ON CONFLICT (stream) DO UPDATE SET version = excluded.version, fold = excluded.fold, "
+                "data = excluded.data WHERE kept.fold <> excluded.fold OR kept.version < excluded.version",
+                (stream, snapshot.version, snapshot.fold, snapshot.data),
+            )
+
+    def delete_snapshots(self, stream: str) -> None:
+        with self._reachable() as db:
+            db.run(f"DELETE FROM {self.snapshots} WHERE stream = ?", (stream,))  # noqa: S608
+
+
+def _of_event(criterion: Criterion) -> tuple[list[str], list[Any]]:
+    """The part of a criterion that an event's own row answers."""
+    where, values = list[str](), list[Any]()
+    if criterion.types:
+        where.append(f"type IN ({', '.join('?' * len(criterion.types))})")
+        values += sorted(criterion.types)
+    if criterion.category:
+        where.append("(stream = ? OR stream >= ? AND stream < ?)")
+        values += [criterion.category, f"{criterion.category}-", f"{criterion.category}."]  # '.' follows '-'
+    return where, values
+
+
+def _stored(row: tuple[Any, ...]) -> StoredEvent:
+    tags, headers = row[8], row[12]
+    if tags or headers:
+        split = tuple(tags.split(TAG_SEPARATOR)) if tags else ()
+        return StoredEvent._make((*row[:8], split, *row[9:12], json.loads(headers) if headers else {}))
+    return StoredEvent._make((*row[:8], (), *row[9:12], {}))
+
+
+def cells_of(event: NewEvent) -> tuple[Any, ...]:
+    """An event's own columns: type, schema, data, id, time, tags, causation, correlation, headers."""
+    headers = json.dumps(dict(event.headers), ensure_ascii=False) if event.headers else ""
+    return (
+        event.type, event.schema, event.data, event.id, event.time_ms, TAG_SEPARATOR.join(event.tags),
+        event.causation_id, event.correlation_id, headers,
+    )  # fmt: skip

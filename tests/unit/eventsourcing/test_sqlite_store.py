@@ -1,0 +1,49 @@
+"""Events in a SQLite file."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.eventsourcing.errors import StoreUnavailable, UnsupportedFormat
+from headrace.eventsourcing.sqlite import sqlite
+from headrace.testing.contracts.events import EventStoreContract, SnapshotStoreContract, put
+
+
+class TestSqlite(EventStoreContract, SnapshotStoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Callable[[], Any]:
+        return lambda: sqlite(tmp_path / "events.db")
+
+
+def test_several_stores_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    orders, odd = sqlite(path, "orders"), sqlite(path, 'it\'s "odd"')
+    put(orders, "a")
+    put(odd, "b")
+    put(odd, "b")
+    assert (orders.last_position(), odd.last_position()) == (1, 2)
+    assert [each.stream for each in odd.read()] == ["b", "b"]
+    orders.close()
+    odd.close()
+    with pytest.raises(StoreUnavailable, match="closed: open it again"):
+        orders.last_position()
+
+
+def test_a_store_of_a_newer_format_is_not_touched(tmp_path: Path) -> None:
+    sqlite(tmp_path / "events.db").close()
+    with sqlite3.connect(tmp_path / "events.db") as db:
+        db.execute("UPDATE headrace_events__format SET format = 7")
+    db.close()
+    with pytest.raises(
+        UnsupportedFormat, match="'headrace_events' has format 7, and this Headrace knows formats up to 1"
+    ):
+        sqlite(tmp_path / "events.db")
+
+
+def test_a_file_that_is_not_a_database(tmp_path: Path) -> None:
+    (tmp_path / "events.db").write_bytes(b"not a database, but long enough to be looked at" * 50)
+    with pytest.raises(StoreUnavailable, match=r"events.db cannot be used: file is not a database"):
+        sqlite(tmp_path / "events.db")
