@@ -7,11 +7,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 
 from headrace import Broker
+from headrace.broker.share_acquisition import Acquired, Acquirer
+from headrace.coordinator.share.records import ShareKey
 from headrace.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from headrace.protocol.messages.share_fetch import FetchPartition, FetchTopic
 from headrace.protocol.messages.shared import EntityPart
+from headrace.storage.log import Log
 from tests.conformance.clients.sharing import ACCEPT, RELEASE, Sharer, set_group
 from tests.conformance.clients.wire import Wire, batch_of, error_name
 
@@ -106,6 +110,67 @@ def test_a_fetch_of_many_partitions_is_woken_by_what_is_released(wire: Wire) -> 
         holder.acknowledge((1, 1, [RELEASE]), partition=33)
         waiting.join()
     assert given == [(33, 1)]
+
+
+@pytest.mark.parametrize("min_bytes", [1, 2])
+def test_a_fetch_looks_only_at_partitions_of_which_there_is_news(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, min_bytes: int
+) -> None:
+    topic = f"news-{min_bytes}"
+    sharer = begin_everywhere(wire, topic)
+    looked_at: list[int] = []
+    acquire = Acquirer.acquire
+
+    def note(acquirer: Acquirer, key: ShareKey, log: Log) -> Acquired | None:
+        looked_at.append(key.partition)
+        return acquire(acquirer, key, log)
+
+    assert acquired(sharer.fetch(topics=[], max_wait_ms=0)) == []
+    monkeypatch.setattr(Acquirer, "acquire", note)
+    assert acquired(sharer.fetch(topics=[], max_wait_ms=0)) == []
+    assert looked_at == []
+    wire.produce(topic, batch_of(b"x"), partition=33)
+    assert acquired(sharer.fetch(topics=[], max_wait_ms=PATIENCE_MS, min_bytes=min_bytes)) == [(33, 1)]
+    assert looked_at == [33]
+
+
+def test_a_fetch_that_waits_for_committed_records_gets_the_others_when_the_group_wants_them(wire: Wire) -> None:
+    topic = create(wire, "isolation", 1)
+    set_group(wire, topic, share_isolation_level="read_committed")
+    sharer = join(wire, topic)
+    producer = Producer({"bootstrap.servers": wire.servers, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"x")
+    assert producer.flush(PATIENCE_MS / 1000) == 0
+    sharer.fetch(max_wait_ms=0)
+    given: list[tuple[int, int]] = []
+    waiting = threading.Thread(target=lambda: given.extend(acquired(sharer.fetch(topics=[], max_wait_ms=PATIENCE_MS))))
+    waiting.start()
+    with Wire(wire.servers) as other:
+        began = time.monotonic()
+        set_group(other, topic, share_isolation_level="read_uncommitted")  # before the fetch, or while it waits
+    waiting.join()
+    assert given == [(0, 0)]
+    assert time.monotonic() - began < PATIENCE_MS / 1000
+    producer.abort_transaction()
+
+
+def test_a_fetch_gets_what_is_behind_more_than_is_looked_at_in_a_turn(wire: Wire) -> None:
+    topic = create(wire, "behind-aborted", 1)
+    set_group(wire, topic, share_isolation_level="read_committed")
+    sharer = join(wire, topic)
+    producer = Producer({"bootstrap.servers": wire.servers, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for _ in range(40):  # each of them is all that is read at a time for one record
+        producer.produce(topic, b"x" * 5000)
+        assert producer.flush(PATIENCE_MS / 1000) == 0
+    producer.abort_transaction()
+    wire.produce(topic, batch_of(b"wanted"))
+    began = time.monotonic()
+    assert acquired(sharer.fetch(max_records=1, max_wait_ms=PATIENCE_MS)) == [(0, 41)]
+    assert time.monotonic() - began < PATIENCE_MS / 1000
 
 
 def test_one_session_too_many_is_refused_until_one_has_ended() -> None:

@@ -150,6 +150,7 @@ class SimulatedBroker:
 
         if isinstance(answer, Deferred):
             answer.then(told, lambda _: told(None))
+            waiting.add_done_callback(lambda _: answer.abandon())  # as when a connection is closed
         else:
             answering = asyncio.ensure_future(answer)
             answering.add_done_callback(lambda done: told(None if done.cancelled() else done.result()))

@@ -164,6 +164,12 @@ class Waiting:
         else:
             self._run(self._wake_in_steps(log, tuple(wakes)))
 
+    def wake_all_in_steps(self) -> Steps[None]:
+        """Have everybody look again: what they wait for may be there by other rules."""
+        for log in tuple(self._wakes):
+            self.appended(log)
+            yield
+
     def end(self) -> None:
         """Have everybody answer with what there is, now and from now on."""
         self.is_over = True

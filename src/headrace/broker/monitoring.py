@@ -111,7 +111,9 @@ OVERFLOW = Family(
     ("topic", "action"),
 )
 BLOCKED = Family("headrace_produce_blocked", GAUGE, "Batches that wait for room in a topic that is full.")
-WAITING = Family("headrace_fetches_waiting", GAUGE, "Partitions that fetches wait for records of.")
+WAITING = Family(
+    "headrace_fetches_waiting", GAUGE, "Partitions that fetches wait for records of, and share sessions for news."
+)
 TURNS = Family("headrace_turns_waiting", GAUGE, "Pieces of long requests that wait for their turn.")
 SESSIONS = Family("headrace_fetch_sessions", GAUGE, "Fetch sessions that are kept.")
 TOPICS = Family("headrace_topics", GAUGE, "Topics, the broker's own included.")

@@ -250,7 +250,7 @@ class Runtime:
         self.shares = Shares(
             self,
             self.groups,
-            ShareSessions(config.number("group.share.max.share.sessions")),
+            ShareSessions(config.number("group.share.max.share.sessions"), lambda steps: self.turns.run(steps)),
             partitions=config.number("share.coordinator.state.topic.num.partitions"),
         )
         self.groups.on_effect = self.shares.carry_out

@@ -27,7 +27,7 @@ _CHUNK_BYTES = 64 * 1024
 _LEAST_READ_BYTES = 4 * 1024
 _RECORD_BYTES = 1024  # what a record takes, at a guess: what is read is about as much as is wanted
 _LOOK_S = 0.01  # for how long records are looked into before others have their turn
-_CHUNKS_A_FETCH = 16  # of one partition: what is scattered over more is left for the next fetch
+_CHUNKS_A_TURN = 16  # of one partition: what is scattered over more, or not to be delivered, takes several
 
 
 class _Batch(NamedTuple):
@@ -49,12 +49,11 @@ class Acquired(NamedTuple):
 class Acquirer:
     """Acquires for one request, which wants no more than `left_records` and `left_bytes`, of all its partitions."""
 
-    def __init__(self, broker: "Runtime", request: ShareFetchRequest, holder: str, *, committed: bool) -> None:
+    def __init__(self, broker: "Runtime", request: ShareFetchRequest, holder: str) -> None:
         self._broker = broker
         self._holder = holder
         self._is_exact = request.share_acquire_mode == RECORD_LIMIT
         self._batch_size = request.batch_size
-        self._is_committed = committed
         self.left_records = request.max_records
         self.left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self.is_paused = False  # there may be more, and others have their turn before it is looked for
@@ -65,24 +64,26 @@ class Acquirer:
 
     def acquire(self, key: ShareKey, log: Log) -> Acquired | None:
         """Acquire what is available of a partition, as much as is still wanted; None if that is nothing."""
+        self.is_paused = False
         shares = self._broker.shares
         partition = shares.partition(key, log)
         if partition is None:
             return None
         look = shares.looking.at(key)
-        self.is_paused = False
+        settings = self._broker.groups.settings_of(key.group_id)  # as they are now, however long the fetch has waited
+        is_committed = settings.share_isolation_level == "read_committed"
         until = perf_counter() + _LOOK_S
         acquired: list[AcquiredRecords] = []
         pieces: list[bytes] = []
         reached = -1
-        for _ in range(_CHUNKS_A_FETCH):
+        for _ in range(_CHUNKS_A_TURN):
             if self.is_full or not shares.can_acquire(key, partition, self._holder):
                 break
             offset = partition.next_offset()
             if offset <= reached:  # what is available here is kept back for others
                 break
             reached = offset
-            data, batches, spans = self._read(log, offset, look)
+            data, batches, spans = self._read(log, offset, look, is_committed=is_committed)
             if not spans:
                 break
             wanted = Acquisition(self._holder, self.left_records, self._is_exact)
@@ -96,16 +97,18 @@ class Acquirer:
                 self.is_paused = True
                 break
         else:
-            self.is_paused = look is not None  # what is looked into is taken in small portions
+            self.is_paused = True
         return Acquired(acquired, b"".join(pieces)) if acquired else None
 
-    def _read(self, log: Log, offset: int, look: Look | None) -> tuple[bytes, list[_Batch], list[Span]]:
+    def _read(
+        self, log: Log, offset: int, look: Look | None, *, is_committed: bool
+    ) -> tuple[bytes, list[_Batch], list[Span]]:
         """As many batches from an offset on as may be wanted, and what becomes of them and of what is between them."""
         wanted = self.left_records
         limit = min(self.left_bytes, _CHUNK_BYTES, max(_LEAST_READ_BYTES, wanted * _RECORD_BYTES))
         before = self._broker.queues.end_for_groups(log)
         try:
-            found, aborted = log.read(offset, limit, committed=self._is_committed, before=before)
+            found, aborted = log.read(offset, limit, committed=is_committed, before=before)
             data = found.read() if found is not None else b""
         except OSError as error:  # a disk that cannot be read fails its partition, and no other
             raise BrokerError(

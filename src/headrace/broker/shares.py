@@ -123,6 +123,7 @@ class Shares:
             self._tell([*self._lost_ends(), *spent])
             for event in spent:
                 self._look_again(event.key)
+        self._runtime.turns.run(self.waiting.wake_all_in_steps())
         if self._cut_timer is None:
             self._cut_timer = asyncio.get_running_loop().call_later(_CHECK_CUT_S, self._cut_logs)
 
@@ -168,12 +169,16 @@ class Shares:
         return known
 
     def settings_changed(self) -> None:
-        """Groups may have other limits from now on: what was delivered too often for them is finished."""
+        """Groups may have other limits from now on: what was delivered too often for them is finished.
+
+        Whoever waits looks again: there may be something to be had now, or an error.
+        """
         before, self._limits = self._limits, {}
         self.looking.settings_changed()
         for group_id, limits in before.items():
             if self.limits(group_id) != limits:
                 self.submit_all(LimitsChanged(key, self.limits(group_id)) for key in self.coordinator.keys_of(group_id))
+        self._runtime.turns.run(self.waiting.wake_all_in_steps())
 
     # --- what changes the state, and is written
 
@@ -280,6 +285,10 @@ class Shares:
                 self._standing_by.discard(key)
                 self.waiting.appended(key)
 
+    def _look_again_soon(self, key: ShareKey) -> None:
+        """Wake those who wait when whoever acquires now is done with that."""
+        self._runtime.turns.later(lambda: self._look_again(key))
+
     # --- what does not
 
     def partition(self, key: ShareKey, log: Log) -> SharePartition | None:
@@ -296,14 +305,18 @@ class Shares:
             self._restart(key, Truncated(key, log.end_offset))
         if key in self._starting or partition is None:
             return None
-        partition.advance(log.start_offset)
+        if partition.start < log.start_offset:
+            partition.advance(log.start_offset)
+            self._look_again_soon(key)
         return partition
 
     def acquire(
-        self, key: ShareKey, partition: SharePartition, wanted: Acquisition, spans: Iterable[Span]
+        self, key: ShareKey, partition: SharePartition, wanted: Acquisition, spans: Sequence[Span]
     ) -> list[Run]:
         limits = self.limits(key.group_id)
         runs = partition.acquire(wanted, spans, limits, _elapsed_ms())
+        if limits.order is Order.KEY and not all(span.is_deliverable for span in spans):
+            self._look_again_soon(key)  # what is skipped passes its key's turn on, and others may have that
         if partition.wants_letters:  # for what is never delivered
             self.letters.wake(key)
         if runs:
@@ -333,6 +346,16 @@ class Shares:
             return True
         self._full.add(key)
         return False
+
+    def is_watched_whole(self, key: ShareKey, log: Log) -> bool:
+        """Whether all that may make something of a partition available wakes those who wait for it.
+
+        Not so where locks are used up, which retention may free; nor before the disk has what was appended: if a sync
+        fails, a later one may show it.
+        """
+        partition = self.coordinator.partition(key)
+        is_full = partition is not None and not partition.can_acquire(self.limits(key.group_id))
+        return not is_full and self._runtime.high_watermark(log) >= log.end_offset
 
     def _watch_until(self, key: ShareKey, deadline_ms: int) -> None:
         """Look at a partition when the time of something is up, or earlier if that is so already."""
@@ -381,18 +404,30 @@ class Shares:
         """Whoever is given a record must find it again after a crash, so this has to be durable before."""
         self._starting.add(key)
 
-        def started(_: object) -> None:
+        def started(refusals: Refusals | None) -> None:
+            if refusals is None:
+                self._start_later(key)
+            else:
+                self._starting.discard(key)
+                self.waiting.appended(key)
+
+        self.submit([event]).then(started)
+
+    def _start_later(self, key: ShareKey) -> None:
+        """Have whoever waits try again in a while."""
+
+        def try_again() -> None:
             self._starting.discard(key)
             self.waiting.appended(key)
 
-        self.submit([event]).then(started)
+        self._shell.retry(try_again)
 
     async def _start_by_time(self, key: ShareKey, log: Log, timestamp: int) -> None:
         try:
             found = await self._runtime.look_up(lambda: first_at_or_after(log, timestamp))
-        except Exception as error:  # noqa: BLE001 - the next fetch tries again
+        except Exception as error:  # noqa: BLE001 - it is tried again
             _log.error("a share group could not look up where it begins", key=key.text, error=str(error))
-            self._starting.discard(key)
+            self._start_later(key)
             return
         self._restart(key, Started(key, found.offset if found else self._runtime.high_watermark(log)))
 

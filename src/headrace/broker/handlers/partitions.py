@@ -155,6 +155,7 @@ async def delete_records(ctx: Context, request: DeleteRecordsRequest) -> DeleteR
                         log.topic_partition, before, log=log
                     )
                 )
+                ctx.broker.waiting.appended(log)  # share groups leave behind what they had of it
             except HeadraceError as error:
                 result.error_code = code_of(error)
     return response

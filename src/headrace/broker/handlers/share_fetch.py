@@ -5,8 +5,7 @@ waited for.
 """
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
 
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import Answer, Context
@@ -73,7 +72,7 @@ def _session_of(ctx: Context, member: Member, request: ShareFetchRequest) -> Sha
 
 
 class _ShareFetch:
-    """One request: its acknowledgements, then reading once or, if it waits, again whenever there may be something."""
+    """One request: its acknowledgements, then what is available, at once or, if it waits, when there is news of it."""
 
     def __init__(self, ctx: Context, request: ShareFetchRequest, session: ShareSession) -> None:
         self._ctx = ctx
@@ -82,12 +81,14 @@ class _ShareFetch:
         self._outcomes: Outcomes = {}
         self._errors: dict[ShareKey, HeadraceError] = {}
         self._found: dict[ShareKey, Acquired] = {}
-        self._paused: set[ShareKey] = set()  # partitions of which there may be more than was looked at
+        self._news: dict[ShareKey, None] = {}  # what is to be looked at
+        self._least_bytes = request.min_bytes if request.max_wait_ms > 0 else 0  # before that nothing is acquired
+        self._sizes: dict[ShareKey, int] = {}  # how much there is, as long as that is not enough
+        self._size = 0  # all of them together
+        self._may_wait = request.max_wait_ms > 0
+        self._is_looking = False
         self._timer: asyncio.TimerHandle | None = None
-        self._wakes: list[tuple[ShareKey, Log, Callable[[], None]]] = []
-        settings = ctx.broker.groups.settings_of(session.member.group_id)
-        is_committed = settings.share_isolation_level == "read_committed"
-        self._acquirer = Acquirer(ctx.broker, request, session.holder, committed=is_committed)
+        self._acquirer = Acquirer(ctx.broker, request, session.holder)
         self.answer: Deferred[Message] = Deferred()
         carry_out(ctx, session, request, self._acknowledged)
 
@@ -100,140 +101,130 @@ class _ShareFetch:
         if self._request.share_session_epoch == FINAL_EPOCH or self._acquirer.is_full:
             self._respond()
         else:
-            self._ctx.broker.turns.run(self._begin_in_steps())
+            self._look_at(self._session.ready)
 
-    def _begin_in_steps(self) -> Steps[None]:
+    # --- looking
+
+    def _look_at(self, keys: Iterable[ShareKey]) -> None:
+        self._news.update(dict.fromkeys(self._ctx.broker.shares.by_level(keys)))
+        if not self._is_looking:
+            self._ctx.broker.turns.run(self._look_in_steps())
+
+    def _look_in_steps(self) -> Steps[None]:
+        """Acquire what there is, if that is enough, and answer; or wait for more."""
+        self._is_looking = True
+        number = 0
         try:
-            if self._has_enough():
-                yield from self._acquire_in_steps()
-            waiting = self._ctx.broker.waiting
-            may_wait = not waiting.is_over and waiting.has_room(2 * len(self._session.partitions))
-            if self._errors or self._found or self._request.max_wait_ms <= 0 or not may_wait:
+            while self._news and not self._acquirer.is_full:  # between two steps there may be more of it
+                number += 1
+                if not number % _PARTITIONS_A_STEP:
+                    yield
+                key = next(iter(self._news))
+                del self._news[key]
+                if self._least_bytes > 1:
+                    self._measure(key)
+                elif self._try(key):
+                    yield
+            if self._errors or self._found or not self._may_wait or self._ctx.broker.waiting.is_over:
+                self._stop_waiting()
                 self._respond()
             else:
                 self._wait()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the answer is hung up on
+        except Exception as error:  # noqa: BLE001 - whoever waits for the answer is hung up on, whoever appended is not
             self._stop_waiting()
             self.answer.fail(error)
+        self._is_looking = False
 
-    # --- acquiring
+    def _measure(self, key: ShareKey) -> None:
+        """See how much there is of a partition; if that makes enough, all that is ready is acquired."""
+        try:
+            size = self._size_of(key)
+        except HeadraceError:  # which is an answer, too
+            size = self._least_bytes
+        self._size += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+        if self._size >= self._least_bytes:
+            self._least_bytes = 0
+            self._news = dict.fromkeys(self._ctx.broker.shares.by_level(self._session.ready))
 
-    def _acquire_in_steps(self) -> Steps[None]:
-        """Acquire what is available of every partition, as much as is wanted."""
-        for number, key in enumerate(self._ctx.broker.shares.by_level(self._session.partitions), start=1):
-            if not number % _PARTITIONS_A_STEP:
-                yield
-            if self._acquirer.is_full:
-                break
-            self._try(key)
+    def _size_of(self, key: ShareKey) -> int:
+        """How many bytes there are, up to as many as the client wants to wait for."""
+        shares, log = self._ctx.broker.shares, self._log(key)
+        partition = shares.partition(key, log)
+        if partition is not None and shares.can_acquire(key, partition, self._session.holder):
+            before = self._ctx.broker.queues.end_for_groups(log)
+            found, _ = log.read(partition.next_offset(), self._least_bytes, before=before)
+            if found is not None and found.size:
+                self._watch(key, log)  # there may be more
+                return found.size
+        self._set_aside(key, log)
+        return 0
 
-    def _try(self, key: ShareKey) -> None:
-        """Acquire what is available of a partition, and keep it for the answer, or the error."""
+    def _try(self, key: ShareKey) -> bool:
+        """Acquire what is available of a partition, and keep it for the answer, or the error.
+
+        True if others are to have their turn before it is looked at again: there may be more than was looked at.
+        """
+        session = self._session
         self._errors.pop(key, None)
         try:
-            if not self._ctx.broker.shares.sessions.holds(self._session):  # its connection is closed, or it began anew
-                raise BrokerError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the session ended while the fetch waited")
-            found = self._acquirer.acquire(key, self._log(key))
-            if self._acquirer.is_paused:
-                self._paused.add(key)
+            log = self._log(key)
+            found = self._acquirer.acquire(key, log)
         except HeadraceError as error:
             self._errors[key] = error
-            return
+            return False
         if found is not None:
             self._found[key] = found
-            self._session.had.add(key)
-            if key in self._session.partitions:  # others are served first next time
-                self._session.partitions[key] = self._session.partitions.pop(key)
+            session.had.add(key)
+            if key in session.ready:  # others are served first next time
+                session.ready[key] = session.ready.pop(key)
+        elif not self._acquirer.is_paused:
+            self._set_aside(key, log)
+        elif self._may_wait:
+            self._wait()
+            self._news[key] = None
+        return self._acquirer.is_paused
+
+    def _set_aside(self, key: ShareKey, log: Log) -> None:
+        """Look at a partition again only when there is news of it."""
+        if self._watch(key, log) and self._ctx.broker.shares.is_watched_whole(key, log):
+            self._session.ready.pop(key, None)
 
     def _log(self, key: ShareKey) -> Log:
+        if not self._ctx.broker.shares.sessions.holds(self._session):  # its connection is closed, or it began anew
+            raise BrokerError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the session ended while the fetch waited")
         return self._ctx.broker.log(self._ctx.topic("", key.topic_id, by_id=True), key.partition)
 
-    def _has_enough(self) -> bool:
-        """Whether there is as much as the client wants to wait for; nothing is acquired before."""
-        least = self._request.min_bytes
-        if least <= 1 or self._request.max_wait_ms <= 0:
-            return True
-        shares, size = self._ctx.broker.shares, 0
-        for key in self._session.partitions:
-            try:
-                log = self._log(key)
-                partition = shares.partition(key, log)
-                if partition is not None and shares.can_acquire(key, partition, self._session.holder):
-                    found, _ = log.read(
-                        partition.next_offset(), least, before=self._ctx.broker.queues.end_for_groups(log)
-                    )
-                    size += found.size if found else 0
-            except HeadraceError:  # which is an answer, too
-                return True
-            if size >= least:
-                return True
-        return False
+    def _watch(self, key: ShareKey, log: Log) -> bool:
+        broker = self._ctx.broker
+        is_watched = self._session.watch(key, log, broker.waiting, broker.shares.waiting)
+        self._may_wait = self._may_wait and is_watched
+        return is_watched
 
     # --- waiting
 
     def _wait(self) -> None:
-        """Be woken by what is appended, and by what is released, one partition at a time."""
-        broker = self._ctx.broker
-        self.answer.on_abandon(self._stop_waiting)
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._time_is_up)
-        is_large = len(self._session.partitions) >= _PARTITIONS_A_STEP
-        for key in self._session.partitions:
-            wake = partial(self._woken, key)
-            try:
-                log = self._log(key)
-            except HeadraceError:  # deleted since it was read
-                loop.call_soon(wake)
-                continue
-            self._wakes.append((key, log, wake))
-            broker.waiting.add(log, wake)
-            broker.shares.waiting.add(key, wake)
-            if is_large:  # between two steps there may have been news of what was read before
-                loop.call_soon(wake)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Look at more of where there may be more, when others had their turn."""
-        for key in self._paused:
-            self._ctx.broker.turns.later(partial(self._woken, key))
-        self._paused.clear()
-
-    def _time_is_up(self) -> None:
-        if self._request.min_bytes > 1:  # then what there is has to do
-            self._try_all()
-        self._stop_waiting()
-        self._respond()
-
-    def _try_all(self) -> None:
-        for key in self._ctx.broker.shares.by_level(key for key, _, _ in self._wakes):
-            if self._acquirer.is_full:
-                break
-            self._try(key)
+        """Be told of what is appended, and of what is released."""
+        if self._timer is None:
+            self.answer.on_abandon(self._stop_waiting)
+            wait_s = self._request.max_wait_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._time_is_up)
+            self._session.waiting[self._woken] = None
 
     def _woken(self, key: ShareKey) -> None:
-        """Acquire what there is now; called by whoever appended or acknowledged, so nothing is raised."""
-        if self._timer is None or self.answer.is_set:
-            return
-        try:
-            if self._has_enough():
-                self._try_all() if self._request.min_bytes > 1 else self._try(key)
-            if self._errors or self._found or self._ctx.broker.waiting.is_over:
-                self._stop_waiting()
-                self._respond()
-            else:
-                self._go_on()
-        except Exception as error:  # noqa: BLE001 - the client that waits is hung up on; the one that appended is not
-            self._stop_waiting()
-            self.answer.fail(error)
+        if not self.answer.is_set:
+            self._look_at((key,))
+
+    def _time_is_up(self) -> None:
+        self._may_wait = False
+        has_enough, self._least_bytes = self._least_bytes <= 1, 0
+        self._look_at(() if has_enough else self._session.ready)  # then what there is has to do
 
     def _stop_waiting(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        wakes, self._wakes = self._wakes, []
-        for key, log, wake in wakes:
-            self._ctx.broker.waiting.remove(log, wake)
-            self._ctx.broker.shares.waiting.remove(key, wake)
+        self._session.waiting.pop(self._woken, None)
 
     # --- answering
 

@@ -52,6 +52,7 @@ class Queues:
         self._loading: asyncio.Task[None] | None = None
         self._is_loaded = asyncio.Event()
         self._ends: dict[Log, int] = {}  # of logs, before anybody wrote to them
+        self._held_back: set[Log] = set()  # of which groups may have had less, since nobody followed them yet
         self._look: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -127,6 +128,9 @@ class Queues:
                     self._follow_bindings(topic, index, log, is_grown=topic.id in bound)
         for gone in [log for log in (*self._queues, *self._bound) if log not in there]:
             self._stop(gone)
+        held_back, self._held_back = self._held_back, set()
+        for log in held_back:  # whoever is followed now has them woken again when that has begun
+            self._runtime.waiting.appended(log)
 
     def _follow_queue(self, topic: Topic, index: int, log: Log, *, is_grown: bool) -> None:
         follower, place = self._queues.get(log), self._known.places.get(PartitionId(topic.id, index))
@@ -207,7 +211,10 @@ class Queues:
         if not log.config.headrace_queue:
             return end
         follower = self._queues.get(log)
-        return min(end, follower.followed) if follower else log.start_offset
+        if follower is None:
+            self._held_back.add(log)
+            return log.start_offset
+        return min(end, follower.followed)
 
     def find_judge(self, key: ShareKey) -> Judge | None:
         """Who says what becomes of the records of a partition, if it is a queue's."""

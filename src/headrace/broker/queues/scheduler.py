@@ -110,6 +110,8 @@ class QueueFollower(Follower):
             self._owe(write_place(self.at, self._place))
             self.begun.clear()
             self.wake()
+        elif self.is_in and not is_in:
+            self.runtime.waiting.appended(self.log)  # groups may acquire all there is
         self.is_in = is_in
 
     # --- beginning
@@ -137,6 +139,7 @@ class QueueFollower(Follower):
         self._delivered = {at: each for at, each in self._delivered.items() if at >= self._place.offset}
         self._known = None
         self.followed = self._place.offset
+        self.runtime.waiting.appended(self.log)  # groups may acquire what was followed before
 
     def _look_through(self, start: int, end: int, now_ms: int) -> dict[int, Delivered]:
         """In a thread: the copies that were appended since the place was written, and the ids of the window before."""
