@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from headrace.eventsourcing.errors import BoundaryConflict, Conflict
@@ -34,8 +35,8 @@ class MemoryStore:
     ) -> Appended:
         check_append(appends, condition, command_id)
         with self._changed:
-            if (done := self._commands.get(command_id)) is not None:
-                return Appended(done.position, done.versions, is_repeat=True)
+            if (done := self.find_command(command_id)) is not None:
+                return done
             if condition is not None:
                 for found in self._find(condition.query, condition.after, len(self._events)):
                     raise BoundaryConflict(condition.query, condition.after, found.position)
@@ -48,9 +49,12 @@ class MemoryStore:
             versions = {each.stream: len(self._streams[each.stream]) for each in appends}
             appended = Appended(len(self._events), versions)
             if command_id:
-                self._commands[command_id] = appended
+                self._commands[command_id] = replace(appended, is_repeat=True)
             self._changed.notify_all()
             return appended
+
+    def find_command(self, command_id: str) -> Appended | None:
+        return self._commands.get(command_id)
 
     def _add(self, append: StreamAppend, command_id: str) -> None:
         stream = self._streams.setdefault(append.stream, [])

@@ -214,7 +214,7 @@ BEGIN
     IF a_command <> '' THEN
         SELECT array_agg(d.stream), array_agg(d.version), max(d.position) INTO names, versions, last FROM (
             SELECT e.stream, max(e.version) AS version, max(e.position) AS position FROM {events} e
-            WHERE e.command_id = a_command GROUP BY e.stream
+            WHERE e.command_id = a_command AND e.command_id <> '' GROUP BY e.stream
         ) AS d;
         IF last IS NOT NULL THEN
             outcome := 'repeat';

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from headrace.eventsourcing.errors import StoreUnavailable, UnsupportedFormat
-from headrace.eventsourcing.model import ALL, Criterion, NewEvent, Query, Snapshot, StoredEvent
+from headrace.eventsourcing.model import ALL, Appended, Criterion, NewEvent, Query, Snapshot, StoredEvent
 from headrace.stores.sql.database import Database
 from headrace.stores.sql.statements import TableName, quote
 
@@ -117,6 +117,21 @@ class SqlEventStore(ABC, Generic[D]):
         return True
 
     # --- reading
+
+    def find_command(self, command_id: str) -> Appended | None:
+        with self._reachable() as db:
+            return self._find_command(db, command_id)
+
+    def _find_command(self, db: D, command_id: str) -> Appended | None:
+        rows = self.rows(
+            db,
+            f"SELECT stream, max(version), max(position) FROM {self.table} "  # noqa: S608
+            "WHERE command_id = ? AND command_id <> '' GROUP BY stream",  # in the words of the index
+            (command_id,),
+        )
+        if not rows:
+            return None
+        return Appended(max(row[2] for row in rows), {row[0]: row[1] for row in rows}, is_repeat=True)
 
     def rows(self, db: D, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """A query's rows, in the driver's quickest way."""

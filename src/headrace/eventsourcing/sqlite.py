@@ -109,7 +109,7 @@ class SqliteEventStore(SqlEventStore[SqliteDatabase]):
 
     def _write(self, db: SqliteDatabase, pending: _Pending) -> Appended | Exception:
         """One append, or what is in its way: checked first, so that nothing has to be undone."""
-        if pending.command_id and (done := self._done_before(db, pending.command_id)) is not None:
+        if pending.command_id and (done := self._find_command(db, pending.command_id)) is not None:
             return done
         if (condition := pending.condition) is not None:
             positions, values = self.positions(condition.query, "position > ?", [condition.after], "ASC", 1)
@@ -136,15 +136,6 @@ class SqliteEventStore(SqlEventStore[SqliteDatabase]):
         if tags:
             db.run_many(f"INSERT INTO {self.tags} (tag, position) VALUES (?, ?)", tags)  # noqa: S608
         return Appended(position, versions)
-
-    def _done_before(self, db: SqliteDatabase, command_id: str) -> Appended | None:
-        rows = db.run(
-            f"SELECT stream, max(version), max(position) FROM {self.table} WHERE command_id = ? GROUP BY stream",  # noqa: S608
-            (command_id,),
-        )
-        if not rows:
-            return None
-        return Appended(max(row[2] for row in rows), {row[0]: row[1] for row in rows}, is_repeat=True)
 
     # --- waiting
 

@@ -31,6 +31,13 @@ class EventStore(Protocol):
         """
         ...
 
+    def find_command(self, command_id: str) -> Appended | None:
+        """What the append with this command id did (`is_repeat` is true), or None if there is none.
+
+        For a command that is sent again and refused, because of what it did the first time.
+        """
+        ...
+
     def read_stream(
         self, stream: str, *, after: int = 0, to: int | None = None, limit: int | None = None, backward: bool = False
     ) -> Iterator[StoredEvent]:

@@ -143,6 +143,8 @@ class EventStoreContract:
             repeated = again.append(appends, condition=Condition(where(tags=["t"]), 0), command_id="order-1")
             assert repeated.is_repeat
             assert (repeated.position, dict(repeated.versions)) == (first.position, {"a": 2, "b": 1})
+            assert again.find_command("order-1") == repeated
+            assert again.find_command("order-2") is again.find_command("") is None
         other.close()
         assert streams_of(store.read()) == ["a", "a", "b", "a"]
         assert not put(store, "a", command_id="order-2").is_repeat
