@@ -102,6 +102,46 @@ def test_one_sync_serves_all_that_wait_for_it():
     assert after.log(PARTITION).end_offset == THREADS
 
 
+def test_a_log_that_is_appended_to_all_the_time_keeps_no_other_waiting():
+    directory, busy = _begin(MemoryFileSystem())
+    other = directory.create(TopicPartition("orders", 1), LogConfig())
+    commit = GroupCommit(threads=1)
+    _append(other, b"k")
+    answers = []
+    is_over = threading.Event()
+
+    def done(error):
+        """While a thread serves the busy log there is always somebody who waits for it."""
+        answers.append(("busy", error))
+        if len(answers) == 2:
+            commit.submit(other, 1, lambda error: answers.append(("other", error)))
+        if len(answers) < 10:
+            commit.submit(busy, _append(busy, b"k").last_offset + 1, done)
+        else:
+            is_over.set()
+
+    commit.submit(busy, _append(busy, b"k").last_offset + 1, done)
+    assert is_over.wait(30)
+    commit.close()
+    assert answers[2] == ("other", None)
+    assert answers.count(("busy", None)) == len(answers) - 1
+
+
+def test_whoever_waits_when_it_is_closed_is_served():
+    directory, first = _begin(MemoryFileSystem())
+    logs = [first, *(directory.create(TopicPartition("orders", number), LogConfig()) for number in range(1, THREADS))]
+    commit = GroupCommit(threads=1)
+    slow = _SlowSync(first, waiters=1)
+    answers = []
+    for log in logs * 2:
+        commit.submit(log, _append(log, b"k").last_offset + 1, answers.append)
+    closing = threading.Thread(target=commit.close)
+    closing.start()
+    slow.waiting.release()
+    closing.join()
+    assert answers == [None] * 2 * THREADS
+
+
 @pytest.mark.parametrize("seed", range(max(2, int(2 * EXAMPLES))))
 def test_nobody_is_answered_before_the_data_is_on_the_disk(seed):
     filesystem = MemoryFileSystem()

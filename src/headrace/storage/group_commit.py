@@ -34,13 +34,15 @@ class _Waiter(NamedTuple):
 
 
 class GroupCommit:
-    """Syncs logs in threads of its own; logs do not wait for each other."""
+    """Syncs logs in threads of its own; no log waits for more than one sync of another, however many wait for that."""
 
-    def __init__(self, threads: int = 4) -> None:
+    def __init__(self, threads: int = 8) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="headrace-commit")
         self._lock = threading.Lock()
-        # A log is here while a thread is at work for it.
+        # A log is here while a thread is at work for it, or about to be.
         self._waiting: dict[Log, list[_Waiter]] = {}
+        self._queued = 0  # logs that no thread is at work for yet
+        self._is_closing = False
         self.times = Histogram()  # of syncs; one thread at a time counts
         self.failures = 0
 
@@ -64,6 +66,7 @@ class GroupCommit:
                 waiting.append(waiter)
                 return
             self._executor.submit(self._serve, log)
+            self._queued += 1
             self._waiting[log] = [waiter]
 
     def wait(self, log: Log, offset: int) -> None:
@@ -82,6 +85,9 @@ class GroupCommit:
             raise errors[0]
 
     def _serve(self, log: Log) -> None:
+        """Sync a log for as long as somebody waits for it, and no other log has to be served before."""
+        with self._lock:
+            self._queued -= 1
         while True:
             with self._lock:
                 waiting = self._waiting[log]
@@ -99,9 +105,16 @@ class GroupCommit:
                     waiter.done(error or waiter.loss(log))
                 except Exception as failed:  # noqa: BLE001 - the others are still waiting
                     _log.error("a waiter for durability failed", log=str(log.topic_partition), error=str(failed))
+            with self._lock:
+                if self._queued and self._waiting[log] and not self._is_closing:
+                    self._executor.submit(self._serve, log)
+                    self._queued += 1
+                    return
 
     def close(self) -> None:
         """Serve whoever waits, then end the threads."""
+        with self._lock:
+            self._is_closing = True
         self._executor.shutdown(wait=True)
 
 
