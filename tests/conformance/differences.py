@@ -36,7 +36,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         tuple(_at("announced", "wire", f"version *.apis.{name}") for name in NOT_SERVED),
     ),
     Difference(
-        "Topics have settings of queues, of memory and of overload",
+        "Topics have settings of queues, of events, of memory and of overload",
         "Those that begin with `headrace.` are told beside Kafka's own. A topic that is given none of them is as it is "
         "in Kafka.",
         (
@@ -52,7 +52,15 @@ DIFFERENCES: tuple[Difference, ...] = (
         "They are tagged fields from 10000 on, which every client and every broker skips that does not know them: what "
         "is in flight, and how often records were delivered again, in the offsets of share groups; in "
         "acknowledgements, why a record is released or rejected, when it may come again, and the transaction that "
-        "finishes it or has it come again.",
+        "finishes it or has it come again; in a Fetch, which events of a topic are wanted, and in its answer where to "
+        "go on; in the answer to a Produce, whether a command was appended before.",
+        (),
+    ),
+    Difference(
+        "Some topics refuse records",
+        "A topic with `headrace.events=true` takes events alone: records whose key and headers say which event of "
+        "which stream they are. A batch with any other record is refused with INVALID_RECORD, one whose events are not "
+        "the next ones of their streams with POLICY_VIOLATION, and one in a transaction with INVALID_TXN_STATE.",
         (),
     ),
     Difference(

@@ -153,7 +153,7 @@ def own_features(servers):
 
 
 def test_only_we_announce_queues(our_broker, real_kafka):
-    assert own_features(our_broker) == [("headrace.queue", 1)]
+    assert own_features(our_broker) == [("headrace.events", 1), ("headrace.queue", 2)]
     assert own_features(real_kafka) == []
 
 

@@ -77,7 +77,10 @@ class SimulatedRuntime(Runtime):
             raise ConnectionError
         return work()
 
-    look_up = in_thread
+    look_up = in_background = in_thread
+
+    def run_in_background(self, work: Callable[[], object]) -> None:
+        work()
 
     def watch_groups(self, on_step: Callable[[Decision], None]) -> None:
         """Have `on_step` called whenever the group coordinator has decided, written and applied something."""
@@ -126,6 +129,8 @@ class SimulatedBroker:
     def close(self) -> None:
         """Let no timer fire any more."""
         self.broker.queues.close()
+        self.broker.events.close()
+        self.broker.events.let_go()
         self.broker.metadata.close()
         self.broker.groups.close()
         self.broker.shares.close()

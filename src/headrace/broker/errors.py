@@ -1,6 +1,7 @@
 """What a broker refuses, and the one place where an error of ours becomes a code of Kafka's."""
 
 from headrace.broker.settings.setting import InvalidSetting
+from headrace.delivery.events import EventConflict, InvalidEvent
 from headrace.errors import HeadraceError
 from headrace.model import InvalidTopicName
 from headrace.protocol.errors import ErrorCode
@@ -25,6 +26,8 @@ _CODES: tuple[tuple[type[HeadraceError], ErrorCode], ...] = (
     (BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (InvalidTimestamp, ErrorCode.INVALID_TIMESTAMP),
     (InvalidRecord, ErrorCode.INVALID_RECORD),
+    (InvalidEvent, ErrorCode.INVALID_REQUEST),
+    (EventConflict, ErrorCode.POLICY_VIOLATION),
     (storage.OffsetOutOfRange, ErrorCode.OFFSET_OUT_OF_RANGE),
     (storage.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (storage.UnknownProducer, ErrorCode.UNKNOWN_PRODUCER_ID),

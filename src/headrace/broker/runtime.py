@@ -14,6 +14,7 @@ from headrace.broker.client_metrics import ClientMetrics
 from headrace.broker.config import BrokerConfig
 from headrace.broker.config_resources import ConfigResource, group_settings, usable
 from headrace.broker.errors import BrokerError
+from headrace.broker.events import Events
 from headrace.broker.fetches import FetchSessions, Waiting
 from headrace.broker.groups import GroupRoom, Groups
 from headrace.broker.identity import Identity
@@ -36,7 +37,7 @@ from headrace.broker.settings.setting import InvalidSetting
 from headrace.broker.settings.topics import log_config
 from headrace.broker.share_sessions import ShareSessions
 from headrace.broker.shares import Shares
-from headrace.broker.topics import Topic, TopicCatalog, read_topic_files
+from headrace.broker.topics import FOLDER, Topic, TopicCatalog, read_topic_files
 from headrace.broker.transactions import Transactions
 from headrace.broker.turns import Turns
 from headrace.clock import Clock, SystemClock
@@ -216,6 +217,7 @@ class Runtime:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-admin")
         self._producer_ids = ThreadPoolExecutor(1, thread_name_prefix="headrace-ids")
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="headrace-reader")
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="headrace-events")
         self._housekeeper = Housekeeper(self.directory, _schedule(config))
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
@@ -259,6 +261,8 @@ class Runtime:
         self.finished = Finished(self)
         self.overflow = Overflow(self)
         self.finished.on_finished = self.overflow.look_soon
+        on_disk = isinstance(self._filesystem, OsFileSystem)
+        self.events = Events(self, f"{config.data_dir}/{FOLDER}" if on_disk else None)
         self.transactions = Transactions(
             self,
             self.topics,
@@ -286,6 +290,7 @@ class Runtime:
         self.shares.load()
         self.transactions.load()
         self.queues.start()
+        self.events.start()
         self.topics.on_change(self._topics_changed)
         self.finished.start()
         self._housekeeper.start()
@@ -294,6 +299,7 @@ class Runtime:
         """Tell the groups, on the event loop: topics are changed in a thread."""
         if self._loop and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.queues.topics_changed)
+            self._loop.call_soon_threadsafe(self.events.topics_changed)
             if deleted:
                 self._loop.call_soon_threadsafe(self.groups.topics_deleted, frozenset([deleted]))
             else:
@@ -317,6 +323,7 @@ class Runtime:
         """Finish what is under way, make everything durable, and let go of the directory."""
         self.audit.close()
         self.queues.close()
+        self.events.close()
         self.finished.close()
         self.metadata.close()
         self.groups.close()
@@ -325,6 +332,8 @@ class Runtime:
         self._threads.shutdown(wait=True)
         self._producer_ids.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
+        self._background.shutdown(wait=True, cancel_futures=True)
+        self.events.let_go()
         self._housekeeper.stop()
         self.commit.close()
         self.directory.close()
@@ -442,6 +451,13 @@ class Runtime:
     async def look_up(self, work: Callable[[], T]) -> T:
         """Do what reads logs, and may wait for the disk, in a thread of its own; whoever changes topics waits not."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    async def in_background(self, work: Callable[[], T]) -> T:
+        """Do what may take seconds, and keeps nobody waiting, one after the other in a thread of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self._background, work)
+
+    def run_in_background(self, work: Callable[[], object]) -> None:
+        self._background.submit(work)
 
     async def next_producer_id(self) -> int:
         """A producer id that was never given out; no producer's start waits for somebody else's change of topics."""

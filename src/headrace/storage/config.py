@@ -42,6 +42,7 @@ class LogConfig:
     message_timestamp_before_max_ms: int = MAX_LONG
     message_timestamp_after_max_ms: int = 3_600_000
     # What Kafka does not have. Of what records ask for besides being kept, which others act on:
+    headrace_events: bool = False
     headrace_queue: bool = False
     headrace_queue_priorities: int = 1
     headrace_queue_ttl_ms: int = -1

@@ -31,7 +31,7 @@ from headrace.protocol.schema import ZERO_UUID
 # What a client may count on beyond single APIs: groups by KIP-848, KIP-932 and KIP-1071, transactions by KIP-890.
 FEATURES = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 # What no Kafka has: a client that asks for more than a share group of Kafka's can do looks for it first.
-OWN_FEATURES = {"headrace.queue": 2}  # 2: acknowledgements may be part of a transaction
+OWN_FEATURES = {"headrace.events": 1, "headrace.queue": 2}  # 2: acknowledgements may be part of a transaction
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 _CHOOSES_TYPE_SINCE = 1
 

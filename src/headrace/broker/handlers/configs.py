@@ -228,6 +228,7 @@ async def _alter(
         require_targets(ctx, topic.name, topic.settings, after)
         await ctx.broker.in_thread(lambda: ctx.broker.topics.alter(topic.name, after, validate_only=validate_only))
         await ctx.broker.queues.settle(topic)
+        await ctx.broker.events.settle(topic)
     elif kind in _CHECKS:
         _check_name(ctx, kind, name)
         await _alter_kept(ctx, resource, change, validate_only=validate_only)

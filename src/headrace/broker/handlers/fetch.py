@@ -6,11 +6,13 @@ forgotten if its client leaves. One of many partitions is read in steps.
 """
 
 import asyncio
+import sqlite3
 
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.fetches import PartitionKey, Session
 from headrace.broker.handler import Answer, Context, Handled
 from headrace.broker.turns import Deferred, Steps, run_through
+from headrace.delivery.events import Selection
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (
@@ -37,6 +39,8 @@ def handle(ctx: Context, request: FetchRequest) -> Handled:
         if len(topic.partitions) + len(asked) > _PARTITIONS_A_STEP:
             return _handle_in_steps(ctx, request)
         for partition in topic.partitions:
+            if partition.select:
+                return _answer_selected(ctx, request)
             asked[PartitionKey(topic.topic, topic.topic_id, partition.partition)] = partition
     try:
         fetch = _Fetch(ctx, request, *ctx.broker.sessions.begin(request, asked, ctx.principal))
@@ -58,6 +62,40 @@ def _handle_in_steps(ctx: Context, request: FetchRequest) -> Steps[Answer]:
     except BrokerError as error:
         return FetchResponse(error_code=error.code)
     return (yield from fetch.answer_in_steps())
+
+
+async def _answer_selected(ctx: Context, request: FetchRequest) -> FetchResponse:
+    """Events that the index finds, without waiting for more; a request for them names one partition, in no session."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+    (topic,) = request.topics
+    (partition,) = topic.partitions
+    data = PartitionData(partition_index=partition.partition, aborted_transactions=None, records=b"")
+    response = FetchResponse(
+        responses=[FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])]
+    )
+    limit = min(partition.partition_max_bytes, request.max_bytes, ctx.broker.fetch_max_bytes)
+    if ctx.meter is not None:
+        limit = int(min(limit, ctx.meter.fetch_limit))
+    try:
+        selection = Selection.parse(partition.select)
+        found = ctx.topic(topic.topic, topic.topic_id, by_id=ctx.version >= BY_ID_SINCE)
+        log = ctx.broker.log(found, partition.partition)
+        events = ctx.broker.events.of(found, partition.partition)
+        await events.wait()
+        if not events.is_ready:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.topic_partition} was deleted")
+        data.high_watermark = data.last_stable_offset = end = ctx.broker.high_watermark(log)
+        data.log_start_offset = log.start_offset
+        selected = await ctx.broker.look_up(lambda: events.select(selection, partition.fetch_offset, limit, end))
+    except (HeadraceError, OSError, sqlite3.Error) as error:
+        data.error_code = code_of(error) if isinstance(error, HeadraceError) else ErrorCode.KAFKA_STORAGE_ERROR
+        data.high_watermark = -1
+        return response
+    if ctx.meter is not None and selected.records and not ctx.meter.charge_fetch(len(selected.records)):
+        selected = selected._replace(records=b"", next_offset=partition.fetch_offset)
+    data.records, data.next_offset, data.stream_version = selected
+    return response
 
 
 class _Fetch:

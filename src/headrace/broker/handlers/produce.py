@@ -4,7 +4,8 @@
 `durability = os` at once, as Kafka does), `acks=0` never. One sync serves every request that waits for it.
 
 A request with many partitions, or with large batches for a compacted topic, is handled in steps; so is one for a queue,
-whose records are looked into: what they ask for in their headers must have its form.
+whose records are looked into: what they ask for in their headers must have its form. So are events, which are appended
+only if they are the next ones of their streams.
 
 The first write of a transaction waits for the end of the one before it, whose markers may be on their way to the disk.
 """
@@ -22,6 +23,7 @@ from headrace.broker.topics import Topic
 from headrace.broker.transactions import Asked
 from headrace.broker.turns import Deferred, Steps
 from headrace.coordinator.transaction.events import WriterSupport
+from headrace.delivery.events import Event, InvalidEvent, read_event
 from headrace.delivery.headers import InvalidHeader, read_delivery
 from headrace.delivery.overflow import Policy, Verdict
 from headrace.errors import HeadraceError
@@ -213,6 +215,8 @@ def _append(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"a batch of {len(batch)} bytes does not fit into a segment: segment.bytes={config.segment_bytes}",
         )
+    if config.headrace_events:
+        return _check_and_store(ctx, topic, log, bytes(batch), answer, request, now_ms, produce)
     if config.headrace_queue or (
         config.compacts and (len(batch) > _LOOKED_INTO_AT_ONCE_BYTES or header_at(batch).codec)
     ):
@@ -242,6 +246,58 @@ def _look_and_store(
         yield from _blame(log, batch, answer, now_ms, error)
 
 
+def _check_and_store(
+    ctx: Context,
+    topic: Topic,
+    log: Log,
+    batch: bytes,
+    answer: PartitionProduceResponse,
+    request: ProduceRequest,
+    now_ms: int,
+    produce: _Produce,
+) -> Steps[None]:
+    """Append events if they are the next ones of their streams; nothing comes between that and the check."""
+    partition = ctx.broker.events.of(topic, log.topic_partition.partition)
+    try:
+        events = yield from _read_events(batch, log, now_ms)
+        yield from partition.enter()
+        try:
+            repeated = yield from partition.check(header_at(batch), events)
+            if repeated is None:
+                _store(ctx, log, batch, answer, request, now_ms, produce, keys_checked=True)
+                partition.note(answer.base_offset, events)
+                return
+        finally:
+            partition.leave()
+    except InvalidRecord as error:
+        yield from _blame(log, batch, answer, now_ms, error)
+    else:
+        answer.base_offset, answer.log_start_offset, answer.is_repeat = repeated, log.start_offset, True
+        if request.acks == ALL:
+            produce.wait_for(answer, ctx, log, repeated + 1)
+
+
+def _read_events(batch: bytes, log: Log, now_ms: int) -> Steps[list[Event]]:
+    """The events of a batch, which is an append: all or none of it."""
+    validate(batch, log.config.rules, now_ms)
+    header = header_at(batch)
+    if header.is_transactional:
+        raise BrokerError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"{log.topic_partition} keeps events, and takes no transactions: send what belongs together in one batch",
+        )
+    body = yield from bounded_body_of(batch, header)
+    events = []
+    for index, record in enumerate(decode(header, body)):
+        if not index % _RECORDS_A_STEP:
+            yield
+        try:
+            events.append(read_event(record))
+        except InvalidEvent as error:
+            raise InvalidRecord(f"record {index} of the batch is not an event: {error}") from None
+    return events
+
+
 def _check_headers(batch: bytes, log: Log, now_ms: int) -> Steps[None]:
     """Refuse records that ask for something in a form that nobody understands: they would not get it."""
     validate(batch, replace(log.config.rules, keys_required=False), now_ms)
@@ -258,6 +314,14 @@ def _find_invalid_header(record: Record, log: Log, now_ms: int) -> str | None:
     try:
         read_delivery(record if log.config.rules.create_time else record._replace(timestamp=now_ms))
     except InvalidHeader as error:
+        return str(error)
+    return None
+
+
+def _find_invalid_event(record: Record) -> str | None:
+    try:
+        read_event(record)
+    except InvalidEvent as error:
         return str(error)
     return None
 
@@ -410,6 +474,8 @@ def refused_records(batch: Buffer, log: Log, now_ms: int) -> Steps[list[BatchInd
             message = f"Timestamp {record.timestamp} is out of range: the broker's clock says {now_ms}"
         elif config.headrace_queue:
             message = _find_invalid_header(record, log, now_ms)
+        elif config.headrace_events:
+            message = _find_invalid_event(record)
         if message:
             errors.append(BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message))
     return errors

@@ -75,6 +75,7 @@ async def make_topic(
         lambda: ctx.broker.topics.create(topic.name, partitions, settings, validate_only=validate_only)
     )
     await ctx.broker.queues.settle(created)
+    await ctx.broker.events.settle(created)
     return created, partitions
 
 

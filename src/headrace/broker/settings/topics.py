@@ -20,6 +20,7 @@ from headrace.delivery.overflow import Policy
 from headrace.storage.config import DISK, MEMORY, LogConfig
 
 STORAGE = "headrace.storage"
+EVENTS = "headrace.events"
 OVERFLOW_RECORDS, OVERFLOW_BYTES = "headrace.overflow.records", "headrace.overflow.bytes"
 MEMORY_PARTITION_BYTES = 16 * 1024 * 1024  # where nothing else is set
 MAX_LONG = 2**63 - 1
@@ -76,6 +77,14 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "",
             "Which other topics get copies of the records: a JSON list of `to` with `key` or `header` and `where`.",
             reader=parse_bindings,
+        ),
+        Setting(
+            EVENTS,
+            BOOLEAN,
+            "false",
+            "Whether the records are events of streams, as their keys and headers say: an append is checked against "
+            "the versions of its streams, and an index finds the events of a stream. Such a topic keeps what it has "
+            "(retention.ms=-1) unless it is set otherwise.",
         ),
         Setting(
             "headrace.queue",
@@ -255,13 +264,28 @@ def check_topic_settings(values: Mapping[str, str]) -> None:
     if least > most:
         raise InvalidSetting(f"min.compaction.lag.ms={least} is above max.compaction.lag.ms={most}")
     _check_queue_settings(values)
+    if _is_set(values, EVENTS) and (
+        values.get(STORAGE) == MEMORY
+        or values.get("headrace.overflow", Policy.BUFFER) != Policy.BUFFER
+        or _is_set(values, "headrace.queue")
+        or _is_set(values, "headrace.queue.delete.acknowledged")
+        or "compact" in values.get("cleanup.policy", "")
+    ):
+        raise InvalidSetting(
+            f"a topic with {EVENTS} keeps every event: unset headrace.queue, headrace.queue.delete.acknowledged, "
+            "headrace.overflow and headrace.storage=memory, and set cleanup.policy=delete"
+        )
+
+
+def _is_set(values: Mapping[str, str], name: str) -> bool:
+    return values.get(name, "false").strip().lower() == "true"
 
 
 def _check_queue_settings(values: Mapping[str, str]) -> None:
     policy = values.get("headrace.overflow", Policy.BUFFER)
     limits = [int(values.get(name, -1)) for name in (OVERFLOW_RECORDS, OVERFLOW_BYTES)]
     in_memory = values.get(STORAGE) == MEMORY
-    frees = values.get("headrace.queue.delete.acknowledged", "false").strip().lower() == "true"
+    frees = _is_set(values, "headrace.queue.delete.acknowledged")
     if 0 in limits:
         raise InvalidSetting(f"{OVERFLOW_RECORDS} and {OVERFLOW_BYTES} are at least 1, or -1 for no limit")
     if in_memory and (policy == Policy.BUFFER or limits[1] < 0):
@@ -270,9 +294,7 @@ def _check_queue_settings(values: Mapping[str, str]) -> None:
         raise InvalidSetting(f"headrace.overflow=buffer knows no limit: choose another, or unset {OVERFLOW_BYTES}")
     if policy != Policy.BUFFER and max(limits) < 0:
         raise InvalidSetting(f"headrace.overflow={policy} needs a limit: set {OVERFLOW_RECORDS} or {OVERFLOW_BYTES}")
-    looks_ahead = values.get("headrace.queue", "false").strip().lower() == "true" or bool(
-        values.get("headrace.bindings")
-    )
+    looks_ahead = _is_set(values, "headrace.queue") or bool(values.get("headrace.bindings"))
     if looks_ahead and (in_memory or frees or policy == Policy.DROP_OLDEST):
         raise InvalidSetting(
             "headrace.queue and headrace.bindings need records that stay: unset headrace.storage=memory, "
@@ -283,7 +305,12 @@ def _check_queue_settings(values: Mapping[str, str]) -> None:
 
 
 def complete_settings(values: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a topic with those that it cannot be without: what a memory topic does when it is full."""
+    """The settings of a topic with those that it cannot be without.
+
+    What a memory topic does when it is full; and that events are kept, whatever the broker's defaults are.
+    """
+    if _is_set(values, EVENTS):
+        return {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", **values}
     if values.get(STORAGE) != MEMORY:
         return dict(values)
     return {"headrace.overflow": Policy.BLOCK, OVERFLOW_BYTES: str(MEMORY_PARTITION_BYTES), **values}

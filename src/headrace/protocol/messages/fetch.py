@@ -27,6 +27,8 @@ class FetchPartition(wire.Struct):
     partition_max_bytes: int = wire.int32()
     replica_directory_id: wire.Uuid = wire.uuid(since=17, ignorable=True, tag=0)
     high_watermark: int = wire.int64(since=18, default=2**63 - 1, ignorable=True, tag=1)
+    # Ours: which events alone are wanted of a topic that keeps them, as `delivery/events.py` writes it.
+    select: str = wire.string(since=12, tag=10_000)
 
 
 class FetchTopic(wire.Struct):
@@ -84,6 +86,9 @@ class PartitionData(wire.Struct):
     snapshot_id: SnapshotId = wire.struct(SnapshotId, since=12, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = wire.nullable_array(AbortedTransaction)
     preferred_read_replica: int = wire.int32(since=11, default=-1)
+    # Ours, of events that were selected: where to go on, and the last version of the stream that was asked for.
+    next_offset: int = wire.int64(since=12, default=-1, tag=10_000)
+    stream_version: int = wire.int64(since=12, default=-1, tag=10_001)
     records: wire.Buffer | None = wire.record_batches()
 
 

@@ -44,6 +44,8 @@ class PartitionProduceResponse(wire.Struct):
     record_errors: list[BatchIndexAndErrorMessage] = wire.array(BatchIndexAndErrorMessage, since=8, ignorable=True)
     error_message: str | None = wire.nullable_string(since=8, default=None, ignorable=True)
     current_leader: LeaderIdAndEpoch = wire.struct(LeaderIdAndEpoch, since=10, tag=0)
+    # Ours, of a topic that keeps events: the command was appended before, and nothing was written now.
+    is_repeat: bool = wire.boolean(since=9, ignorable=True, tag=10_000)
 
 
 class TopicProduceResponse(wire.Struct):

@@ -1,0 +1,267 @@
+"""Events in a topic of our broker, which checks an append and appends it in one step (`headrace.events`).
+
+An append is one record batch in the topic's one partition: whole or not at all, in whatever streams its events are. The
+broker refuses it if an event is not the next one of its stream, or if something matches its condition; it finds the
+events of a stream, or of a query, by an index. The topic is a Kafka topic like any other to everybody who reads it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Final
+
+from headrace.client.admin import ensure_topic
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError, Refused
+from headrace.client.events import FEATURE, Selected, append_events, select_events
+from headrace.client.offsets import LATEST, list_offsets
+from headrace.delivery.events import Selection
+from headrace.eventsourcing.errors import (
+    BoundaryConflict,
+    Conflict,
+    EventSourcingError,
+    InvalidAppend,
+    StoreUnavailable,
+)
+from headrace.eventsourcing.event_records import (
+    make_command_id,
+    offset_after,
+    position_of,
+    query_on_wire,
+    read_events,
+    records_of_append,
+)
+from headrace.eventsourcing.model import ALL, ANY, Appended, Condition, Query, StoredEvent, StreamAppend, check_append
+from headrace.model import TopicPartition
+from headrace.protocol.errors import ErrorCode
+from headrace.records import build_batch
+
+MAX_APPEND_BYTES: Final = 16 * 1024 * 1024
+KEPT: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": str(MAX_APPEND_BYTES),
+    "message.timestamp.after.max.ms": str(2**63 - 1),  # the time of an event is the application's
+}
+_LAST: Final = 2**62
+_POLL_S: Final = 0.5
+_WINDOW, _LARGEST_WINDOW = 128, 16 * 1024  # events that are read at once from the end on
+
+
+class Pool:
+    """Connections to a cluster for several threads: each has one for as long as it asks something."""
+
+    def __init__(self, connect: Callable[[], Cluster]) -> None:
+        self._connect = connect
+        self._free: list[Cluster] = []
+        self._lock = threading.Lock()
+        self.is_closed = False
+
+    @contextmanager
+    def take(self) -> Iterator[Cluster]:
+        """A connection; whatever fails on it is `StoreUnavailable`."""
+        if self.is_closed:
+            raise StoreUnavailable("the store was closed: open it again")
+        with self._lock:
+            cluster = self._free.pop() if self._free else None
+        cluster = cluster or self._connect()
+        try:
+            yield cluster
+        except ClientError as error:
+            raise StoreUnavailable(str(error)) from error
+        finally:
+            self._give_back(cluster)
+
+    def _give_back(self, cluster: Cluster) -> None:
+        with self._lock:
+            if self.is_closed:
+                cluster.close()
+            else:
+                self._free.append(cluster)
+
+    def close(self) -> None:
+        with self._lock:
+            self.is_closed = True
+            for cluster in self._free:
+                cluster.close()
+            self._free.clear()
+
+
+class BrokerEventStore:
+    """An event store in a topic, which is made if it is not there."""
+
+    def __init__(self, connect: Callable[[], Cluster], topic: str) -> None:
+        self._pool = Pool(connect)
+        self._where = TopicPartition(topic, 0)
+        try:
+            self._open(topic)
+        except BaseException:
+            self._pool.close()
+            raise
+
+    def _open(self, topic: str) -> None:
+        with self._pool.take() as cluster:
+            if FEATURE not in cluster.any_broker().features:
+                raise EventSourcingError(
+                    f"{cluster} is not a Headrace broker, and cannot check an append: use a store for Kafka, which has "
+                    "one writer"
+                )
+            ensure_topic(cluster, topic, configs={FEATURE: "true", **KEPT})
+            if len(cluster.topic(topic).partitions) != 1:
+                raise EventSourcingError(f"topic {topic!r} has several partitions: events of a store are in one")
+            try:
+                select_events(cluster, self._where, Selection(stream="-", first=_LAST))
+            except Refused as refusal:
+                if refusal.code is not ErrorCode.INVALID_REQUEST:
+                    raise
+                raise EventSourcingError(f"topic {topic!r} keeps no events: set {FEATURE}=true for it") from None
+
+    def close(self) -> None:
+        self._pool.close()
+
+    # --- appending
+
+    def append(
+        self, appends: Sequence[StreamAppend], *, condition: Condition | None = None, command_id: str = ""
+    ) -> Appended:
+        check_append(appends, condition, command_id)
+        command = make_command_id(command_id)
+        with self._pool.take() as cluster:
+            while True:
+                versions = {
+                    each.stream: self._version(cluster, each.stream) if each.expected == ANY else each.expected
+                    for each in appends
+                }
+                records = records_of_append(appends, versions, command, condition)
+                try:
+                    done = append_events(cluster, self._where, build_batch(records))
+                except Refused as refusal:
+                    self._explain(cluster, refusal, appends, condition)
+                    continue  # a stream that may be at any version has moved on
+                if done.is_repeat and (repeated := self._find_command(cluster, command)):
+                    return repeated
+                ends = {each.stream: versions[each.stream] + len(each.events) for each in appends}
+                return Appended(position_of(done.base_offset + len(records) - 1), ends)
+
+    def _version(self, cluster: Cluster, stream: str) -> int:
+        return select_events(cluster, self._where, Selection(stream=stream, first=_LAST)).stream_version
+
+    def _explain(
+        self, cluster: Cluster, refusal: Refused, appends: Sequence[StreamAppend], condition: Condition | None
+    ) -> None:
+        """Raise what an append was refused for; if nothing is in its way any more, it may be sent again."""
+        if refusal.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
+            raise InvalidAppend(f"the broker does not take the append: {refusal}") from None
+        if refusal.code is not ErrorCode.POLICY_VIOLATION:
+            raise refusal
+        if condition is not None:
+            for event in self.read(condition.query, after=condition.after, limit=1):
+                raise BoundaryConflict(condition.query, condition.after, event.position) from None
+        for each in appends:
+            actual = self._version(cluster, each.stream)
+            if each.expected not in (ANY, actual):
+                raise Conflict(each.stream, each.expected, actual) from None
+
+    def find_command(self, command_id: str) -> Appended | None:
+        if not command_id:
+            return None
+        with self._pool.take() as cluster:
+            return self._find_command(cluster, command_id)
+
+    def _find_command(self, cluster: Cluster, command: str) -> Appended | None:
+        """What an append did that was done before."""
+        events = list(read_events(select_events(cluster, self._where, Selection(command=command)).records))
+        if not events:
+            return None
+        return Appended(events[-1].position, {each.stream: each.version for each in events}, is_repeat=True)
+
+    # --- reading
+
+    def _select(self, selection: Selection | None, offset: int = 0) -> Selected:
+        with self._pool.take() as cluster:
+            return select_events(cluster, self._where, selection, offset)
+
+    def read_stream(
+        self, stream: str, *, after: int = 0, to: int | None = None, limit: int | None = None, backward: bool = False
+    ) -> Iterator[StoredEvent]:
+        first, last = max(after, 0) + 1, _LAST if to is None else to
+        if limit == 0 or last < first:
+            return iter(())
+        if backward:
+            last = min(last, self._select(Selection(stream=stream, first=_LAST)).stream_version)
+            return islice(
+                _read_backward(lambda low, high: self._read_versions(stream, low, high), first, last + 1, limit), limit
+            )
+        if limit is not None:
+            last = min(last, first + limit - 1)
+        return self._read_versions(stream, first, last + 1)
+
+    def _read_versions(self, stream: str, first: int, before: int) -> Iterator[StoredEvent]:
+        while first < before:
+            selected = self._select(Selection(stream=stream, first=first, last=before - 1))
+            version = first - 1
+            for event in read_events(selected.records):
+                version = event.version
+                yield event
+            if selected.next_offset >= selected.end:
+                return
+            first = version + 1
+
+    def read(
+        self,
+        query: Query = ALL,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        limit: int | None = None,
+        backward: bool = False,
+    ) -> Iterator[StoredEvent]:
+        first, end = offset_after(after), self.last_position()
+        end = end if to is None else min(to, end)
+        if backward:
+            found = _read_backward(lambda low, high: self._read_offsets(query, low, high), first, end, limit)
+        else:
+            found = self._read_offsets(query, first, end)
+        return islice(found, limit)
+
+    def _read_offsets(self, query: Query, first: int, before: int) -> Iterator[StoredEvent]:
+        selection = None if query.is_everything else Selection(query=query_on_wire(query), before=before)
+        while first < before:
+            selected = self._select(selection, first)
+            for event in read_events(selected.records):
+                if first < event.position <= before:
+                    yield event
+            if selected.next_offset <= first:
+                return  # nothing is left, though there should be: it was deleted
+            first = selected.next_offset
+
+    # --- waiting
+
+    def last_position(self) -> int:
+        with self._pool.take() as cluster:
+            return list_offsets(cluster, {self._where: LATEST})[self._where].offset
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not self._pool.is_closed:
+            last = self.last_position()
+            left_s = deadline - time.monotonic()
+            if last > after or left_s <= 0:
+                return last > after
+            with self._pool.take() as cluster:
+                select_events(cluster, self._where, None, last, max_wait_ms=int(min(left_s, _POLL_S) * 1000) + 1)
+        return False
+
+
+def _read_backward(
+    read: Callable[[int, int], Iterator[StoredEvent]], first: int, end: int, limit: int | None
+) -> Iterator[StoredEvent]:
+    """What `read` finds between two numbers, the last first, a window at a time."""
+    size = _WINDOW if limit is None else min(limit, _WINDOW)
+    while end > first:
+        low = max(first, end - size)
+        yield from reversed(list(read(low, end)))
+        end, size = low, min(size * 4, _LARGEST_WINDOW)
