@@ -7,8 +7,8 @@ import sys
 from itertools import count
 
 from headrace.eventsourcing.model import NewEvent, StreamAppend
-from headrace.eventsourcing.postgres import postgres
-from headrace.eventsourcing.sqlite import sqlite
+from headrace.eventsourcing.postgres_store import postgres
+from headrace.eventsourcing.sqlite_store import sqlite
 
 kind, where, name = sys.argv[1:]
 store = sqlite(where) if kind == "sqlite" else postgres(where, "killed")

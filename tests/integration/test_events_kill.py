@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from headrace.eventsourcing.model import where
-from headrace.eventsourcing.postgres import postgres
-from headrace.eventsourcing.sqlite import sqlite
+from headrace.eventsourcing.postgres_store import postgres
+from headrace.eventsourcing.sqlite_store import sqlite
 from tests.integration.waiting import wait_until
 
 WORKER = Path(__file__).with_name("events_worker.py")

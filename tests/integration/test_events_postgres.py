@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from headrace.eventsourcing.errors import InvalidAppend, StoreUnavailable
-from headrace.eventsourcing.postgres import PostgresEventStore, postgres
+from headrace.eventsourcing.postgres_store import PostgresEventStore, postgres
 from headrace.testing.contracts.events import PATIENCE_S, EventStoreContract, SnapshotStoreContract, made, put
 from tests.integration.table_sink_stores import PostgresServer
 

@@ -1,7 +1,8 @@
 """Event sourcing: the application's own events as its system of record.
 
 `model.py` is what an event is, `store.py` the contract of a store, `event_types.py` how plain dataclasses become
-events. A store is in memory (`memory.py`) or in a database.
+events. `aggregate.py` is how commands become events and events state, `repository.py` handles commands with all that.
+A store is in memory (`memory.py`), or in tables (`sql.py`) of SQLite or PostgreSQL.
 
 What always holds: what was acknowledged is stored whole and durably, a decision that another writer overtook is a
 `Conflict` and never lost, and a reader that goes on from its position misses nothing.
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.extras import export_lazily
 
 if TYPE_CHECKING:
+    from headrace.eventsourcing.aggregate import Aggregate, refuse
     from headrace.eventsourcing.errors import BoundaryConflict, Conflict, EventSourcingError, Refused
     from headrace.eventsourcing.event_types import EventTypes, event, upcast
     from headrace.eventsourcing.memory import MemoryStore
@@ -27,15 +29,19 @@ if TYPE_CHECKING:
         StreamAppend,
         where,
     )
+    from headrace.eventsourcing.postgres_store import postgres
+    from headrace.eventsourcing.repository import AsyncRepository, Repository, Snapshots
+    from headrace.eventsourcing.sqlite_store import sqlite
     from headrace.eventsourcing.store import EventStore
 
 __all__ = [
-    "ALL", "ANY", "NEW", "Appended", "BoundaryConflict", "Condition", "Conflict", "EventSourcingError", "EventStore",
-    "EventTypes", "MemoryStore", "NewEvent", "Query", "Refused", "StoredEvent", "StreamAppend", "event", "upcast",
-    "where",
+    "ALL", "ANY", "NEW", "Aggregate", "Appended", "AsyncRepository", "BoundaryConflict", "Condition", "Conflict",
+    "EventSourcingError", "EventStore", "EventTypes", "MemoryStore", "NewEvent", "Query", "Refused", "Repository",
+    "Snapshots", "StoredEvent", "StreamAppend", "event", "postgres", "refuse", "sqlite", "upcast", "where",
 ]  # fmt: skip
 
 _HOMES = {
+    "aggregate": ("Aggregate", "refuse"),
     "errors": ("BoundaryConflict", "Conflict", "EventSourcingError", "Refused"),
     "event_types": ("EventTypes", "event", "upcast"),
     "memory": ("MemoryStore",),
@@ -51,6 +57,9 @@ _HOMES = {
         "StreamAppend",
         "where",
     ),
+    "postgres_store": ("postgres",),
+    "repository": ("AsyncRepository", "Repository", "Snapshots"),
+    "sqlite_store": ("sqlite",),
     "store": ("EventStore",),
 }
 

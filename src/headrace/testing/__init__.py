@@ -3,10 +3,12 @@
 - `FakeClock` is a clock that moves only by hand.
 - `MemoryFileSystem` is a disk in memory that crashes, tears, rots, fills up and fails on demand.
 - `crash_points` runs a piece of code again and again, and stops it at every step it takes on the disk.
+- `given` begins a test of a decision: `given(account, Opened("ann")).when(Withdraw(3)).then(Refused("…"))`.
 """
 
 from headrace.testing.clock import FakeClock
+from headrace.testing.events import given
 from headrace.testing.filesystem.faults import Counts, Fault, SimulatedCrash
 from headrace.testing.memory_filesystem import CrashMode, MemoryFileSystem, crash_points
 
-__all__ = ["Counts", "CrashMode", "FakeClock", "Fault", "MemoryFileSystem", "SimulatedCrash", "crash_points"]
+__all__ = ["Counts", "CrashMode", "FakeClock", "Fault", "MemoryFileSystem", "SimulatedCrash", "crash_points", "given"]

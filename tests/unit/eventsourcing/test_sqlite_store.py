@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.eventsourcing.errors import StoreUnavailable, UnsupportedFormat
-from headrace.eventsourcing.sqlite import sqlite
+from headrace.eventsourcing.sqlite_store import sqlite
 from headrace.testing.contracts.events import EventStoreContract, SnapshotStoreContract, put
 
 

@@ -1,0 +1,234 @@
+"""Aggregates: how a command becomes events, and how events become state. Plain functions over plain dataclasses; pure.
+
+    account = Aggregate("account", Account)          # Account() is the state before the first event
+
+    @account.decide
+    def withdraw(state: Account, command: Withdraw) -> Withdrawn:
+        if command.amount > state.balance:
+            refuse(f"there are only {state.balance}")
+        return Withdrawn(command.amount)
+
+    @account.evolve
+    def withdrawn(state: Account, event: Withdrawn) -> Account:
+        return replace(state, balance=state.balance - event.amount)
+
+Which function is meant for what is read from the annotation of its second parameter. A decision is an event, several,
+or None; it may be `async`. `evolve` returns the new state, or None if it changed the given one. An event that no
+function evolves leaves the state as it is.
+
+What always holds: state is a fold of events and of nothing else. A fold has a fingerprint of its code, by which a
+snapshot of another one is known; code of other packages is not looked into: give the aggregate another `version` then.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from types import CodeType, FunctionType, NoneType, UnionType
+from typing import Any, Final, Generic, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from headrace.errors import nearest
+from headrace.eventsourcing.errors import InvalidCommand, InvalidEventType, Refused
+from headrace.eventsourcing.event_types import EVENT_TYPES, EventTypes, dump, load
+from headrace.eventsourcing.model import StoredEvent, check_name
+
+S = TypeVar("S")
+F = TypeVar("F", bound=Callable[..., Any])
+_SIMPLE: Final = (int, float, str, bytes, bool, NoneType, type(Ellipsis), complex)
+
+
+def refuse(reason: str) -> NoReturn:
+    """Refuse a command, in a function that decides about it."""
+    raise Refused(reason)
+
+
+class Aggregate(Generic[S]):
+    """What decides about commands of one kind of thing, and folds its events."""
+
+    def __init__(self, name: str, state: Callable[[], S], *, types: EventTypes = EVENT_TYPES, version: int = 1) -> None:
+        check_name("aggregate", name)
+        if "-" in name:
+            raise InvalidCommand(f"aggregate {name!r} has a dash in its name, and what is before the first dash of a "
+                                 "stream is its category: leave it out")  # fmt: skip
+        self.name = name
+        self.types = types
+        self.initial = state
+        self._version = version
+        self._deciders: dict[type, Callable[[S, Any], Any]] = {}
+        self._evolvers: dict[type, Callable[[S, Any], S | None]] = {}
+        self._fold = ""
+
+    def __repr__(self) -> str:
+        return f"Aggregate({self.name!r})"
+
+    def stream(self, ident: str) -> str:
+        """The stream of one of them."""
+        return f"{self.name}-{ident}"
+
+    def decide(self, function: F) -> F:
+        """Register what decides about commands of one type."""
+        self._register(self._deciders, function)
+        return function
+
+    def evolve(self, function: F) -> F:
+        """Register what an event of one type does to the state."""
+        if inspect.iscoroutinefunction(function):
+            raise InvalidCommand(f"{function.__qualname__} is async, and a fold cannot wait: make it a plain function")
+        self._register(self._evolvers, function)
+        self._fold = ""
+        return function
+
+    def _register(self, functions: dict[type, Any], function: Any) -> None:
+        for kind in _second_type(function):
+            if functions.get(kind, function).__qualname__ != function.__qualname__:
+                both = f"{functions[kind].__qualname__} and {function.__qualname__}"
+                raise InvalidCommand(f"aggregate {self.name!r} has two functions for {kind.__name__}, {both}: keep one")
+            functions[kind] = function
+
+    # --- deciding
+
+    def decision(self, state: S, command: Any) -> Any:
+        """What the command leads to: events in any form, or an awaitable of them. Raises `Refused`."""
+        decider = self._deciders.get(type(command))
+        if decider is None:
+            name, known = type(command).__name__, [each.__name__ for each in self._deciders]
+            raise InvalidCommand(f"aggregate {self.name!r} decides about no command {name}: {nearest(name, known)}")
+        return decider(state, command)
+
+    def events_of(self, decision: Any) -> list[Any]:
+        """A decision as a list of events."""
+        if decision is None:
+            return []
+        if inspect.isawaitable(decision):
+            if inspect.iscoroutine(decision):
+                decision.close()
+            raise InvalidCommand(f"aggregate {self.name!r} decides in an async function here: use an AsyncRepository")
+        if dataclasses.is_dataclass(decision):
+            return [decision]
+        if isinstance(decision, str | bytes) or not isinstance(decision, Iterable):
+            raise InvalidCommand(
+                f"aggregate {self.name!r} decided {decision!r}, which is not an event: return events or None"
+            )
+        return list(decision)
+
+    # --- folding
+
+    def evolved(self, state: S, event: Any) -> S:
+        """The state after an event."""
+        evolver = self._evolvers.get(type(event))
+        if evolver is None:
+            return state
+        after = evolver(state, event)
+        return state if after is None else after
+
+    def fold(self, state: S, events: Iterable[StoredEvent]) -> tuple[S, StoredEvent | None]:
+        """The state after stored events, and the last of them."""
+        last, decode, evolvers = None, self.types.decode, self._evolvers
+        for last in events:
+            event = decode(last)
+            evolver = evolvers.get(type(event))
+            if evolver is not None and (after := evolver(state, event)) is not None:
+                state = after
+        return state, last
+
+    # --- snapshots
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all code that makes the state."""
+        if not self._fold:
+            parts = [(kind.__qualname__, function) for kind, function in self._evolvers.items()]
+            digest = _Fingerprint(str(self._version))
+            digest.add(self.initial)
+            for name, function in sorted(parts, key=lambda part: part[0]):
+                digest.add(name)
+                digest.add(function)
+            self._fold = digest.text
+        return self._fold
+
+    def dump_state(self, state: S) -> bytes:
+        """A state as a snapshot keeps it."""
+        if not dataclasses.is_dataclass(state):
+            kind = type(state).__name__
+            raise InvalidEventType(
+                f"the state of {self.name!r} is a {kind}, which no snapshot can keep: make it a dataclass"
+            )
+        return dump(state)
+
+    def load_state(self, data: bytes) -> S:
+        """A state from a snapshot."""
+        return load(type(self.initial()), data)
+
+
+def _second_type(function: Any) -> list[type]:
+    parameters = list(inspect.signature(function).parameters)
+    kind = get_type_hints(function).get(parameters[1]) if len(parameters) == 2 else None
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if not all(isinstance(each, type) for each in kinds):
+        raise InvalidCommand(
+            f"{function.__qualname__} must take a state and a command or event, whose type is annotated: "
+            "def withdraw(state: Account, command: Withdraw)"
+        )
+    return list(kinds)
+
+
+class _Fingerprint:
+    """A hash over functions, what they call in their own package, and classes they use; the same in all processes."""
+
+    def __init__(self, start: str) -> None:
+        self._digest = sha256(start.encode())
+        self._seen = set[int]()
+
+    @property
+    def text(self) -> str:
+        return self._digest.hexdigest()[:32]
+
+    def add(self, value: Any, package: str = "") -> None:
+        if isinstance(value, _SIMPLE):
+            self._update(repr(value))
+        elif isinstance(value, tuple | list):
+            for each in value:
+                self.add(each, package)
+        elif isinstance(value, frozenset):
+            self._update(str(sorted(map(repr, value))))  # their own order differs from process to process
+        elif isinstance(value, CodeType):
+            self._update(value.co_code.hex())
+            self.add((value.co_names, value.co_varnames, value.co_freevars, value.co_consts), package)
+        elif isinstance(value, FunctionType | type) and id(value) not in self._seen:
+            own = (value.__module__ or "").partition(".")[0]
+            if not package or own == package:
+                self._seen.add(id(value))
+                self._add_class(value, own) if isinstance(value, type) else self._add_function(value, own)
+
+    def _add_function(self, function: FunctionType, package: str) -> None:
+        self.add((function.__code__, function.__defaults__ or ()), package)
+        for cell in function.__closure__ or ():
+            self.add(cell.cell_contents, package)
+        for name in _names_in(function.__code__):
+            self.add(function.__globals__.get(name), package)
+
+    def _add_class(self, cls: type, package: str) -> None:
+        for base in cls.__mro__[1:]:
+            self.add(base, package)
+        self._update(cls.__qualname__)
+        for name, kind in vars(cls).get("__annotations__", {}).items():
+            self._update(f"{name}: {kind}")
+        for name, value in vars(cls).items():
+            # What dataclass() and the like make is not by the user, and follows from the rest.
+            if isinstance(value, FunctionType) and value.__code__.co_filename == "<string>":
+                continue
+            if isinstance(value, property):
+                value = value.fget
+            if not name.startswith("__") or isinstance(value, FunctionType):
+                self._update(name)
+                self.add(value, package)
+
+    def _update(self, text: str) -> None:
+        self._digest.update(text.encode(errors="backslashreplace"))
+        self._digest.update(b"\0")
+
+
+def _names_in(code: CodeType) -> list[str]:
+    """Every name that a function, or one inside it, looks up."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return [*code.co_names, *(name for each in inner for name in _names_in(each))]
