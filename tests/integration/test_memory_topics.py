@@ -25,8 +25,10 @@ from headrace.records import headers_in
 from tests.conformance.clients.sharing import ACCEPT, Sharer, set_group
 from tests.conformance.clients.wire import NOON_MS, Wire, batch_of, error_name
 from tests.conformance.comparison import wait_until
+from tests.integration.test_bindings import bind, read_until
 from tests.integration.test_memory_bound import MIB, own_mib
 from tests.integration.test_overflow import EARLIEST, FEW_BOOKS, LATEST, number_of, offset_of, put
+from tests.integration.test_queue_delivery import Group
 from tests.ports import free_port
 from tests.reading import read_committed
 
@@ -184,6 +186,20 @@ def test_a_transaction_of_which_a_restart_took_the_beginning_cannot_be_committed
         assert read_committed(broker.bootstrap_servers, topic) == []
 
 
+def test_what_is_bound_elsewhere_is_copied_before_it_is_freed(wire: Wire) -> None:
+    source, target = "bound-in-memory", "bound-on-disk"
+    wire.create(target)
+    limits = {"headrace.overflow": "block", "headrace.overflow.bytes": "200000", **bind({"to": target})}
+    wire.create(source, configs={**MEMORY, **limits})
+    group = Group(wire, source, source)
+    values = [b"%02d" % number * 20_000 for number in range(20)]  # four times what there is room for
+    for value in values:
+        assert put(wire, source, value)[0] == "NONE"
+        group.take_until(value)
+    assert [record.value for record in read_until(wire, target, values[-1])] == values
+    assert wait_until(lambda: size_of(wire, source), 0, timeout_s=PATIENCE_S) == 0
+
+
 def test_memory_stays_bounded_with_a_slow_consumer_and_with_none(tmp_path: Path) -> None:
     settings = {**FEW_BOOKS, "max.memory.topic.bytes": str(32 * MIB)}
     limits = {"headrace.overflow.bytes": str(8 * MIB)}
@@ -249,7 +265,7 @@ def test_memory_that_is_not_there_is_not_promised(tmp_path: Path) -> None:
         ({"headrace_storage": "disk", "headrace_overflow": "reject"}, "headrace.overflow=reject needs a limit"),
         ({"headrace_storage": "disk", "headrace_overflow_records": "5"}, "headrace.overflow=buffer knows no limit"),
         ({"headrace_overflow": "explode"}, "choose of buffer, block, reject, drop-oldest, drop-newest"),
-        ({"headrace_queue": "true"}, "need records that stay"),
+        ({"headrace_queue": "true"}, "keeps messages that wait on the disk"),
         ({"headrace_overflow_records": "0"}, "at least 1, or -1"),
     ],
 )

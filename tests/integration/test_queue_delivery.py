@@ -262,6 +262,20 @@ def test_a_partition_that_a_queue_gets_later_is_one_from_its_first_record_on(wir
     assert [(run.first_offset, run.last_offset) for run in runs] == [(1, 1)]
 
 
+def test_what_waits_comes_though_its_topic_drops_the_oldest(wire: Wire):
+    topic = "dropping"
+    wire.create(topic, configs={**QUEUE, "headrace.overflow": "drop-oldest", "headrace.overflow.records": "5"})
+    group = Group(wire, topic, topic)
+    late = message(b"late", deliver_at=str(now_ms() + 1500))
+    assert not wire.produce(topic, batch(late, message(b"behind it"))).error_code
+    group.take_until(b"behind it")  # so it was followed
+    for number in range(20):
+        assert not wire.produce(topic, batch(message(b"%d" % number))).error_code
+    values = [record.value for record in group.take_until(b"late", b"19")]
+    assert values.count(b"late") == 1
+    assert [each for each in values if each in (b"0", b"19")] == [b"19"]
+
+
 def test_no_client_reaches_the_schedule(wire: Wire):
     wire.create("seen", configs=QUEUE)
     assert wire.metadata("__headrace_schedule").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -259,6 +259,7 @@ class Runtime:
         self.queues = Queues(self)
         self.shares.looking.judges.append(self.queues.find_judge)
         self.finished = Finished(self)
+        self.finished.holds.append(self.queues.hold)
         self.overflow = Overflow(self)
         self.finished.on_finished = self.overflow.look_soon
         on_disk = isinstance(self._filesystem, OsFileSystem)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from headrace.broker.runtime import Runtime
 
 _RECORDS_A_PORTION: Final = 200
-_RECORDS_A_PLACE: Final = 5000  # that are looked at again after a crash, where nothing was copied
 _log = get_logger(__name__)
 
 
@@ -63,7 +62,7 @@ class BindingFollower(Follower):
         end_of: Callable[[Log], int],
     ) -> None:
         """`is_copied` says whether a record is to be copied at all, of those before the end that `end_of` says."""
-        super().__init__(runtime, schedule, topic, partition)
+        super().__init__(runtime, schedule, topic, partition, place)
         self._place = place
         self._is_copied, self._end_of = is_copied, end_of
         self._reader = Reader(self.log, self._place.offset)
@@ -130,7 +129,7 @@ class BindingFollower(Follower):
             for at, offsets in self._copied.items()
             if (left := {each for each in offsets if each >= self._reader.offset})
         }
-        if is_copying or self._reader.offset - self._place.offset >= _RECORDS_A_PLACE:
+        if is_copying or self.is_place_due(self._reader.offset):
             ends = {at: log.end_offset for at in self._place.ends if (log := self._log_of(at)) is not None}
             self._place = self._place._replace(offset=self._reader.offset, ends=ends)
             self._write_place()
@@ -138,6 +137,12 @@ class BindingFollower(Follower):
 
     def _write_place(self) -> None:
         self.schedule.append([write_place(self.at, self._place, is_bound=True)])
+        self.place_written(self._place)
+
+    def needed_of(self, target: PartitionId) -> int | None:
+        """From where on a target would be looked through for copies after a crash; None while there is no need to."""
+        is_copying = self._portion or self._copied or not self._is_resumed
+        return self._written.ends.get(target) if is_copying else None
 
     def _choose(self) -> Steps[tuple[dict[PartitionId, list[Record]], dict[PartitionId, Log]]]:
         """Which records of the portion are to be copied where, and are not yet."""

@@ -6,7 +6,8 @@ group shares nothing is. Followers that have yet to read a record, to copy it or
 moves, and whole segments are removed.
 
 What always holds: of a log on the disk nothing is freed before it is on the disk that every group has finished it, or
-does not exist any more. What was freed when the broker is killed may be there again; finished it stays.
+does not exist any more, and what came of it where it is followed. What was freed when the broker is killed may be there
+again; finished it stays.
 """
 
 import asyncio
@@ -66,10 +67,15 @@ class Finished:
             known = self._runtime.shares.coordinator.partition(ShareKey(group_id, topic_id, partition))
             # Where a group begins that has fetched nothing yet is not known: it may want all there is.
             first = min(first, known.start if known is not None and known.is_started else log.start_offset)
-        for hold in self.holds:
-            held = hold(topic, partition)
-            first = first if held is None else min(first, held)
         return max(first, log.start_offset)
+
+    def first_needed(self, topic: Topic, partition: int) -> int | None:
+        """The same, but of those that follow the log, too: nothing from there on is freed."""
+        first = self.first_unfinished(topic, partition)
+        if first is None:
+            return None
+        held = [each for hold in self.holds if (each := hold(topic, partition)) is not None]
+        return max(min([first, *held]), topic.partitions[partition].start_offset)
 
     def note(self, topic_id: bytes, partition: int) -> None:
         """A share group has finished something of a partition, or may have."""
@@ -117,8 +123,7 @@ class Finished:
             if topic is None or partition >= len(topic.partitions):
                 continue
             log = topic.partitions[partition]
-            is_free = log.config.frees_acknowledged and not self._runtime.queues.follows(log)
-            first = self.first_unfinished(topic, partition) if is_free else None
+            first = self.first_needed(topic, partition) if log.config.frees_acknowledged else None
             if log.config.is_in_memory:
                 with suppress(LogDeleted):
                     self.free_memory(log, log.start_offset if first is None else first)
@@ -145,11 +150,11 @@ class Finished:
             log.remove_dead_segments(self._runtime.now_ms())
 
     def _sync_books(self) -> None:
-        """Have on the disk what groups have finished, and which groups there are."""
-        for books in (self._runtime.shares.log, self._runtime.groups.log):
-            for log in books.partitions():
-                if log.durable_offset < log.end_offset:
-                    log.flush()
+        """Have on the disk what groups have finished, which groups there are, and what was followed."""
+        books = (self._runtime.shares.log, self._runtime.groups.log, self._runtime.queues.schedule)
+        for log in [log for each in books for log in each.partitions()]:
+            if log.durable_offset < log.end_offset:
+                log.flush()
 
 
 def _has_dead(log: Log) -> bool:

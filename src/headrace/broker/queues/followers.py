@@ -19,7 +19,7 @@ from headrace.broker.coordinator_log import COMPACTED, batches_of, report_unusab
 from headrace.broker.topics import Topic
 from headrace.broker.turns import Deferred, Steps
 from headrace.delivery.headers import ORIGIN
-from headrace.delivery.schedule import SCHEDULE_TOPIC, Entry, PartitionId, Schedule, Waiting, read_waiting
+from headrace.delivery.schedule import SCHEDULE_TOPIC, Entry, PartitionId, Place, Schedule, Waiting, read_waiting
 from headrace.errors import HeadraceError
 from headrace.records import BatchHeader, Record, RecordsError, build_batch, header_at, headers_in, records_of
 from headrace.records.record import bounded_body_of, decode
@@ -37,6 +37,7 @@ _READ_BYTES: Final = 256 * 1024
 _SCANNED_BYTES: Final = 1024 * 1024
 PORTION_BYTES: Final = 1024 * 1024  # of messages that are in memory at a time, unless one alone has more
 _RECORDS_A_STEP: Final = 50
+_RECORDS_A_PLACE: Final = 5000  # that are read again after a crash
 _log = get_logger(__name__)
 
 
@@ -56,6 +57,9 @@ class ScheduleLog:
     def _log(self) -> Log | None:
         topic = self._runtime.topics.owned(SCHEDULE_TOPIC)
         return topic.partitions[0] if topic else None
+
+    def partitions(self) -> list[Log]:
+        return [] if self._log is None else [self._log]
 
     @property
     def is_made(self) -> bool:
@@ -288,13 +292,14 @@ class Reader:
 class Follower(ABC):
     """The follower of one partition; a kind of them says what becomes of the records."""
 
-    def __init__(self, runtime: "Runtime", schedule: ScheduleLog, topic: Topic, partition: int) -> None:
+    def __init__(self, runtime: "Runtime", schedule: ScheduleLog, topic: Topic, partition: int, place: Place) -> None:
         self.runtime = runtime
         self.schedule = schedule
         self.topic_id = topic.id
         self.name = topic.name
         self.at = PartitionId(topic.id, partition)
         self.log = topic.partitions[partition]
+        self._written = place  # how far it came, as the schedule has it
         self.begun = asyncio.Event()  # it is on the disk where it begins
         self._news = asyncio.Event()
         self._is_failing = False
@@ -310,6 +315,21 @@ class Follower(ABC):
     def next_time_ms(self) -> int | None:
         """When there is something to do even if nothing is appended."""
         return None
+
+    @property
+    def needed_offset(self) -> int:
+        """From where on it reads its log, or would after a crash."""
+        return self._written.offset
+
+    def is_place_due(self, reached: int) -> bool:
+        """Whether how far it came is to be written: what lies behind is not freed, and is read after a crash."""
+        return reached - self._written.offset >= (1 if self.log.config.frees_acknowledged else _RECORDS_A_PLACE)
+
+    def place_written(self, place: Place) -> None:
+        """It is in the schedule how far it came: what is before that may be freed."""
+        self._written = place
+        if self.log.config.frees_acknowledged:
+            self.runtime.finished.note(self.topic_id, self.at.partition)
 
     def wake(self) -> None:
         self._news.set()

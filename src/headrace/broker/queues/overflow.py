@@ -1,8 +1,9 @@
 """Partitions that are full: what `headrace.overflow` says is done to a batch that comes, before it is appended.
 
 A partition holds what share groups have yet to finish, or all of its log if no group shares the topic; one in memory
-holds the bytes that it takes there, whatever is finished. `delivery/overflow.py` decides; here is the log to measure,
-the clock, and those that wait. Markers, and messages whose time has come, need no room; copies for bindings do.
+holds the bytes that it takes there, whatever is finished, and what its followers still need. `delivery/overflow.py`
+decides; here is the log to measure, the clock, and those that wait. Markers, and messages whose time has come, need no
+room; copies for bindings do.
 
 What always holds: a batch that waits is appended once and in its order, or not at all, and is then refused; it is
 nowhere but in the line until then. Every record that is dropped, and every batch that is refused or has to wait, is
@@ -165,8 +166,9 @@ class Overflow:
         return topic if topic and topic.partitions[partition : partition + 1] == (log,) else None
 
     def _first_held(self, log: Log) -> int:
-        topic = self._topic(log)
-        first = self._runtime.finished.first_unfinished(topic, log.topic_partition.partition) if topic else None
+        topic, finished = self._topic(log), self._runtime.finished
+        look_up = finished.first_needed if log.config.is_in_memory else finished.first_unfinished
+        first = look_up(topic, log.topic_partition.partition) if topic else None
         return log.start_offset if first is None else first
 
     def _measure(self, log: Log, limit: Limit, batch: Size) -> Size:

@@ -42,8 +42,8 @@ def _begin(log: Log, *, is_grown: bool) -> Place:
 class Queues:
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
-        self._schedule = ScheduleLog(runtime)
-        self._schedule.on_lost = self._begin_anew
+        self.schedule = ScheduleLog(runtime)
+        self.schedule.on_lost = self._begin_anew
         self._known = Schedule()
         self._names: dict[bytes, dict[bytes, int]] = {}  # of messages that wait, by topic
         self._queues: dict[Log, QueueFollower] = {}
@@ -60,7 +60,7 @@ class Queues:
 
     def start(self) -> None:
         """Read what was written, and follow what is to be followed; until then no group has anything of a queue."""
-        if self._schedule.is_made:
+        if self.schedule.is_made:
             topics = self._runtime.topics.by_name.values()
             self._ends = {log: log.end_offset for topic in list(topics) for log in topic.partitions}
         self._loading = asyncio.get_running_loop().create_task(self._load())
@@ -68,7 +68,7 @@ class Queues:
     async def _load(self) -> None:
         while True:
             try:
-                self._known = await self._schedule.load()
+                self._known = await self.schedule.load()
                 self._names.clear()
                 await self._drop_orphans()
             except (HeadraceError, OSError) as error:
@@ -85,7 +85,7 @@ class Queues:
         for topic_id in self._known.topic_ids() - self._runtime.topics.by_id.keys():
             entries = self._known.entries_of(topic_id)
             while some := list(islice(entries, _ENTRIES_A_TURN)):
-                self._schedule.append(some)
+                self.schedule.append(some)
                 await asyncio.sleep(0)
 
     def _begin_anew(self) -> None:
@@ -140,7 +140,7 @@ class Queues:
                 names = self._names[topic.id] = self._known.names(topic.id)
             follower = self._queues[log] = QueueFollower(
                 self._runtime,
-                self._schedule,
+                self.schedule,
                 topic,
                 index,
                 known=self._known,
@@ -157,7 +157,7 @@ class Queues:
         if is_wanted and log not in self._bound:
             self._bound[log] = BindingFollower(
                 self._runtime,
-                self._schedule,
+                self.schedule,
                 topic,
                 index,
                 place=place.within(self._ends.get(log, place.offset)) if place else _begin(log, is_grown=is_grown),
@@ -168,10 +168,10 @@ class Queues:
         elif not is_wanted and (place or log in self._bound):
             self._known.bound.pop(at, None)
             self._stop_following(self._bound.pop(log, None))
-            if not self._schedule.is_made:  # nor was anything written that would have to be forgotten
+            if not self.schedule.is_made:  # nor was anything written that would have to be forgotten
                 return
             try:
-                self._schedule.append([write_place(at, None, is_bound=True)])
+                self.schedule.append([write_place(at, None, is_bound=True)])
             except HeadraceError as error:  # then it would go on where it was left, should it be bound again
                 _log.error("that a topic is not bound any more cannot be written", topic=topic.name, reason=str(error))
 
@@ -199,9 +199,16 @@ class Queues:
         for follower in [each for each in self._tasks if each.topic_id == topic.id]:
             await follower.begun.wait()
 
-    def follows(self, log: Log) -> bool:
-        """Whether records of a log may have to be read again, however finished they are for groups."""
-        return log in self._queues or not self._is_loaded.is_set()
+    def hold(self, topic: Topic, partition: int) -> int | None:
+        """From which offset on records of a partition are still needed, however finished they are for groups."""
+        log, at = topic.partitions[partition], PartitionId(topic.id, partition)
+        if not self._is_loaded.is_set():
+            return log.start_offset
+        followers = [each for each in (self._queues.get(log), self._bound.get(log)) if each is not None]
+        copied = [each.needed_of(at) for each in self._bound.values()]
+        return min(
+            [*(each.needed_offset for each in followers), *(each for each in copied if each is not None)], default=None
+        )
 
     # --- what groups may have
 

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 _RECORDS_A_PORTION: Final = 100  # what is written of them is one batch, and whoever reads a part of it decodes it all
 _PORTIONS_A_ROUND: Final = 10
-_RECORDS_A_PLACE: Final = 5000  # that are looked through after a crash
 
 
 class Delivered(NamedTuple):
@@ -80,7 +79,7 @@ class QueueFollower(Follower):
         names: MutableMapping[bytes, int],
         place: Place,
     ) -> None:
-        super().__init__(runtime, schedule, topic, partition)
+        super().__init__(runtime, schedule, topic, partition, place)
         self._known: Schedule | None = known  # until it has begun
         self._names = names  # of the whole topic
         self.timers = Timers()
@@ -96,7 +95,6 @@ class QueueFollower(Follower):
         self.is_in = True  # its topic is a queue now
         self._place = place
         self._reader = Reader(self.log, place.offset)
-        self._written_offset = place.offset
 
     @property
     def since(self) -> int:
@@ -166,6 +164,15 @@ class QueueFollower(Follower):
                 if dedup_id is not None and record.offset not in self.duplicates:
                     self._window.is_new(dedup_id, record.timestamp, window_ms, now_ms)
 
+    @property
+    def needed_offset(self) -> int:
+        """What lies behind its place is looked through after a crash, and the ids of the window before it are read."""
+        place, window_ms = self._written, self.log.config.headrace_queue_dedup_window_ms
+        if place.newest_id_ms + window_ms <= self.runtime.now_ms():
+            return place.offset
+        first = first_at_or_after(self.log, place.newest_id_ms - window_ms)
+        return place.offset if first is None else min(place.offset, first.offset)
+
     # --- what groups may have
 
     def judge(self, record: Record) -> Verdict:
@@ -210,7 +217,7 @@ class QueueFollower(Follower):
                 break
         for chunk in chunks:
             self._owe(write_duplicates(self.at, chunk, self.duplicates.chunks[chunk]))
-        if self._owed or self._reader.offset - self._written_offset >= _RECORDS_A_PLACE:
+        if self._owed or self.is_place_due(self._reader.offset):
             for chunk in self.duplicates.drop_before(self.log.start_offset):
                 self._owe(write_duplicates(self.at, chunk, None))
             self._owe(self._write_place())
@@ -221,7 +228,6 @@ class QueueFollower(Follower):
 
     def _write_place(self) -> Entry:
         self._place = self._place._replace(offset=self._reader.offset, newest_id_ms=self._window.newest_ms)
-        self._written_offset = self._reader.offset
         return write_place(self.at, self._place)
 
     def _take(self, record: Record, now_ms: int, chunks: set[int]) -> None:
@@ -341,6 +347,8 @@ class QueueFollower(Follower):
             elif name is not None:
                 self._names.pop(name, None)
         self._owed.clear()
+        if self._place != self._written:
+            self.place_written(self._place)
 
 
 def _read(record: Record, ttl_ms: int = -1) -> Delivery:

@@ -294,11 +294,9 @@ def _check_queue_settings(values: Mapping[str, str]) -> None:
         raise InvalidSetting(f"headrace.overflow=buffer knows no limit: choose another, or unset {OVERFLOW_BYTES}")
     if policy != Policy.BUFFER and max(limits) < 0:
         raise InvalidSetting(f"headrace.overflow={policy} needs a limit: set {OVERFLOW_RECORDS} or {OVERFLOW_BYTES}")
-    looks_ahead = _is_set(values, "headrace.queue") or bool(values.get("headrace.bindings"))
-    if looks_ahead and (in_memory or frees or policy == Policy.DROP_OLDEST):
+    if in_memory and _is_set(values, "headrace.queue"):
         raise InvalidSetting(
-            "headrace.queue and headrace.bindings need records that stay: unset headrace.storage=memory, "
-            "headrace.queue.delete.acknowledged and headrace.overflow=drop-oldest"
+            "headrace.queue=true keeps messages that wait on the disk, and headrace.storage=memory nothing: unset one"
         )
     if (in_memory or frees or policy != Policy.BUFFER) and "compact" in values.get("cleanup.policy", ""):
         raise InvalidSetting("a topic in memory, with a limit, or freed by acknowledgement cannot be compacted as well")
