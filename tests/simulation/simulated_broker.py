@@ -131,6 +131,7 @@ class SimulatedBroker:
         self.broker.queues.close()
         self.broker.events.close()
         self.broker.events.let_go()
+        self.broker.finished.close()
         self.broker.metadata.close()
         self.broker.groups.close()
         self.broker.shares.close()

@@ -5,27 +5,34 @@ holds: a record that was accepted, and that acceptance acknowledged, is never de
 broker; while the broker lives, a record is held by one member at a time and delivered as often as the limit says at
 most; and whatever was neither accepted nor rejected nor delivered that often is delivered in the end.
 With odd seeds the topic of the state is cut off all the time: power and syncs fail before, between and after its
-steps.
+steps. What topics and groups can ask for besides is in `test_queue_simulation.py`.
 """
 
 import asyncio
 import os
 import random
 from collections import Counter
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from headrace.broker import shares
 from headrace.coordinator.share.acknowledgement import AckType
-from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from headrace.protocol.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
 from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from headrace.protocol.schema import Uuid
-from headrace.records import Record, build_batch, headers_in
+from headrace.records import Record, build_batch, headers_in, records_of
 from headrace.testing.clock import FakeClock
 from tests.simulation.simulated_broker import SimulatedBroker, run_simulation
 
@@ -43,7 +50,13 @@ SETTINGS = {
     "group.share.partition.max.record.locks": "30",
 }
 
-Place = tuple[int, int]  # partition and offset
+
+class Place(NamedTuple):
+    """A record as a group sees it."""
+
+    group: str
+    partition: int
+    offset: int
 
 
 @dataclass
@@ -54,26 +67,42 @@ class Known:
     holder: str = ""
     until_ms: int = 0
     deliveries: int = 0  # in this life of the broker
+    is_accepted: bool | None = False  # None: somebody has said so, and has not been answered
 
 
 @dataclass
 class Member:
     name: str
+    group: str = GROUP
     epoch: int = 0  # of its session
     has: dict[Place, int] = field(default_factory=dict)  # and how often each was delivered
 
 
 class World(SimulatedBroker):
+    groups: tuple[str, ...] = (GROUP,)
+    topic_settings: Mapping[str, str] = {}
+    group_settings: Mapping[str, str] = {}
+    synced = "*__share_group_state-*.log"  # what a sync fails of now and then
+
     def __init__(self, chance: random.Random, clock: FakeClock) -> None:
         super().__init__(chance, clock, SETTINGS)
         self.records: dict[Place, Known] = {}
+        self.ends = [0] * PARTITIONS  # behind what was acknowledged to whoever produced it
         self.topic_id: Uuid
-        self.members = [Member(name) for name in ("ann", "bob", "cid")]
+        self.members = [Member(name, group) for group in self.groups for name in ("ann", "bob", "cid")]
         self.is_draining = False
 
     async def begin(self) -> None:
-        wanted = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+        configs = [CreatableTopicConfig(name=name, value=value) for name, value in self.topic_settings.items()]
+        wanted = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1, configs=configs)
         assert (await self.ask(CreateTopicsRequest(topics=[wanted]), 7)).topics[0].error_code == 0
+        for group in self.groups:
+            changes = [
+                AlterableConfig(name=each, config_operation=0, value=to) for each, to in self.group_settings.items()
+            ]
+            resource = AlterConfigsResource(resource_type=32, resource_name=group, configs=changes)
+            (altered,) = (await self.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)).responses
+            assert altered.error_code == 0, altered
         self.topic_id = Uuid(self.broker.topics.by_name[TOPIC].id)
         for member in self.members:
             await self.beat(member)
@@ -93,18 +122,28 @@ class World(SimulatedBroker):
             member.has.clear()
 
     async def produce(self, partition: int, count: int) -> None:
-        batch = build_batch([Record(number, self.clock.now_ms(), None, b"v") for number in range(count)])
+        records = [self.make_record(number) for number in range(count)]
+        batch = build_batch(records)
         data = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=partition, records=batch)])]
         answer = await self.ask(ProduceRequest(acks=-1, timeout_ms=30000, topic_data=data), 12)
         (outcome,) = answer.responses[0].partition_responses
         if not outcome.error_code:
-            for offset in range(outcome.base_offset, outcome.base_offset + count):
-                self.records.setdefault((partition, offset), Known())
+            assert outcome.base_offset >= self.ends[partition], "the offset of another record"
+            self.ends[partition] = outcome.base_offset + count
+            for offset, record in enumerate(records, outcome.base_offset):
+                for group in self.groups if self.is_wanted(record) else ():
+                    self.records.setdefault(Place(group, partition, offset), Known())
                 self.steps["produced"] += 1
+
+    def make_record(self, number: int) -> Record:
+        return Record(number, self.clock.now_ms(), None, b"v")
+
+    def is_wanted(self, record: Record) -> bool:
+        return True
 
     async def beat(self, member: Member) -> None:
         asked = ShareGroupHeartbeatRequest(
-            group_id=GROUP, member_id=member.name, member_epoch=0, subscribed_topic_names=[TOPIC]
+            group_id=member.group, member_id=member.name, member_epoch=0, subscribed_topic_names=[TOPIC]
         )
         assert (await self.ask(asked, 1)).error_code == 0
 
@@ -113,7 +152,7 @@ class World(SimulatedBroker):
     async def fetch(self, member: Member) -> None:
         life, chance = self.broker, self.chance
         asked = ShareFetchRequest(
-            group_id=GROUP,
+            group_id=member.group,
             member_id=member.name,
             share_session_epoch=member.epoch,
             max_wait_ms=chance.choice([0, 50]),
@@ -142,16 +181,17 @@ class World(SimulatedBroker):
                 self.take(member, partition)
 
     def take(self, member: Member, partition: Any) -> None:
+        data = memoryview(partition.records or b"")
         there = {
-            offset
-            for _, header in headers_in(partition.records)
-            for offset in range(header.base_offset, header.last_offset + 1)
+            record.offset: record
+            for position, header in headers_in(data)
+            for record in records_of(data[position : position + header.size])
         }
         for run in partition.acquired_records:
             assert run.delivery_count <= LIMIT
             for offset in range(run.first_offset, run.last_offset + 1):
                 assert offset in there, "acquired, and not sent"
-                place = (partition.partition_index, offset)
+                place = Place(member.group, partition.partition_index, offset)
                 # What was appended before a crash, and not acknowledged, may be there all the same.
                 record = self.records.setdefault(place, Known())
                 assert record.is_finished is not True, f"{place} is finished, and {member.name} has it again"
@@ -159,13 +199,34 @@ class World(SimulatedBroker):
                 is_held = record.holder and record.until_ms > now_ms and record.holder != member.name
                 assert not is_held, f"{place} is held by {record.holder}, and {member.name} has it too"
                 record.deliveries += 1
+                record.is_accepted = False
                 assert record.deliveries <= LIMIT
+                self.check_delivery(place, there[offset])
                 # The answer has been on its way: the lock began before it came.
                 record.holder, record.until_ms = member.name, now_ms + LOCK_MS - 100
                 # The last delivery ends it, if the lock lapses.
                 record.is_finished = None if run.delivery_count >= LIMIT else False
                 member.has[place] = run.delivery_count
                 self.steps["delivered"] += 1
+
+    def check_delivery(self, place: Place, record: Record) -> None:
+        """What else must hold of a record that is delivered."""
+
+    def look(self) -> object:
+        """What has just changed when the power had better not fail."""
+        return self.ends
+
+    async def wait_for_bad_moment(self) -> None:
+        """Let a while pass, up to such a change or a little longer."""
+        before = copy(self.look())
+        for _ in range(self.chance.randrange(200)):
+            await asyncio.sleep(0.001)
+            if self.look() != before:
+                break
+        await asyncio.sleep(self.chance.choice([0, 0, 0.003, 0.01]))
+
+    async def check_end(self) -> None:
+        """What else must hold in the end, when everything is finished or will be soon."""
 
     # --- acknowledging
 
@@ -181,15 +242,17 @@ class World(SimulatedBroker):
             FetchPartition(
                 partition_index=index,
                 acknowledgement_batches=[
-                    AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[said[at, offset]])
-                    for at, offset in places
+                    AcknowledgementBatch(
+                        first_offset=offset, last_offset=offset, acknowledge_types=[said[Place(group, at, offset)]]
+                    )
+                    for group, at, offset in places
                     if at == index
                 ],
             )
-            for index in sorted({index for index, _ in places})
+            for index in sorted({place.partition for place in places})
         ]
         asked = ShareAcknowledgeRequest(
-            group_id=GROUP,
+            group_id=member.group,
             member_id=member.name,
             share_session_epoch=member.epoch,
             is_renew_ack=True,
@@ -200,6 +263,7 @@ class World(SimulatedBroker):
             record = self.records[place]
             if said[place] in (AckType.ACCEPT, AckType.REJECT) or delivered[place] >= LIMIT:
                 record.is_finished = None  # until it is answered nobody knows
+                record.is_accepted = None if said[place] == AckType.ACCEPT else record.is_accepted
             if said[place] != AckType.RENEW:
                 record.holder = ""
         answer = await self.ask(asked, 2)
@@ -215,11 +279,13 @@ class World(SimulatedBroker):
 
     def settle(self, index: int, error: int, said: dict[Place, AckType], delivered: dict[Place, int]) -> None:
         for place, ack in said.items():
-            if place[0] != index or error:  # lapsed meanwhile, most likely, and somebody else's by now
-                self.steps["refused"] += place[0] == index
+            if place.partition != index or error:  # lapsed meanwhile, most likely, and somebody else's by now
+                self.steps["refused"] += place.partition == index
                 continue
             self.steps[ack.name.lower()] += 1
             record = self.records[place]
+            if ack is AckType.ACCEPT:
+                record.is_accepted = True
             if ack in (AckType.ACCEPT, AckType.REJECT) or (ack is AckType.RELEASE and delivered[place] >= LIMIT):
                 record.is_finished = True
 
@@ -249,7 +315,7 @@ async def live(world: World, crashes: int) -> Counter[str]:
     for _ in range(crashes):
         for _ in range(chance.randrange(2, 8)):
             if chance.random() < 0.2:
-                world.disk.fail_sync("*__share_group_state-*.log", times=1)
+                world.disk.fail_sync(world.synced, times=1)
                 world.steps["failed syncs"] += 1
             try:
                 await world.produce(chance.randrange(PARTITIONS), chance.randrange(1, 6))
@@ -257,6 +323,7 @@ async def live(world: World, crashes: int) -> Counter[str]:
                 world.steps["hung up on"] += 1
             await asyncio.sleep(chance.randrange(200) / 1000)
             world.disk.heal()
+        await world.wait_for_bad_moment()
         for worker in workers:
             assert not worker.done(), worker.exception()
         world.crash()
@@ -264,6 +331,7 @@ async def live(world: World, crashes: int) -> Counter[str]:
         worker.cancel()
     await asyncio.gather(*workers, return_exceptions=True)
     await drain(world)
+    await world.check_end()
     world.close()
     return world.steps
 
@@ -272,14 +340,15 @@ async def drain(world: World) -> None:
     """One last member accepts all that is left: what it does not get was finished."""
     world.is_draining = True
     world.crash()  # and what the others had is free
-    last = Member("zoe")
-    await world.beat(last)
     before = world.steps["delivered"]
-    idle = 0
-    while idle < 30:
-        await world.fetch(last)
-        idle = 0 if last.has else idle + 1
-        await world.acknowledge(last)
+    for group in world.groups:
+        last = Member("zoe", group)
+        await world.beat(last)
+        idle = 0
+        while idle < 30:
+            await world.fetch(last)
+            idle = 0 if last.has else idle + 1
+            await world.acknowledge(last)
     world.steps["drained"] = world.steps["delivered"] - before
     for place, record in world.records.items():
         assert record.is_finished is not False, f"{place} was produced, and is lost"

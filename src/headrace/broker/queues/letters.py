@@ -5,7 +5,8 @@ none. They are read from their log a portion at a time, in a thread, their lette
 and only when those are durable are the records archived. Between the two a crash has the letters written again, under
 the same ids.
 
-What always holds: a record is archived after its letter is durable, unless the log itself does not have it any more. If
+What always holds: a record is archived after its letter is durable, unless the log itself does not have it any more;
+and what was rejected or delivered too often has a letter only if it is durable that it is never delivered again. If
 letters cannot be written, because their topic is missing or refuses them, the records stay, which the log and a metric
 tell, and it is tried again; so do in the end, by the limit of record locks, those behind them.
 """
@@ -143,6 +144,9 @@ class DeadLetters:
         settings = runtime.groups.settings_of(key.group_id)
         if not settings.errors_deadletterqueue_topic_name:  # since a moment ago: then they need no letters
             return True
+        # Else a power cut could take that they are archiving, and leave the letters of what is delivered again.
+        states = runtime.shares.log.partitions()[runtime.shares.log.partition_of(key.text)]
+        await self._durable(states, states.end_offset)
         letters = await self._topic_of(settings.errors_deadletterqueue_topic_name, source)
         log, target = source.partitions[key.partition], letters.partitions[key.partition % len(letters.partitions)]
         about = _About(source, key, settings.errors_deadletterqueue_copy_record_enable, runtime.now_ms())
