@@ -6,6 +6,7 @@ Spark's becomes NULL.
 """
 
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -24,7 +25,11 @@ BUSY_S = 120.0  # how long to wait for another writer of the same file
 
 
 class SqliteDatabase(StagingDatabase):
-    """With `has_wal` readers see the last whole transaction while the next one is written."""
+    """With `has_wal` readers see the last whole transaction while the next one is written.
+
+    Another thread than the one that reads may close it: that waits for the statement that runs, as SQLite's driver does
+    not (it would crash the process).
+    """
 
     kind: ClassVar[str] = "SQLite"
     moment: ClassVar[str] = "TEXT"
@@ -39,6 +44,7 @@ class SqliteDatabase(StagingDatabase):
     def __init__(self, path: Path, *, busy_s: float = BUSY_S, has_wal: bool = False) -> None:
         self._path, self._busy_s, self._has_wal = path, busy_s, has_wal
         self._open: sqlite3.Connection | None = None
+        self._statement = threading.RLock()
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -60,27 +66,31 @@ class SqliteDatabase(StagingDatabase):
         self._open.execute("PRAGMA synchronous = FULL")
 
     def close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        with self._statement:
+            if self._open is not None:
+                self._open.close()
+                self._open = None
 
     @contextmanager
     def transaction(self, start: str = "BEGIN IMMEDIATE") -> Iterator[None]:
         """The writer's lock is taken at the start."""
-        self._db.execute(start)
+        self.run(start)
         try:
             yield
-            self._db.execute("COMMIT")
+            self.run("COMMIT")
         except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+            with self._statement:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
             raise
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._db.execute(statement, tuple(values)).fetchall()
+        with self._statement:
+            return self._db.execute(statement, tuple(values)).fetchall()
 
     def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        self._db.executemany(statement, rows)
+        with self._statement:
+            self._db.executemany(statement, rows)
 
     def exists(self, table: TableName) -> bool:
         return bool(self.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table.name,)))
