@@ -313,13 +313,11 @@ class ShareMember:
         asked, peer.asked = peer.asked, None
         response = peer.connection.receive(asked.ticket, asked.response)
         code = ErrorCode.of(response.error_code)
-        if code in _ENDED:
+        if code:  # nothing of the request was done: whatever it was, the session begins anew
             self._end(node)
             if code in _REJOIN:
                 self._epoch, self._beat_at = _JOIN, 0.0
             self._note(Refused(f"share session of group {self.group!r}", code, response.error_message))
-        elif code:
-            raise Refused(f"share group {self.group!r}", code, response.error_message)
         else:
             self._polled.outcomes += peer.session.read(response)
             if peer.session.is_put_off:
@@ -444,12 +442,14 @@ class ShareMember:
             if answer.error_code:
                 return
             self._polled.outcomes += session.read(answer)
-        while session.epoch and (request := session.acknowledgement()):
+        while session.epoch and not session.is_put_off and (request := session.acknowledgement()):
             response = peer.connection.request(request, ShareAcknowledgeResponse, timeout_s=_CLOSING_S)
             if response.error_code:
                 return
             self._polled.outcomes += session.read(response)
-        peer.connection.request(session.close(), ShareAcknowledgeResponse, timeout_s=_CLOSING_S)
+        response = peer.connection.request(session.close(), ShareAcknowledgeResponse, timeout_s=_CLOSING_S)
+        if not response.error_code:
+            self._polled.outcomes += session.read(response)
 
 
 def _beaten(connection: Connection, request: ShareGroupHeartbeatRequest, group: str) -> ShareGroupHeartbeatResponse:
