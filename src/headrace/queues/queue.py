@@ -22,6 +22,8 @@ from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakSet
+from zlib import crc32
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import alter_group_configs, configs_of_groups, describe_configs, ensure_topic
@@ -62,13 +64,17 @@ FEATURE: Final = "headrace.queue"
 _QUEUE_SETTING, _PRIORITIES_SETTING = "headrace.queue", "headrace.queue.priorities"
 _RESET, _DELIVERIES, _LOCK = "share.auto.offset.reset", "share.delivery.count.limit", "share.record.lock.duration.ms"
 _LETTERS_PREFIX: Final = "dlq."  # as brokers ask for by default (KIP-1191)
+_LONGEST_NAME: Final = 249  # of a topic
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 # Messages of put_many that are written together: a batch is sent whole, to everybody who acquires some of it.
 _MAX_GATHERED: Final = 500
 
 
+_queues: "WeakSet[Queue]" = WeakSet()
+
+
 class Queue:
-    """A queue, for programs and their threads; close it, or use it in a `with` block."""
+    """A queue, for programs, their threads and their forks; close it, or use it in a `with` block."""
 
     def __init__(
         self,
@@ -109,12 +115,18 @@ class Queue:
             )
             if value is not None
         }
+        self._prefetch = prefetch
+        self._is_ours = self._is_queue = False
+        self._levels = 1
+        self._begin_anew()
+        _queues.add(self)
+
+    def _begin_anew(self) -> None:
+        """Be as if never used: nothing that a process has before it forks is its child's, not even its locks."""
         self._lock = threading.RLock()
         self._cluster: Cluster | None = None
         self._writer: Writer | None = None
-        self._is_ours = self._is_queue = False
-        self._levels = 1
-        self.receiver = Receiver(self._join, prefetch=prefetch, codec=self.codec, can_wait=lambda: self._is_ours)
+        self.receiver = Receiver(self._join, prefetch=self._prefetch, codec=self.codec, can_wait=lambda: self._is_ours)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, {self.bootstrap_servers!r}, group={self.group!r})"
@@ -258,7 +270,7 @@ class Queue:
 
     def get(self, timeout: Duration | None = None) -> Message | None:
         """The next message; None if none came in time, or the queue was closed."""
-        self.open()
+        self._open()
         return self.receiver.take(None if timeout is None else seconds(timeout, "timeout"))
 
     def flush(self, timeout: Duration | None = None) -> bool:
@@ -293,12 +305,12 @@ class Queue:
         )
 
     def _begin(self) -> None:
-        self.open()
+        self._open()
         self.receiver.start()
 
     def _join(self) -> ShareMember:
-        self.open()
-        self._set_group()
+        with self.connect() as cluster:  # whoever puts has the other one
+            self._set_group(cluster)
         cluster = Cluster(self._addresses, self._connection, retry=ONCE)
         return ShareMember(cluster, self.group, [self.name])
 
@@ -306,11 +318,16 @@ class Queue:
 
     def open(self) -> None:
         """Connect, and make the topic if it is missing; the first use does so by itself."""
+        if not self._open():
+            raise QueueError(f"queue {self.name!r} is closed: make another one")
+
+    def _open(self) -> bool:
+        """Connect; whether the queue is open, and not closed already."""
+        if self._cluster is not None:  # and nobody waits for one who puts into a queue that is full
+            return True
         with self._lock:
-            if self._cluster is not None:
-                return
-            if self.receiver.is_closed:
-                raise QueueError(f"queue {self.name!r} is closed: make another one")
+            if self.receiver.is_closed or self._cluster is not None:
+                return self._cluster is not None
             cluster = self.connect()
             try:
                 self._open_topic(cluster)
@@ -318,6 +335,7 @@ class Queue:
                 cluster.close()
                 raise
             self._cluster = cluster
+            return True
 
     def connect(self) -> Cluster:
         """A connection of one's own, for another thread."""
@@ -336,13 +354,11 @@ class Queue:
             self._is_queue = found.get(_QUEUE_SETTING) == "true"
             self._levels = int(found.get(_PRIORITIES_SETTING) or 1)
 
-    def _set_group(self) -> None:
+    def _set_group(self, cluster: Cluster) -> None:
         """Have the group begin with what is there already, and keep what it cannot use; a setting of its own stays."""
-        assert self._cluster is not None
-        cluster = self._cluster
         wanted = {_RESET: "earliest"}
         if self._is_ours:
-            wanted[LETTERS_SETTING] = _LETTERS_PREFIX + self.name
+            wanted[LETTERS_SETTING] = _letters_of(self.name)
         try:
             known = configs_of_groups(cluster, [self.group])[self.group]
             changes = {
@@ -364,6 +380,15 @@ class Queue:
             _log.warning("group not set up", group=self.group, error=str(refusal))
 
 
+def _begin_anew_in_child() -> None:
+    for queue in list(_queues):
+        if not queue.receiver.is_closed:
+            queue._begin_anew()  # noqa: SLF001 - the same module
+
+
+os.register_at_fork(after_in_child=_begin_anew_in_child)
+
+
 class AsyncQueue:
     """The same for a program on an event loop: what waits for the broker is awaited, `async for` takes."""
 
@@ -371,6 +396,7 @@ class AsyncQueue:
         """Describe the queue, as `Queue`; or name one that is there already."""
         self.queue = name if isinstance(name, Queue) else Queue(name, bootstrap_servers, **options)
         self._news: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self.queue.__enter__)
@@ -405,24 +431,42 @@ class AsyncQueue:
 
     async def get(self) -> Message | None:
         """The next message; None once the queue is closed."""
-        receiver = self.queue.receiver
-        if self._news is None:
-            await asyncio.to_thread(self.queue._begin)  # noqa: SLF001 - the same queue
-            self._news = asyncio.Event()
-            loop, news = asyncio.get_running_loop(), self._news
-            receiver.listen(lambda: _set_soon(loop, news))
+        receiver, news = self.queue.receiver, await self._listen()
         while (message := receiver.take_now()) is None and not receiver.is_closed:
-            self._news.clear()
+            news.clear()
             if (message := receiver.take_now()) is not None:
                 return message
             if not receiver.is_closed:
-                await self._news.wait()
+                await news.wait()
         return message
+
+    async def wait_closed(self) -> None:
+        """Wait until there will be no more messages."""
+        news = await self._listen()
+        while not self.queue.receiver.is_closed:
+            news.clear()
+            if not self.queue.receiver.is_closed:
+                await news.wait()
+
+    async def _listen(self) -> asyncio.Event:
+        """Begin to take messages; what is set on this loop whenever there may be one."""
+        loop = asyncio.get_running_loop()
+        if self._news is None or self._loop is not loop:
+            await asyncio.to_thread(self.queue._begin)  # noqa: SLF001 - the same queue
+            self._news, self._loop = news, _ = asyncio.Event(), loop
+            self.queue.receiver.listen(lambda: _set_soon(loop, news))
+        return self._news
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Messages as they come, until the queue is closed."""
         while (message := await self.get()) is not None:
             yield message
+
+
+def _letters_of(name: str) -> str:
+    """The topic for a queue's dead letters; the end of a name that is too long for it is a checksum."""
+    letters = _LETTERS_PREFIX + name
+    return letters if len(letters) <= _LONGEST_NAME else f"{letters[: _LONGEST_NAME - 9]}-{crc32(name.encode()):08x}"
 
 
 def _set_soon(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:

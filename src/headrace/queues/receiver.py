@@ -69,6 +69,11 @@ class Held:
     def key(self) -> tuple[Place, int]:
         return self.acquired.place, self.acquired.record.offset
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the program has let go of it without a word."""
+        return self.state is State.HANDED_OUT and self.message is not None and self.message() is None
+
 
 class Receiver:
     """Holds up to `prefetch` messages; `release`d ones wait at the broker if it can (`can_wait`), else here."""
@@ -118,8 +123,15 @@ class Receiver:
         """The next message; None once it is closed, or when the time is over."""
         self.start()
         with self._lock:
-            self._lock.wait_for(lambda: self._shelf or self._is_over, timeout_s)
-            return self._hand_out()
+            taken: list[Message] = []
+
+            def take_one() -> bool:  # what is on the shelf may have lapsed
+                if message := self._hand_out():
+                    taken.append(message)
+                return bool(taken) or self._is_over
+
+            self._lock.wait_for(take_one, timeout_s)
+            return taken.pop() if taken else None
 
     def take_now(self) -> Message | None:
         """The next message, if there is one."""
@@ -269,7 +281,8 @@ class Receiver:
 
     def _wanted(self) -> int:
         """How many more may be held; none as long as half of them are here, so that they come together."""
-        in_hand = sum(held.state is not State.SAID for held in self._held.values())
+        now = time.monotonic()
+        in_hand = sum(held.state is not State.SAID and now < held.lapses_at for held in self._held.values())
         is_enough = self._shelf and in_hand * 2 > self._prefetch
         return 0 if self._is_closing or is_enough else max(self._prefetch - in_hand, 0)
 
@@ -281,14 +294,15 @@ class Receiver:
 
     def _keep(self, member: ShareMember, now: float) -> None:
         """Say what was said, renew locks that are half over, give up what took too long."""
-        for held in self._held.values():
+        for held in list(self._held.values()):
             if held.state is State.SAID:
                 continue
-            if now >= held.act_at:
+            if now >= held.lapses_at and (held.state is State.SHELVED or held.is_forgotten):
+                del self._held[held.key]  # it is the broker's again, as after a pause of this whole process
+            elif now >= held.act_at:
                 self._act(held)
             elif now >= held.renew_at:
-                is_forgotten = held.state is State.HANDED_OUT and held.message is not None and held.message() is None
-                if is_forgotten:
+                if held.is_forgotten:
                     held.state, held.said = State.SAID, Ack(AckType.RELEASE, reason="its program forgot it")
                     self._to_say.append(held)
                     self._rarely.warning("message forgotten", topic=held.acquired.partition.topic)

@@ -62,11 +62,13 @@ class Worker:
             raise QueueError(f"concurrency={concurrency} is not possible: run at least 1 at a time")
         if not callable(function):
             raise QueueError(f"a worker is a function, and {function!r} cannot be called: give it one")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise QueueError(f"a worker is a function that returns, and {function!r} yields: give it one without yield")
         self.queue = queue
         self.function = function
         self.concurrency = concurrency
         self.counts = Counts()
-        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+        self.is_async = is_awaited(function)
         self._timeout_s = None if timeout is None else seconds(timeout, "timeout")
         self._backoff = Backoff(seconds(retry_after, "retry_after"), _LONGEST_PAUSE_S)
         self._grace_s = seconds(grace, "grace")
@@ -127,8 +129,8 @@ class Worker:
             self.receiver.give_up_in(message, self._timeout_s, partial(self._time_out, message.deliveries))
         with self._counted():
             try:
-                self.function(message)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the message is not done
+                _check_result(self.function(message))
+            except BaseException as error:  # noqa: BLE001 - whatever it is, sys.exit() too, the message is not done
                 self._fail(message, error)
             else:
                 self._finish(message)
@@ -145,6 +147,8 @@ class Worker:
         queue = AsyncQueue(self.queue)
         slots = asyncio.Semaphore(self.concurrency)
         tasks: set[asyncio.Task[None]] = set()
+        closing = asyncio.create_task(queue.wait_closed())
+        closing.add_done_callback(lambda _: slots.release())  # whoever waits for one has nothing more to take
 
         async def handle(message: Message) -> None:
             try:
@@ -193,7 +197,7 @@ class Worker:
         with self._lock:
             self.counts.done += 1
 
-    def _fail(self, message: Message, error: Exception) -> None:
+    def _fail(self, message: Message, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {error}"
         is_final = isinstance(error, Reject | InvalidValue)
         if isinstance(error, Reject):
@@ -220,6 +224,19 @@ class Worker:
     def _raise_failure(self) -> None:
         if not self._stopping.is_set():
             self.receiver.take_now()
+
+
+def is_awaited(function: Callable[..., Any]) -> bool:
+    """Whether what a function returns is to be awaited; a wrapper counts as what it is, not as what it wraps."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - of an object, its method
+
+
+def _check_result(result: object) -> None:
+    """Refuse what a plain function has not done yet when it returns: nobody would do it."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise QueueError(f"the function returned a {type(result).__name__}, which nobody runs: make it an async def")
 
 
 @contextmanager
