@@ -14,6 +14,7 @@ import pytest
 
 from headrace import Queue, rpc
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import delete_topics
 from headrace.client.cluster import Cluster
 from headrace.delivery.headers import CORRELATION_ID, DEADLINE, REPLY_TO
 
@@ -144,3 +145,86 @@ def test_a_client_that_is_gone_harms_nobody(servers: str, service: str) -> None:
         queue.put("?", headers={CORRELATION_ID: "1", REPLY_TO: f"{service}.replies.gone", DEADLINE: later})
         queue.put("?", headers={})  # nobody's request
         assert client.call("here", timeout=PATIENCE_S) == "here"
+
+
+def test_a_responder_writes_to_no_topic_but_those_of_replies(servers: str, service: str) -> None:
+    handled: list[object] = []
+
+    @rpc.responder(service, servers, concurrency=1)
+    def echo(value: object) -> object:
+        handled.append(value)
+        return value
+
+    later = str(time.time_ns() // 1_000_000 + PATIENCE_S * 1000)
+    with (
+        running(echo),
+        rpc.Client(service, servers) as client,
+        Queue(service, servers) as queue,
+        Queue(f"{service}-payments", servers) as payments,
+    ):
+        queue.put("pay me", headers={CORRELATION_ID: "1", REPLY_TO: payments.name, DEADLINE: later})
+        assert client.call("here", timeout=PATIENCE_S) == "here"
+        assert payments.depth() == 0
+    assert handled == ["here"]
+    assert echo.counts.rejected == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_whatever_is_in_the_way_of_a_reply_is_raised_where_it_is_waited_for(
+    servers: str, service: str, is_async: bool
+) -> None:
+    handled: list[int] = []
+
+    def large(size: int) -> str:
+        handled.append(size)
+        if size < 0:
+            raise ValueError("x" * -size)
+        return "x" * size
+
+    async def large_async(size: int) -> str:
+        return large(size)
+
+    responder = rpc.responder(service, servers)(large_async if is_async else large)
+    with running(responder), rpc.Client(service, servers) as client:
+        for size in (2_000_000, -2_000_000):
+            with pytest.raises(rpc.RemoteError, match=r"MESSAGE_TOO_LARGE|xxxx"):
+                client.call(size, timeout=PATIENCE_S)
+        with rpc.Client(service, servers, values="text") as other, pytest.raises(rpc.RemoteError, match="JSON"):
+            other.call("not JSON", timeout=PATIENCE_S)
+    assert handled == [2_000_000, -2_000_000]
+
+
+def test_a_client_whose_topic_was_deleted_makes_another(servers: str, service: str) -> None:
+    @rpc.responder(service, servers)
+    def echo(value: str) -> str:
+        return value
+
+    with running(echo), rpc.Client(service, servers) as client:
+        (before,) = reply_topics(servers, service)
+        with Cluster(parse_bootstrap(servers)) as cluster:
+            delete_topics(cluster, [before])
+        deadline = time.monotonic() + PATIENCE_S
+        while not set(reply_topics(servers, service)) - {before}:
+            assert time.monotonic() < deadline
+        while True:  # what is asked in between has nowhere to go
+            try:
+                assert client.call("here", timeout=5) == "here"
+                break
+            except rpc.DeadlineExceeded:
+                assert time.monotonic() < deadline
+
+
+def test_a_call_that_is_cancelled_while_it_is_sent_is_cancelled(servers: str, service: str) -> None:
+    async def give_up_at_once(client: rpc.Client) -> None:
+        calling = asyncio.create_task(client.call_async("?", timeout=PATIENCE_S))
+        await asyncio.sleep(0)  # it has begun
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+
+    with rpc.Client(service, servers) as client:
+        asyncio.run(give_up_at_once(client))
+        with Queue(f"{service}.cancellations", servers) as cancellations:
+            message = cancellations.get(PATIENCE_S)
+        assert message is not None
+        assert message.headers[CORRELATION_ID]

@@ -10,16 +10,17 @@
         prices.call({"sku": "tea"}, timeout="2s")
 
 Requests are messages of a queue with the service's name. A reply goes to a topic of the client's own, which it makes
-and deletes; of a client that was not closed another one deletes it, a day later. What a client does not want any more
-it says in a topic that every responder reads (`SERVICE.cancellations`).
+and deletes (`SERVICE.replies.…`); of a client that was not closed another one deletes it, a day later. What a client
+does not want any more it says in a topic that every responder reads (`SERVICE.cancellations`).
 
 What always holds: a request whose deadline has passed is not handled; an error of the function is raised where it was
-called; the first reply counts. A responder that dies leaves its requests to others, so that a function may run more
-than once for a request: let it only read, or give each request an id of yours.
+called; the first reply counts; replies go to topics of that name alone, whoever asks, since a responder may be allowed
+to write where its clients are not; what is not a request is a dead letter. A responder that dies leaves its requests to
+others, so that a function may run more than once for a request: let it only read, or give each request an id of yours.
 """
 
 import asyncio
-import inspect
+import os
 import threading
 import time
 from collections import deque
@@ -32,7 +33,7 @@ from uuid import uuid4
 
 from headrace.client.admin import create_topic, delete_topics, ensure_topic
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, Refused, UnknownTopic
+from headrace.client.errors import ClientError, OffsetOutOfRange, Refused, UnknownTopic
 from headrace.client.fetch import FetchOptions
 from headrace.client.look import Running
 from headrace.client.offsets import YOUNGEST, bounds, list_offsets
@@ -40,9 +41,9 @@ from headrace.client.reader import ReadRecord, read_records
 from headrace.client.writer import ACKS_LEADER, send
 from headrace.delivery.headers import CORRELATION_ID, DEADLINE, REPLY_TO
 from headrace.model import TopicPartition
-from headrace.queues.message import Duration, Message, QueueError, seconds
+from headrace.queues.message import Duration, Message, QueueError, Reject, seconds
 from headrace.queues.queue import Queue
-from headrace.queues.worker import Worker
+from headrace.queues.worker import Worker, is_awaited
 from headrace.records import Header, Record, build_batch
 from headrace.retry import Backoff
 from headrace.telemetry.logs import get_logger
@@ -55,6 +56,8 @@ _ABANDONED_AFTER_MS: Final = 86_400_000
 _POLL: Final = FetchOptions(max_wait_ms=100)
 _BACKOFF: Final = Backoff(0.1, 2.0)
 _REMEMBERED: Final = 10_000  # cancelled requests, and topics of clients
+_MOST_ERROR_BYTES: Final = 64 * 1024
+_TICK_S: Final = 0.1
 
 
 class RemoteError(QueueError):
@@ -98,7 +101,8 @@ class Client:
         self._waiting: dict[str, tuple[Future[Any], float]] = {}
         self._unwanted: deque[str] = deque()
         self._is_closed = threading.Event()
-        self._topic = f"{_replies(service)}{int(time.time())}-{uuid4().hex[:12]}"
+        self._topic = self._new_topic()
+        self._pid = os.getpid()
         try:
             self._queue.open()
             self._cluster = self._queue.connect()
@@ -113,6 +117,10 @@ class Client:
             raise
         self._thread = threading.Thread(target=self._listen, name=f"headrace-rpc-{service}", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch, name=f"headrace-rpc-{service}-deadlines", daemon=True).start()
+
+    def _new_topic(self) -> str:
+        return f"{_replies(self.service)}{int(time.time())}-{uuid4().hex[:12]}"
 
     def __enter__(self) -> Self:
         return self
@@ -136,6 +144,10 @@ class Client:
         """Send a request; the future has the reply, and cancelling it cancels the request."""
         if self._is_closed.is_set():
             raise QueueError(f"the client of {self.service!r} is closed: make another one")
+        if self._pid != os.getpid():
+            raise QueueError(
+                f"the client of {self.service!r} was made before this process was forked: make another one"
+            )
         timeout_s = self._timeout_s if timeout is None else seconds(timeout, "timeout")
         correlation = uuid4().hex
         future: Future[Any] = Future()
@@ -161,25 +173,38 @@ class Client:
 
     async def call_async(self, value: Any, *, timeout: Duration | None = None, key: str | None = None) -> Any:  # noqa: ASYNC109 - the deadline travels with the request
         """The same on an event loop; a caller that is cancelled cancels the request."""
-        future = await asyncio.to_thread(lambda: self.submit(value, timeout=timeout, key=key))
-        return await asyncio.wrap_future(future)
+        submitted: list[Future[Any]] = []
+        is_unwanted = threading.Event()
+
+        def submit() -> Future[Any]:
+            submitted.append(self.submit(value, timeout=timeout, key=key))
+            if is_unwanted.is_set():  # it could not be stopped on its way
+                submitted[0].cancel()
+            return submitted[0]
+
+        try:
+            return await asyncio.wrap_future(await asyncio.to_thread(submit))
+        except asyncio.CancelledError:
+            is_unwanted.set()
+            for future in submitted:
+                future.cancel()
+            raise
 
     # --- the thread
 
     def _listen(self) -> None:
         offset = failures = 0
-        where = TopicPartition(self._topic, 0)
         alive_at = time.monotonic() + _ALIVE_EVERY_S
         with suppress(ClientError):
             _sweep(self._cluster, self.service)
         while not self._is_closed.is_set():
             try:
+                where = TopicPartition(self._topic, 0)
                 for found in read_records(self._cluster, {where: offset}, options=_POLL):
                     for read in found:
                         self._take(read.record)
                         offset = read.record.offset + 1
                     failures = 0
-                    self._expire()
                     self._cancel()
                     if time.monotonic() >= alive_at:
                         _send(self._cluster, self._topic, None, [])
@@ -189,12 +214,27 @@ class Client:
             except ClientError as error:
                 failures += 1
                 _log.warning("replies cannot be read", service=self.service, error=str(error))
-                self._expire()
+                if isinstance(error, UnknownTopic):  # this program slept for so long that another one deleted it
+                    offset = 0
+                    self._make_topic()
+                elif isinstance(error, OffsetOutOfRange):
+                    offset = min(max(offset, error.start), error.end)
                 self._is_closed.wait(_BACKOFF.pause_s(failures))
         with suppress(ClientError):
             self._cancel()
             delete_topics(self._cluster, [self._topic])
         self._cluster.close()
+
+    def _make_topic(self) -> None:
+        topic = self._new_topic()
+        with suppress(ClientError):  # it is tried again
+            create_topic(self._cluster, topic, partitions=1, configs=_SHORT_LIVED)
+            self._topic = topic
+
+    def _watch(self) -> None:
+        """Have futures end at their deadlines, whatever the thread waits for that reads replies."""
+        while not self._is_closed.wait(_TICK_S):
+            self._expire()
 
     def _take(self, record: Record) -> None:
         headers = {header.key: (header.value or b"").decode(errors="replace") for header in record.headers}
@@ -260,12 +300,12 @@ class Responder(Worker):
     """A function that replies to requests; `run` runs it until `stop`, SIGTERM or SIGINT."""
 
     def __init__(self, queue: Queue, function: Callable[[Any], Any], **options: Any) -> None:
-        is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
-        super().__init__(queue, self._respond_async if is_async else self._respond, **options)
+        super().__init__(queue, self._respond_async if is_awaited(function) else self._respond, **options)
         self.reply = function
         self._sending = threading.Lock()
         self._cluster: Cluster | None = None
         self._topics: set[str] = set()
+        self._gone: dict[str, None] = {}  # topics of clients that are closed
         self._cancelled: dict[str, None] = {}
         self._running: dict[str, Callable[[], object]] = {}  # how each is cancelled
 
@@ -299,7 +339,7 @@ class Responder(Worker):
         try:
             reply, error = self.queue.codec.encode(self.reply(message.value)), None
         except Exception as raised:  # noqa: BLE001 - it is the caller's to know
-            reply, error = str(raised).encode(), raised
+            reply, error = _text_of(raised), raised
         self._answer(message, reply, error)
 
     async def _respond_async(self, message: Message) -> None:
@@ -307,7 +347,7 @@ class Responder(Worker):
         if correlation is None:
             return
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self.reply(message.value))
+        task = loop.create_task(self._reply_async(message))
         self._running[correlation] = lambda: loop.call_soon_threadsafe(task.cancel)
         if correlation in self._cancelled:  # since it was read
             task.cancel()
@@ -318,17 +358,25 @@ class Responder(Worker):
                 return
             raise
         except Exception as raised:  # noqa: BLE001 - it is the caller's to know
-            reply, error = str(raised).encode(), cast("Exception | None", raised)
+            reply, error = _text_of(raised), cast("Exception | None", raised)
         finally:
             self._running.pop(correlation, None)
         await asyncio.to_thread(self._answer, message, reply, error)
 
+    async def _reply_async(self, message: Message) -> Any:
+        return await self.reply(message.value)
+
     def _read(self, message: Message) -> str | None:
         """The id of a request; None if nobody waits for its reply any more."""
         headers = message.headers
-        correlation, deadline = headers.get(CORRELATION_ID, ""), headers.get(DEADLINE, "")
+        correlation, deadline, topic = (headers.get(name, "") for name in (CORRELATION_ID, DEADLINE, REPLY_TO))
+        if not correlation or not topic.startswith(_replies(self.queue.name)):
+            raise Reject(
+                f"it is not a request: it needs {CORRELATION_ID}, and a {REPLY_TO} that begins with "
+                f"{_replies(self.queue.name)}"
+            )
         is_late = deadline.isdigit() and int(deadline) <= time.time_ns() // 1_000_000
-        return None if is_late or not correlation or correlation in self._cancelled else correlation
+        return None if is_late or topic in self._gone or correlation in self._cancelled else correlation
 
     def _answer(self, message: Message, reply: bytes, error: Exception | None) -> None:
         headers = message.headers
@@ -344,8 +392,16 @@ class Responder(Worker):
                 self._topics = {topic}
             try:
                 _send(self._cluster, topic, reply, told)
+                return
             except UnknownTopic:
+                _remember(self._gone, topic)  # to look for it takes a while, in which nobody is replied to
                 _log.debug("client gone", service=self.queue.name, topic=topic)
+                return
+            except Refused as refused:
+                if error is not None:
+                    raise
+                refusal = refused
+        self._answer(message, _text_of(refusal), refusal)  # it may be too large: the caller is to know
 
     # --- cancellations
 
@@ -367,11 +423,19 @@ class Responder(Worker):
                 is_over.wait(_BACKOFF.pause_s(failures))
 
     def _take_cancelled(self, correlation: str) -> None:
-        self._cancelled[correlation] = None
-        if len(self._cancelled) > _REMEMBERED:
-            del self._cancelled[next(iter(self._cancelled))]
+        _remember(self._cancelled, correlation)
         if cancel := self._running.get(correlation):
             cancel()
+
+
+def _remember(names: dict[str, None], name: str) -> None:
+    names[name] = None
+    if len(names) > _REMEMBERED:
+        del names[next(iter(names))]
+
+
+def _text_of(error: Exception) -> bytes:
+    return str(error).encode(errors="replace")[:_MOST_ERROR_BYTES]
 
 
 def _until(
