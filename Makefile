@@ -102,7 +102,7 @@ bench-joins: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## joins besi
 bench-cdc: setup peers $(CDC_PEERS:%=.cache/peers/%/.resolved) ## change capture beside Debezium's embedded engine
 	$(BIN)/python benchmarks/cdc.py
 
-bench-queues: setup peers $(QUEUE_PEERS:%=.cache/peers/%/.resolved) ## queues beside a real Kafka's share groups and RabbitMQ (QUEUES="--waiting 10000000" for longer ones)
+bench-queues: setup peers $(QUEUE_PEERS:%=.cache/peers/%/.resolved) ## queues beside a real Kafka's share groups and RabbitMQ (QUEUES="--resume" goes on, "--waiting 10000000" has longer ones)
 	$(BIN)/python benchmarks/queues.py $(QUEUES)
 
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against

@@ -45,9 +45,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public class QueueLoad {
     static final int BODY_BYTES = 100;
     static final int UNCONFIRMED = 4096; // at most, a power of two
-    // Members of a share group learn what they are assigned by heartbeats, every five seconds, and until the last one has
+    // Members of a share group learn what they are assigned by heartbeats, every second here, and until the last one has
     // there may be partitions that nobody reads.
-    static final long LEAST_WARM_UP_NS = 6_000_000_000L;
+    static final long LEAST_WARM_UP_NS = 3_000_000_000L;
     static final long MOST_WARM_UP_NS = 20_000_000_000L;
 
     static volatile Throwable failure;
@@ -75,7 +75,7 @@ public class QueueLoad {
     static final class Seen {
         final boolean takesGaps; // between two messages, instead of each one's age
         final LongAdder acknowledged = new LongAdder();
-        volatile boolean isMeasured;
+        volatile long measuredFrom = Long.MAX_VALUE; // what was due before, or received, is not
         volatile long count;
         private long[] times = new long[1 << 12];
         private int size;
@@ -88,11 +88,12 @@ public class QueueLoad {
         void receive(byte[] body) {
             long now = System.nanoTime();
             count++; // of one thread
-            if (isMeasured && (!takesGaps || before > 0)) {
+            long since = takesGaps ? before : ByteBuffer.wrap(body).getLong();
+            if (since >= measuredFrom) {
                 if (size == times.length) {
                     times = Arrays.copyOf(times, 2 * size);
                 }
-                times[size++] = now - (takesGaps ? before : ByteBuffer.wrap(body).getLong());
+                times[size++] = now - since;
             }
             before = now;
         }
@@ -121,6 +122,20 @@ public class QueueLoad {
                 var group = new ConfigResource(ConfigResource.Type.GROUP, queue);
                 admin.incrementalAlterConfigs(Map.of(group, List.of(earliest))).all().get();
             }
+            // A message to each partition, so that all have their leaders. A Kafka that refuses the first batch of a
+            // producer since it has yet to learn that it leads, and takes the second, never takes the first again.
+            try (var producer = producer(Map.of())) {
+                for (int partition = 0; partition < partitions; partition++) {
+                    producer.send(new ProducerRecord<>(queue, partition, null, body(System.nanoTime()))).get();
+                }
+            }
+        }
+
+        private KafkaProducer<byte[], byte[]> producer(Map<String, String> more) {
+            var serializer = ByteArraySerializer.class.getName();
+            var settings = settings(Map.of("key.serializer", serializer, "value.serializer", serializer));
+            settings.putAll(more);
+            return new KafkaProducer<>(settings);
         }
 
         @Override
@@ -132,12 +147,7 @@ public class QueueLoad {
 
         @Override
         public Sender sender(String queue, boolean lingers) {
-            var serializer = ByteArraySerializer.class.getName();
-            var settings = settings(Map.of("key.serializer", serializer, "value.serializer", serializer));
-            if (!lingers) {
-                settings.put("linger.ms", "0");
-            }
-            var producer = new KafkaProducer<byte[], byte[]>(settings);
+            var producer = producer(lingers ? Map.of() : Map.of("linger.ms", "0"));
             return new Sender() {
                 @Override
                 public void send(byte[] body) {
@@ -369,18 +379,22 @@ public class QueueLoad {
         long done;
         double cpu;
         var sender = broker.sender(queue, rate == 0);
-        var feed = new Thread(() -> feed(sender, rate, window - held, all));
+        var sent = new LongAdder();
+        var feed = new Thread(() -> feed(sender, rate, window - held, all, sent));
         try {
             for (Seen seen : all) {
                 receivers.add(broker.receiver(queue, (int) number(order, "prefetch"), seen));
             }
             feed.start();
+            // At a rate, what was sent before everybody received has to be gone, or it is what is measured.
             while (System.nanoTime() - began < LEAST_WARM_UP_NS
-                    || System.nanoTime() - began < MOST_WARM_UP_NS && all.stream().anyMatch(seen -> seen.count == 0)) {
+                    || System.nanoTime() - began < MOST_WARM_UP_NS
+                    && (all.stream().anyMatch(seen -> seen.count == 0)
+                        || rate > 0 && sent.sum() - acknowledged(all) > rate / 10)) {
                 pause();
             }
             sleep(1);
-            all.forEach(seen -> seen.isMeasured = true);
+            all.forEach(seen -> seen.measuredFrom = System.nanoTime());
             long doneBefore = acknowledged(all);
             double cpuBefore = cpuSeconds(order.get("pid"));
             long start = System.nanoTime();
@@ -388,7 +402,7 @@ public class QueueLoad {
             took = System.nanoTime() - start;
             done = acknowledged(all) - doneBefore;
             cpu = cpuSeconds(order.get("pid")) - cpuBefore;
-            all.forEach(seen -> seen.isMeasured = false);
+            all.forEach(seen -> seen.measuredFrom = Long.MAX_VALUE);
         } finally {
             feed.interrupt();
             feed.join();
@@ -404,11 +418,11 @@ public class QueueLoad {
             percentile(times, 0.50), percentile(times, 0.99));
     }
 
-    private static void feed(Sender sender, long rate, long ahead, List<Seen> all) {
+    private static void feed(Sender sender, long rate, long ahead, List<Seen> all, LongAdder total) {
         try {
             long begin = System.nanoTime();
             long acknowledged = 0;
-            for (long sent = 0; !Thread.currentThread().isInterrupted(); sent++) {
+            for (long sent = 0; !Thread.currentThread().isInterrupted(); sent++, total.increment()) {
                 long due = rate > 0 ? begin + sent * 1_000_000_000L / rate : System.nanoTime();
                 if (rate > 0) {
                     for (long left; (left = due - System.nanoTime()) > 0 && !Thread.currentThread().isInterrupted(); ) {

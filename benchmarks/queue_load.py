@@ -24,6 +24,8 @@ from pipelines_process import Failed, Peak
 PARTITIONS = 4  # of a topic; RabbitMQ's queue is one
 PREFETCH = 100
 IN_FLIGHT = 2_000  # messages in a queue that is called empty: some for every consumer
+# Members learn by heartbeats what they are assigned: with the default of five seconds a run is mostly waiting for that.
+SETTINGS = {"group.share.min.heartbeat.interval.ms": "1000", "group.share.heartbeat.interval.ms": "1000"}
 _PATIENCE_S = 1800.0  # for a backlog of ten million
 _SOURCE = Path(__file__).with_name("QueueLoad.java")
 _numbers = count()
@@ -137,7 +139,7 @@ def contender(name: str, durability: str, folder: Path, load: QueueLoad) -> Iter
     if name in ("classic", "quorum"):
         process = RabbitBroker(data_dir)
     else:
-        process = new_process(f"ours-{durability}" if name == "headrace" else "kafka", data_dir)
+        process = new_process(f"ours-{durability}" if name == "headrace" else "kafka", data_dir, SETTINGS)
     try:
         process.start()
         yield Contender(name, process, load)
