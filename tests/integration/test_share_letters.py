@@ -15,6 +15,11 @@ from headrace.client.address import parse_bootstrap
 from headrace.client.admin import alter_configs, delete_topics, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -319,6 +324,26 @@ def test_what_retention_took_meanwhile_holds_nobody_up(servers: str, wire: Wire)
         alter_configs(cluster, f"dlq.{topic}", changes=ENABLED)
     assert [letter.offset for letter in wait_for_letters(servers, f"dlq.{topic}", 2)] == [2, 3]
     wait_for_start(wire, topic, 4)
+
+
+def test_letters_that_wait_are_written_though_the_group_begins_elsewhere_by_then(servers: str, wire: Wire) -> None:
+    topic = "begins-elsewhere"
+    wire.create(f"dlq.{topic}")  # which is not for letters yet
+    with Wire(servers) as member:
+        sharer = join(member, topic)
+        wire.produce(topic, batch_of(*(b"%d" % number for number in range(6))))
+        acquire(sharer, 6)
+        assert refused(sharer.acknowledge((1, 2, [REJECT]), (4, 4, [REJECT]))) == [0]
+        sharer.beat(-1)
+    partitions = [AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=3)]
+    topics = [AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=partitions)]
+    answer = wire.ask(AlterShareGroupOffsetsRequest(group_id=topic, topics=topics))
+    assert (answer.error_code, refused(answer)) == (0, [0])
+    with Cluster(parse_bootstrap(servers)) as cluster:
+        alter_configs(cluster, f"dlq.{topic}", changes=ENABLED)
+    wait_for_start(wire, topic, 3)
+    # What it is to have again is not given up any more.
+    assert [letter.offset for letter in letters_in(servers, f"dlq.{topic}")] == [1, 2]
 
 
 def test_many_large_records_become_letters_in_portions(servers: str, wire: Wire) -> None:

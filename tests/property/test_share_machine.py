@@ -408,6 +408,8 @@ class ShareMachine(RuleBasedStateMachine):
         offset = min(max(offset, self.log_start), self.end)
         self.tell(Altered(KEY, offset))
         for number, record in enumerate(self.records):
+            if record.state == GIVEN_UP and number < offset:  # its letter was promised
+                continue
             state = FINISHED if number < offset else AVAILABLE
             self.records[number] = Record(record.is_deliverable, record.key, state)
         self.active, self.is_retiring = "", False

@@ -25,7 +25,7 @@ from headrace.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
 )
 
-PENDING, ACQUIRED, ACKNOWLEDGED = -3, 1, 2  # of the states of records; what is above is finished as well
+PENDING, ARCHIVING, ACQUIRED, ACKNOWLEDGED = -3, -2, 1, 2  # of the states of records; what is above is finished as well
 
 
 class RecordRun(NamedTuple):

@@ -19,7 +19,7 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.groups import SHARE, Committed, committed_offsets, delete_groups, describe_group
 from headrace.client.offsets import bounds
 from headrace.client.reader import ReadRecord, read_records
-from headrace.client.share_groups import ShareOffset, alter_share_offsets, share_offsets
+from headrace.client.share_groups import ARCHIVING, ShareOffset, alter_share_offsets, share_offsets
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import BATCH_BYTES, Partitioner, send
 from headrace.errors import HeadraceError
@@ -174,10 +174,10 @@ def _later(begins: int, done: Committed | None) -> int:
 
 
 class _Finished:
-    """Which offsets of a partition are finished; asked in order."""
+    """Which offsets of a partition are finished, or become dead letters; asked in order."""
 
     def __init__(self, known: ShareOffset) -> None:
-        self._runs = iter([run for run in known.runs if run.is_finished])
+        self._runs = iter([run for run in known.runs if run.is_finished or run.state == ARCHIVING])
         self._run = next(self._runs, None)
 
     def __contains__(self, offset: int) -> bool:

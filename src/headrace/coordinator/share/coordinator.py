@@ -104,7 +104,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """The group begins elsewhere, and everything else about the partition is forgotten."""
+    """The group begins elsewhere; all else is forgotten, but for what waits for its dead letter before that."""
 
     key: ShareKey
     offset: int
@@ -217,7 +217,7 @@ class ShareCoordinator:
         if isinstance(event, Altered):
             epoch = entry.state_epoch + 1 if entry else 0
             before = entry or Entry(SharePartition(), created_ms=now.wall_ms)
-            drafts[key] = before._replace(partition=SharePartition(event.offset), state_epoch=epoch)
+            drafts[key] = before._replace(partition=before.partition.moved_to(event.offset), state_epoch=epoch)
             whole.add(key)
             return
         if entry is None:

@@ -539,6 +539,17 @@ class SharePartition:
         self._forget_turns()
         self._let_go()
 
+    def moved_to(self, offset: int) -> "SharePartition":
+        """The partition as it is if the group begins elsewhere: of what is before that, nothing but letters are due."""
+        due = [run._replace(last=min(run.last, offset - 1)) for run in self.letters_due() if run.first < offset]
+        moved = SharePartition(due[0].first if due else offset)
+        if due:
+            moved._extend(offset - 1)
+            moved._put(Run(moved.start, offset - 1, ARCHIVED, 0))
+        for run in due:
+            moved._put(run)
+        return moved
+
     def next_deadline_ms(self) -> int | None:
         return min((run.deadline_ms for run in self.runs if run.deadline_ms), default=None)
 
